@@ -72,6 +72,25 @@ def test_an_error_of_a_table_that_is_read_by_sql_is_the_tables_own(tmp_path: Pat
     assert done.code == done.error["exit_code"] == 6
 
 
+def test_query_reads_plain_files_without_our_own_scan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import trilake
+    from trilake.delta.table import ArrowDeltaTable
+
+    trilake.write([{"n": 1}], tmp_path / "t")
+    monkeypatch.setattr(ArrowDeltaTable, "to_reader", None)
+    assert run("query", f"SELECT n FROM '{tmp_path}/t'", "--json").json == [{"n": 1}]
+    assert run("query", "SELECT n FROM x", "-t", f"x={tmp_path}/t", "--json").json == [{"n": 1}]
+
+
+def test_a_value_that_fails_far_down_is_an_error_of_the_query(tmp_path: Path) -> None:
+    import trilake
+
+    trilake.write({"s": ["1"] * 200_000 + ["x"]}, tmp_path / "t")
+    done = run("query", f"SELECT s::INT AS n FROM '{tmp_path}/t'", "--json")
+    assert done.error["code"] == "QUERY"
+    assert "'x'" in done.error["message"]
+
+
 def test_columns_of_one_name_all_come(delta: str) -> None:
     assert run("query", "SELECT 1 AS a, 2 AS a", "--json").json == [{"a": 1, "a_1": 2}]
     assert run("query", "SELECT 1 AS a, 2 AS a").out.split()[-2:] == ["1", "2"]

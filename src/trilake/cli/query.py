@@ -1,7 +1,7 @@
-"""SQL over tables of all formats without Spark: DuckDB runs it, each table's own scan reads the rows.
+"""SQL over tables of all formats without Spark, in DuckDB's own dialect.
 
-DuckDB opens no file: a relation that the SQL names is a table registered under that very name, so paths need no
-rewriting of the text.  Columns and conditions that a query needs go down to the scan, which skips files by them.
+A relation that the SQL names is a table under that very name, so paths need no rewriting of the text.  What a query
+needs of a table is read as ``trilake.sql`` reads it: see :mod:`trilake.sql.standalone.database`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,15 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 import pyarrow as pa
 
 from trilake.cli.tables import opened_with, split_version
-from trilake.errors import InvalidArgumentError, TrilakeError
-from trilake.expr.terms.engine import QueryError, first_line, open_database
-from trilake.relations.dataset import TableDataset, WatchedRows
+from trilake.errors import InvalidArgumentError
+from trilake.expr.terms.engine import QueryError, first_line, idle_connection
 from trilake.table import Table
-
-if TYPE_CHECKING:
-    import duckdb
 
 #: Rows of a batch of the result.
 _ROWS = 10_000
@@ -43,42 +39,28 @@ def run_query(
     """
     import duckdb
 
-    errors: list[TrilakeError] = []
-    connection = open_database(os.cpu_count() or 1)
+    from trilake.sql.standalone.database import batches_of
+
     try:
-        kinds = [statement.type.name for statement in connection.extract_statements(sql)]
-        if kinds != ["SELECT"]:
-            raise InvalidArgumentError(
-                f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}",
-                help="trilake write, convert and the other commands change tables",
-            )
-        relations = {name: name for name in _relations(connection, sql) if _is_path(name) and name not in named}
-        for name, place in {**relations, **named}.items():
-            table = _open(place, options)
-            connection.register(name, TableDataset(WatchedRows(table, errors)))
-        result = connection.sql(sql).to_arrow_reader(_ROWS)
+        relations = _relations(sql) - set(named)
+        places = {**{name: name for name in relations if _is_path(name)}, **named}
+        schema, batches = batches_of({name: _open(place, options) for name, place in places.items()}, sql, _ROWS)
     except duckdb.Error as e:
-        raise _query_error(e, errors) from e
-    return result.schema, _results(connection, result, errors)
+        raise _query_error(e) from e
+    return schema, _results(batches)
 
 
-def _results(
-    connection: duckdb.DuckDBPyConnection, result: pa.RecordBatchReader, errors: list[TrilakeError]
-) -> Iterator[pa.RecordBatch]:
+def _results(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     import duckdb
 
     try:
-        yield from result
-    except (duckdb.Error, pa.ArrowException) as e:
-        raise _query_error(e, errors) from e
-    finally:
-        connection.close()
+        yield from batches
+    except duckdb.Error as e:
+        raise _query_error(e) from e
 
 
-def _query_error(error: Exception, errors: list[TrilakeError]) -> TrilakeError:
-    """The error that a table raised, or what DuckDB says of the query."""
-    if errors:
-        return errors[0]
+def _query_error(error: Exception) -> QueryError:
+    """What DuckDB says of a query."""
     unknown = re.match(r"Catalog Error: Table with name (.*) does not exist", str(error))
     if unknown:
         return QueryError(
@@ -88,10 +70,17 @@ def _query_error(error: Exception, errors: list[TrilakeError]) -> TrilakeError:
     return QueryError(first_line(error))
 
 
-def _relations(connection: duckdb.DuckDBPyConnection, sql: str) -> set[str]:
+def _relations(sql: str) -> set[str]:
     """The names of the relations that a query reads, without those that it defines itself."""
-    # Not get_table_names: it binds columns too, and fails on USING before there is any table.
-    tree = orjson.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()[0][0])
+    with idle_connection() as connection:
+        kinds = [statement.type.name for statement in connection.extract_statements(sql)]
+        if kinds != ["SELECT"]:
+            raise InvalidArgumentError(
+                f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}",
+                help="trilake write, convert and the other commands change tables",
+            )
+        # Not get_table_names: it binds columns too, and fails on USING before there is any table.
+        tree = orjson.loads(connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()[0][0])
     read: set[str] = set()
     defined: set[str] = set()
     left: list[Any] = [tree]

@@ -26,7 +26,7 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
     wanted = _types(db.from_arrow(schema.empty_table()))
     if any(not wanted.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
         return None
-    return f"SELECT {', '.join(map(_name, wanted))} FROM {_files(paths)}"
+    return f"SELECT {', '.join(map(quoted, wanted))} FROM {_files(paths)}"
 
 
 def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
@@ -38,8 +38,9 @@ def _files(paths: Iterable[str]) -> str:
     return f"read_parquet([{', '.join(map(_text, paths))}], can_have_nan = true)"
 
 
-def _name(column: str) -> str:
-    return '"' + column.replace('"', '""') + '"'
+def quoted(name: str) -> str:
+    """A name as DuckDB's SQL writes it, whatever is in it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:

@@ -114,26 +114,38 @@ def first_line(error: Exception) -> str:
 
 
 @contextmanager
+def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection of the process's database, which may open no file, for the time of the block and nobody else.
+
+    What is registered on it must be taken away again.
+    """
+    engine = _get_engine()
+    cursor = engine.acquire()
+    try:
+        yield cursor
+    finally:
+        engine.release(cursor)
+
+
+@contextmanager
 def _session(tables: dict[str, pa.Table | pa.RecordBatch]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection on which ``tables`` are registered, for the time of the block."""
     import duckdb
 
-    engine = _get_engine()
-    cursor = engine.acquire()
-    registered: list[str] = []
-    try:
-        for name, data in tables.items():
-            if not isinstance(data, pa.Table | pa.RecordBatch):
-                raise InvalidArgumentError(f"table {name!r} of a query is a {type(data).__name__}, not Arrow data")
-            cursor.register(name, data)
-            registered.append(name)
-        yield cursor
-    except duckdb.Error as error:
-        raise QueryError(first_line(error)) from error
-    finally:
-        for name in registered:
-            cursor.unregister(name)
-        engine.release(cursor)
+    with idle_connection() as cursor:
+        registered: list[str] = []
+        try:
+            for name, data in tables.items():
+                if not isinstance(data, pa.Table | pa.RecordBatch):
+                    raise InvalidArgumentError(f"table {name!r} of a query is a {type(data).__name__}, not Arrow data")
+                cursor.register(name, data)
+                registered.append(name)
+            yield cursor
+        except duckdb.Error as error:
+            raise QueryError(first_line(error)) from error
+        finally:
+            for name in registered:
+                cursor.unregister(name)
 
 
 def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **tables: pa.Table) -> pa.Table:

@@ -5,9 +5,6 @@ Texts are Spark's SQL; sqlglot writes them as DuckDB's.  DuckDB itself may open 
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
 from typing import Any
 
 import duckdb
@@ -16,11 +13,9 @@ from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError, TrilakeError
-from trilake.expr.terms.engine import open_database
+from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.frames import arrow_batches
-from trilake.relations.dataset import TableDataset, WatchedRows
-from trilake.relations.parquet import parquet_relation
+from trilake.sql.standalone.database import result_of
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.text.problems import SqlTextError
 from trilake.sql.text.tokens import tokenize
@@ -38,39 +33,11 @@ def run_query(context: Context, text: str) -> pa.Table:
     tree = _parsed(text)
     sources = _sources(context, tree)
     statement = tree.sql(dialect="duckdb")
-    files = {name: rows.plain_files() or [] for name, rows in sources.items() if isinstance(rows, Table)}
-    if any(files.values()):
-        with suppress(duckdb.Error):  # what is wrong is told by the tables' own scans, below
-            return _run(statement, sources, files)
-    errors: list[TrilakeError] = []
     try:
-        return _run(statement, sources, {}, errors)
+        return result_of(sources, lambda db: _rows(db, statement))
     except duckdb.Error as e:
-        if errors:
-            raise errors[0] from None
         reason = str(e).split("\n\nLINE ")[0]
         raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
-
-
-def _run(
-    statement: str,
-    sources: Mapping[str, Table | pa.Table],
-    files: Mapping[str, Sequence[str]],
-    errors: list[TrilakeError] | None = None,
-) -> pa.Table:
-    """The rows of a statement over relations, of which DuckDB reads some as files.
-
-    Errors of the tables' own scans, which DuckDB makes texts of, go to ``errors``.
-    """
-    watch = [] if errors is None else errors
-    with closing(open_database(os.cpu_count() or 1, [path for paths in files.values() for path in paths])) as db:
-        for name, rows in sources.items():
-            query = parquet_relation(db, files[name], rows.schema) if files.get(name) else None
-            if query is not None:
-                db.sql(query).create_view(name)
-            else:
-                db.register(name, TableDataset(WatchedRows(rows, watch)) if isinstance(rows, Table) else rows)
-        return _rows(db, statement)
 
 
 def constant(expression: str) -> Any:

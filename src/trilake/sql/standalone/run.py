@@ -20,7 +20,6 @@ from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args, literal, with_values
 from trilake.sql.text.problems import SqlTextError
-from trilake.sql.text.tokens import tokenize
 from trilake.storage import open_store
 
 
@@ -59,10 +58,11 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
 
 
 def _run(context: Context, text: str) -> pa.Table:
-    statement = parse_maintenance(Cursor(text))
+    cursor = Cursor(text)
+    statement = parse_maintenance(cursor)
     if statement is not None:
         return run_maintenance(context, statement)
-    return _HANDLERS.get(kind(tokenize(text)), run_query)(context, text)
+    return _HANDLERS.get(kind(cursor.tokens), run_query)(context, text)
 
 
 def _drop(context: Context, text: str) -> pa.Table:

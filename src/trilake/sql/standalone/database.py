@@ -1,0 +1,161 @@
+"""A DuckDB for one query over tables: it reads plain Parquet files itself; other rows come from the tables' scans.
+
+It may open those files and nothing else.  What is wrong with a file, the table's own scan tells, so a query that fails
+runs once more with all rows from there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from typing import TypeVar
+
+import duckdb
+import pyarrow as pa
+
+from trilake.errors import TrilakeError
+from trilake.expr.terms.engine import idle_connection, open_database
+from trilake.relations.dataset import TableDataset, WatchedRows
+from trilake.relations.parquet import parquet_relation, quoted
+from trilake.table import Table
+
+#: What the names of a query stand for.
+Sources = Mapping[str, Table | pa.Table]
+#: Files that DuckDB reads itself, by the names of their tables.
+_Files = Mapping[str, Sequence[str]]
+_Result = TypeVar("_Result")
+#: How many tables' files are remembered to be what the tables say.
+_MOST_CHECKED = 256
+
+
+def result_of(sources: Sources, work: Callable[[duckdb.DuckDBPyConnection], _Result]) -> _Result:
+    """What ``work`` makes of a database that has ``sources`` as relations.
+
+    Raises the errors of the tables' scans, and ``duckdb.Error`` for all else.
+    """
+    if not sources:
+        with idle_connection() as db:
+            return work(db)
+
+    def of(files: _Files) -> _Result:
+        errors: list[TrilakeError] = []
+        with closing(_opened(files)) as db, _told(errors):
+            _relate(db, sources, files, errors)
+            return work(db)
+
+    files = _files(sources)
+    if files:
+        with suppress(duckdb.Error):
+            return of(files)
+    return of({})
+
+
+def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of a query's result, and its rows in batches of ``rows``.
+
+    Raises as :func:`result_of` does, also while batches are read.
+    """
+    files = _files(sources)
+    if files:
+        with suppress(duckdb.Error):
+            schema, batches = _reading(sources, files, query, rows)
+            return schema, _or_again(batches, lambda: _reading(sources, {}, query, rows)[1])
+    return _reading(sources, {}, query, rows)
+
+
+def _reading(sources: Sources, files: _Files, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    errors: list[TrilakeError] = []
+    with ExitStack() as opened:
+        db = opened.enter_context(closing(_opened(files)))
+        with _told(errors):
+            _relate(db, sources, files, errors)
+            reader = db.sql(query).to_arrow_reader(rows)
+        return reader.schema, _batches(opened.pop_all(), reader, errors)
+
+
+def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[TrilakeError]) -> Iterator[pa.RecordBatch]:
+    with opened, _told(errors):
+        try:
+            yield from reader
+        except (pa.ArrowException, OSError) as e:  # what Arrow's stream makes of DuckDB's errors
+            raise duckdb.Error(str(e)) from e
+
+
+def _or_again(
+    batches: Iterator[pa.RecordBatch], again: Callable[[], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """The batches; where they break off, those of another run, or its error."""
+    sent = False
+    try:
+        for batch in batches:
+            sent = True
+            yield batch
+    except duckdb.Error:
+        if not sent:
+            yield from again()
+            return
+        for _ in again():  # its rows may come in another order: only what is wrong is wanted of them
+            pass
+        raise
+
+
+@contextmanager
+def _told(errors: list[TrilakeError]) -> Iterator[None]:
+    """Errors of the tables' scans, which DuckDB makes texts of, as they were raised."""
+    try:
+        yield
+    except duckdb.Error:
+        if errors:
+            raise errors[0] from None
+        raise
+
+
+def _opened(files: _Files) -> duckdb.DuckDBPyConnection:
+    return open_database(os.cpu_count() or 1, [path for paths in files.values() for path in paths])
+
+
+def _relate(db: duckdb.DuckDBPyConnection, sources: Sources, files: _Files, errors: list[TrilakeError]) -> None:
+    for name, rows in sources.items():
+        query = _checked.query(db, files[name], rows.schema) if name in files else None
+        if query is not None:
+            db.execute(f"CREATE TEMP VIEW {quoted(name)} AS {query}")
+        else:
+            db.register(name, TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows)
+
+
+def _files(sources: Sources) -> _Files:
+    plain = {name: rows.plain_files() for name, rows in sources.items() if isinstance(rows, Table)}
+    return {name: paths for name, paths in plain.items() if paths}
+
+
+class _Checked:
+    """Queries of files whose columns were compared with a table's: DuckDB opens each file for it."""
+
+    def __init__(self) -> None:
+        self.queries: OrderedDict[tuple[object, ...], str | None] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def query(self, db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
+        """As :func:`parquet_relation` says, once for files that did not change."""
+        try:
+            stats = [os.stat(path) for path in paths]
+        except OSError:  # which the table's scan tells
+            return None
+        files = zip(paths, ((s.st_ino, s.st_size, s.st_mtime_ns) for s in stats), strict=True)
+        key = (schema.serialize().to_pybytes(), *files)
+        with self.lock:
+            if key in self.queries:
+                self.queries.move_to_end(key)
+                return self.queries[key]
+        query = parquet_relation(db, paths, schema)
+        with self.lock:
+            self.queries[key] = query
+            while len(self.queries) > _MOST_CHECKED:
+                self.queries.popitem(last=False)
+        return query
+
+
+_checked = _Checked()
