@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.session.analysis_errors import analysis_error
 
@@ -181,6 +181,49 @@ def test_a_property_says_where_a_new_table_is_to_be(session: SparkSession, tmp_p
         assert not Path(tmp_path, "elsewhere").exists()
     finally:
         session.sql("DROP TABLE IF EXISTS writer_placed")
+
+
+@pytest.mark.parametrize("provider", ["delta", "`delta`"])
+def test_write_to_a_path_where_nothing_is(session: SparkSession, tmp_path: Path, provider: str) -> None:
+    df = _frame(session)
+    name = f"{provider}.`{tmp_path}/new`"
+    for missing in (
+        df.writeTo(name).append,
+        df.writeTo(name).using("delta").replace,
+        df.writeTo(name).overwritePartitions,
+        lambda: df.writeTo(name).overwrite(F.col("key") == "a"),
+    ):
+        with pytest.raises(TableNotFoundError, match="cannot be found"):
+            missing()
+    with pytest.raises(InvalidArgumentError, match="delta table"):
+        df.writeTo(name).using("lance").create()
+    with pytest.raises(InvalidArgumentError, match="place of its own"):
+        df.writeTo(name).using("delta").option("path", f"{tmp_path}/other").create()
+    assert list(tmp_path.iterdir()) == []
+    df.writeTo(name).using("delta").partitionedBy("key").tableProperty("owner", "me").create()
+    with pytest.raises(TableExistsError, match="already exists"):
+        df.writeTo(name).using("delta").create()
+    df.writeTo(name).append()
+    table = trilake.open(f"{tmp_path}/new")
+    assert table.count() == 4
+    assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
+    assert table.metadata.configuration["owner"] == "me"  # type: ignore[attr-defined]
+    df.limit(1).writeTo(f"{provider}.`{tmp_path}/other`").using("delta").createOrReplace()
+    df.writeTo(f"{provider}.`{tmp_path}/other`").using("delta").createOrReplace()
+    assert trilake.open(f"{tmp_path}/other").count() == 2
+
+
+@pytest.mark.parametrize("provider", ["delta", "`delta`"])
+def test_save_as_a_table_at_a_path_where_nothing_is(session: SparkSession, tmp_path: Path, provider: str) -> None:
+    for mode in ("error", "ignore", "append", "overwrite"):
+        _frame(session).write.format("delta").mode(mode).saveAsTable(f"{provider}.`{tmp_path}/{mode}`")
+        assert trilake.open(f"{tmp_path}/{mode}").count() == 2
+    with pytest.raises(TableExistsError, match="already exists"):
+        _frame(session).write.format("delta").saveAsTable(f"{provider}.`{tmp_path}/append`")
+    _frame(session).write.format("delta").mode("ignore").saveAsTable(f"{provider}.`{tmp_path}/append`")
+    assert trilake.open(f"{tmp_path}/append").count() == 2
+    with pytest.raises(TableNotFoundError):
+        _frame(session).write.insertInto(f"{provider}.`{tmp_path}/nothing`")
 
 
 def test_merge_into_a_name(session: SparkSession) -> None:

@@ -7,7 +7,8 @@ tables, go the way of :func:`trilake.write`; others, and all other formats, stay
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os import PathLike, fspath
 from typing import Any, Protocol, TypeVar
@@ -17,7 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.spark.delta.names.catalogue import NamedTable, add_name, change_columns, find_table, new_name
+from trilake.spark.delta.names.catalogue import (
+    NamedTable,
+    add_name,
+    change_columns,
+    find_table,
+    new_name,
+    path_of,
+)
 from trilake.spark.front.chains import (
     all_options,
     all_partitions,
@@ -173,6 +181,18 @@ def our_table(spark: SparkSession, name: str) -> NamedTable | None:
         return None
 
 
+def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
+    """The table of ours that a name stands for, ``None`` where there is none: of a path, where no table is there.
+
+    ``options`` are those of the write.  Raises as :func:`find_table` does.
+    """
+    table = find_table(spark, name)
+    if table is None or path_of(name) is None:
+        return table
+    store = session_store(spark, table.location, store_options(options))
+    return table if DeltaLog(store, spark_engine()).exists() else None
+
+
 def our_location(spark: SparkSession, name: str) -> str | None:
     """The place of a Delta table of the catalogue, ``None`` for any other name."""
     table = our_table(spark, name)
@@ -184,10 +204,31 @@ def registered(format: str) -> str | None:
     return next((name for name in (format, f"trilake-{format}") if name in SAVERS), None)
 
 
-def save_as_table(request: SaveRequest, name: str) -> None:
-    """Write a table of the catalogue, in the request's mode."""
+@contextmanager
+def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str]:
+    """The place of a table that is to be made in the block, as :func:`new_name` gives it; or the path that is its name.
+
+    ``path`` is the place of its own that the table is to have, if any.  Raises ``InvalidArgumentError`` for that beside
+    a path as its name, and for another format than that says.
+    """
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
-    known = find_table(spark, name)
+    place = path_of(name)
+    if place is None:
+        with new_name(spark, name, from_spark(request.df.schema), path=path, format=format) as made:
+            yield made
+        return
+    must_be_of(NamedTable("delta", place), name, format)
+    if path is not None:
+        raise InvalidArgumentError(
+            f"{name} is a path, and cannot be given a place of its own", help="leave the other path out", file=path
+        )
+    yield place
+
+
+def save_as_table(request: SaveRequest, name: str) -> None:
+    """Write a table of the catalogue, or at a path, in the request's mode."""
+    format = request.format.removeprefix("trilake-")
+    known = table_there(request.df.sparkSession, name, request.options)
     if known is not None:
         if request.mode == "error":
             raise TableExistsError(f"table {name} already exists", file=known.location)
@@ -196,8 +237,7 @@ def save_as_table(request: SaveRequest, name: str) -> None:
         must_be_of(known, name, format)
         save_named(request, name, known.location)
         return
-    schema, path = from_spark(request.df.schema), record_option(request.options, "path")
-    with new_name(spark, name, schema, path=path, format=format) as place:
+    with new_place(request, name, record_option(request.options, "path")) as place:
         save_named(request, name, place)
 
 
@@ -223,7 +263,7 @@ def save_named(request: SaveRequest, name: str, place: str) -> None:
 
 def rename(spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None) -> None:
     """Let the catalogue know the table's columns as they are now; ``options`` are those of the write."""
-    if not name.lower().startswith("delta.`"):
+    if path_of(name) is None:
         head = DeltaLog(session_store(spark, place, store_options(options)), spark_engine()).head()
         add_name(spark, name, place, head)
 

@@ -16,24 +16,25 @@ from pyspark.sql import Column, DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import NamedTable, new_name
+from trilake.spark.delta.names.catalogue import NamedTable
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,
     SAVERS,
     SaveRequest,
     must_be_of,
+    new_place,
     our_table,
     record_option,
     registered,
     save_named,
     store_options,
+    table_there,
     translated,
 )
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
 
 #: The property by which Spark's ``tableProperty`` says where a new table is to be; no property of the table.
@@ -77,11 +78,16 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
         if record is None or record.format not in (None, *SAVERS):
             return None
         df, table = frame_of(record), table_of(record)
-        known = our_table(df.sparkSession, table)
-        format = record.format or (None if known is None else registered(known.format))
+        named = our_table(df.sparkSession, table)
+        format = record.format or (None if named is None else registered(named.format))
         if format is None:
             return None
-        return lambda: translated(lambda: act(_Request(df, table, known, format, record), *args))
+
+        def write() -> None:
+            known = None if named is None else table_there(df.sparkSession, table, record.options)
+            act(_Request(df, table, known, format, record), *args)
+
+        return lambda: translated(write)
 
     return decide
 
@@ -89,9 +95,10 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
 def _create(request: _Request) -> None:
     if request.known is not None:
         raise TableExistsError(f"table {request.table} already exists", file=request.known.location)
-    record, df, format = request.record, request.df, request.format.removeprefix("trilake-")
+    record = request.record
     path = record_option(record.options, "path") or record.properties.get(_LOCATION)
-    with new_name(df.sparkSession, request.table, from_spark(df.schema), path=path, format=format) as place:
+    save = SaveRequest(request.df, request.format, "error", record.options, None)
+    with new_place(save, request.table, path) as place:
         _save(request, place, "error")
 
 

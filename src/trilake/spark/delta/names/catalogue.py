@@ -70,14 +70,25 @@ class NamedTable:
     location: str
 
 
+def path_of(name: str) -> str | None:
+    """The path that ``delta.`/path``` names, ``None`` for any other name.
+
+    >>> path_of("`delta`.`/lake/t`")
+    '/lake/t'
+    """
+    by_path = _BY_PATH.fullmatch(name.strip())
+    return None if by_path is None else by_path[1].replace("``", "`")
+
+
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     """The table of ours that a name stands for, ``None`` where the catalogue has no such name.
 
-    ``delta.`/path``` is a path.  Raises ``InvalidArgumentError`` for a view and for tables of other formats.
+    ``delta.`/path``` is a path, whether a table is there or not.  Raises ``InvalidArgumentError`` for a view and for
+    tables of other formats.
     """
-    by_path = _BY_PATH.fullmatch(name.strip())
-    if by_path is not None:
-        return NamedTable("delta", by_path[1].replace("``", "`"))
+    path = path_of(name)
+    if path is not None:
+        return NamedTable("delta", path)
     entry = find_entry(spark, parts_of(name))
     if entry is None:
         return None
