@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,7 +14,13 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+)
 from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.session.analysis_errors import analysis_error
 
@@ -224,6 +231,47 @@ def test_save_as_a_table_at_a_path_where_nothing_is(session: SparkSession, tmp_p
     assert trilake.open(f"{tmp_path}/append").count() == 2
     with pytest.raises(TableNotFoundError):
         _frame(session).write.insertInto(f"{provider}.`{tmp_path}/nothing`")
+
+
+def test_insert_into_stores_nested_values_by_position_as_insert_does(session: SparkSession) -> None:
+    made = "s struct<a: int, b: string>, l array<struct<a: int, b: string>>, m map<string, struct<i: int>>, n tinyint"
+    given = "named_struct('b', 7L, 'a', 8) s, array(named_struct('b', 1, 'x', 'y')) l, map('k', named_struct('j', 2)) m"
+    try:
+        session.createDataFrame([], made).write.format("delta").saveAsTable("writer_nested")
+        session.range(1).selectExpr(*_columns(given), "'5' n").write.insertInto("writer_nested")
+        (row,) = session.table("writer_nested").collect()
+        assert row.asDict(recursive=True) == {
+            "s": {"a": 7, "b": "8"},
+            "l": [{"a": 1, "b": "y"}],
+            "m": {"k": {"i": 2}},
+            "n": 5,
+        }
+        with pytest.raises(TrilakeError, match="1000") as found:
+            session.range(1).selectExpr(*_columns(given), "1000 n").write.insertInto("writer_nested")
+        assert found.value.getCondition() == "CAST_OVERFLOW_IN_TABLE_INSERT"  # type: ignore[attr-defined]
+        few = _columns(given.replace("'b', 7L, 'a', 8", "'b', 7L"))
+        with pytest.raises(SchemaMismatchError, match="1 fields"):
+            session.range(1).selectExpr(*few, "1 n").write.insertInto("writer_nested")
+        assert session.table("writer_nested").count() == 1
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_nested")
+
+
+def _columns(text: str) -> list[str]:
+    return re.split(r", (?=array\(|map\()", text)
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_insert_into_other_formats_goes_by_position_too(session: SparkSession, format: str) -> None:
+    name = f"writer_nested_{format}"
+    df = session.range(1).selectExpr("id", "named_struct('a', 1L, 'b', 'x') s")
+    try:
+        df.write.format(format).saveAsTable(name)
+        session.range(1).selectExpr("2 i", "named_struct('b', 3, 'a', 4) t").write.insertInto(name)
+        rows = [r.asDict(recursive=True) for r in session.table(name).orderBy("id").collect()]
+        assert rows == [{"id": 0, "s": {"a": 1, "b": "x"}}, {"id": 2, "s": {"a": 3, "b": "4"}}]
+    finally:
+        session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 def test_merge_into_a_name(session: SparkSession) -> None:

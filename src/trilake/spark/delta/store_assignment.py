@@ -6,15 +6,25 @@ that is not in ANSI mode, where a cast alone would make something else of it wit
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from trilake.errors import SchemaMismatchError
+from trilake.delta.protocol.schema import StructType
+from trilake.errors import SchemaMismatchError, WriteFailedError
 from trilake.expr.nested import fields_problem
+from trilake.spark.delta.settings import is_ansi
 from trilake.spark.session.compat import try_cast
+from trilake.spark.session.schemas import to_spark
+from trilake.text import quote_name
+
+#: How Spark refuses a cast to a smaller number.
+_OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)\b")
 
 
 def stored(
@@ -42,6 +52,62 @@ def stored(
     Raises ``UnsupportedSparkError`` over Spark Connect of 3.5 for a session whose casts do not fail.
     """
     return _Assignment(ansi, by_name, fill).value(value, source, target, name)
+
+
+def stored_columns(frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False) -> DataFrame:
+    """The values in the types of the table's columns, with new nested fields where it evolves; what does not fit fails.
+
+    Structs are matched as the columns are: by name, or by order.  Values of a user's type, such as MLlib's vectors, are
+    left to the writer.
+    """
+    ansi = is_ansi(frame.sparkSession)
+    wanted = {f.name: f.dataType for f in to_spark(schema).fields}
+    changed: dict[str, Column] = {}
+    for f in frame.schema.fields:
+        kind = None if isinstance(f.dataType, T.UserDefinedType) else wanted.get(f.name)
+        if kind is not None and evolve:
+            kind = evolved(f.dataType, kind, by_name=by_name)
+        if kind is not None and f.dataType != kind:
+            value = F.col(quote_name(f.name))
+            changed[f.name] = _inserted(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
+    if not changed:
+        return frame
+    return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
+
+
+def _inserted(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool, by_name: bool) -> Column:
+    """A value as its column stores it.
+
+    A struct of another type that is matched by the order of its fields is no null any more: that is how Delta's own
+    engine stores it.
+    """
+    if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
+        column = stored(value, source, target, name, ansi=ansi, by_name=by_name, fill=True)
+        # What may be null inside of the column may be so in the rows.
+        return column if isinstance(target, T.AtomicType) else column.cast(target)
+    if len(source) == len(target):
+        fields = [
+            (
+                _inserted(value.getField(s.name), s.dataType, t.dataType, f"{name}.{t.name}", ansi=ansi, by_name=False)
+                if s.dataType != t.dataType
+                else value.getField(s.name)
+            ).alias(t.name)
+            for s, t in zip(source.fields, target.fields, strict=True)
+        ]
+        return F.struct(*fields).cast(target)
+    return stored(value, source, target, name, ansi=ansi, by_name=False, fill=True).cast(target)
+
+
+@contextmanager
+def overflows_named(*, narrowed: bool) -> Iterator[None]:
+    """Lets a value that its column cannot hold be refused with Spark's condition for that, where values were cast."""
+    try:
+        yield
+    except WriteFailedError as e:
+        if not narrowed or not _OVERFLOW.search(e.message):
+            raise
+        context = {**e.context, "condition": "CAST_OVERFLOW_IN_TABLE_INSERT"}
+        raise WriteFailedError(e.message, help=e.help, **context) from e.__cause__
 
 
 def evolved(source: T.DataType, target: T.DataType, *, by_name: bool) -> T.DataType:

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.delta.names.catalogue import (
     NamedTable,
@@ -26,6 +27,8 @@ from trilake.spark.delta.names.catalogue import (
     new_name,
     path_of,
 )
+from trilake.spark.delta.settings import AUTO_MERGE, session_flag
+from trilake.spark.delta.store_assignment import overflows_named, stored_columns
 from trilake.spark.front.chains import (
     all_options,
     all_partitions,
@@ -274,19 +277,24 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
-    """Columns by position, as SQL's INSERT INTO takes them."""
+    """Columns and nested fields by position, stored as SQL's INSERT INTO stores them."""
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(f"the catalogue has no table {name}", help="make it with saveAsTable")
+    evolve = False
     if table.format == "delta":
         store = session_store(spark, table.location, store_options(request.options))
-        columns = DeltaLog(store, spark_engine()).head().schema.names
+        schema = read_schema(DeltaLog(store, spark_engine()).head().schema)
+        stated = record_option(request.options, "mergeSchema")
+        evolve = session_flag(spark, AUTO_MERGE, False) if stated is None else stated.lower() == "true"
     else:
-        columns = list(spark.table(name).columns)
-    if len(columns) != len(request.df.columns):
+        schema = from_spark(spark.table(name).schema)
+    if len(schema.names) != len(request.df.columns):
         raise InvalidArgumentError(
-            f"{name} has {len(columns)} columns, the data {len(request.df.columns)}",
+            f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
             help="insertInto goes by position: select the table's columns in its order",
         )
-    df = request.df.toDF(*columns)
-    SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)
+    given = request.df.toDF(*schema.names)
+    df = stored_columns(given, schema, by_name=False, evolve=evolve)
+    with overflows_named(narrowed=df is not given):
+        SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, WriteFailedError
-from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, overwrites_dynamically, session_flag
-from trilake.spark.delta.store_assignment import evolved, stored
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
+from trilake.spark.delta.store_assignment import overflows_named, stored_columns
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance.vectors import Vectors
-from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.schemas import from_spark
 from trilake.spark.trevni import write as trevni_write
 from trilake.sql.grammar.defaults import with_defaults
 from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
@@ -35,8 +32,6 @@ from trilake.trevni.tables.table_write import write_options as trevni_options
 
 #: What a statement says itself, and no setting of the session.
 _DECIDED = ("partitionOverwriteMode", "mergeSchema")
-#: How Spark refuses a cast to a smaller number.
-_OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)\b")
 
 
 def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
@@ -96,7 +91,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
     frame = _given(session, insert, schema, static, args, target, evolve=evolve)
-    given, frame = frame, _stored(session, frame, schema, by_name=insert.by_name, evolve=evolve)
+    given, frame = frame, stored_columns(frame, schema, by_name=insert.by_name, evolve=evolve)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
@@ -111,22 +106,10 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
     )
-    with _overflows(narrowed=frame is not given):
+    with overflows_named(narrowed=frame is not given):
         write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
         catalogue.refresh(session, target)
-
-
-@contextmanager
-def _overflows(*, narrowed: bool) -> Iterator[None]:
-    """Lets a value that its column cannot hold be refused with Spark's condition for that, where values were cast."""
-    try:
-        yield
-    except WriteFailedError as e:
-        if not narrowed or not _OVERFLOW.search(e.message):
-            raise
-        context = {**e.context, "condition": "CAST_OVERFLOW_IN_TABLE_INSERT"}
-        raise WriteFailedError(e.message, help=e.help, **context) from e.__cause__
 
 
 def _is_null(text: str) -> bool:
@@ -142,7 +125,7 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
             f"the schema of a {target.format.title()} table does not evolve with a write", file=target.path
         )
     schema = read_schema(from_spark(there))
-    frame = _stored(session, _given(session, insert, schema, {}, args, target), schema, by_name=insert.by_name)
+    frame = stored_columns(_given(session, insert, schema, {}, args, target), schema, by_name=insert.by_name)
     missing = [f for f in there.fields if f.name not in frame.columns]
     frame = frame.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in missing)).select(
         *(quote_name(n) for n in there.names)
@@ -221,48 +204,3 @@ def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], ev
             raise InvalidArgumentError(f"column {name} is given by PARTITION already", column=name)
         names.append(name if field is None else field.name)
     return frame.toDF(*names)
-
-
-def _stored(
-    session: SqlSession, frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False
-) -> DataFrame:
-    """The values in the types of the table's columns, with new nested fields where it evolves; what does not fit fails.
-
-    Structs are matched as the columns are: by name, or by order.
-    """
-    ansi = is_ansi(session.spark)
-    wanted = {f.name: f.dataType for f in to_spark(schema).fields}
-    changed: dict[str, Column] = {}
-    for f in frame.schema.fields:
-        kind = wanted.get(f.name)
-        if kind is not None and evolve:
-            kind = evolved(f.dataType, kind, by_name=by_name)
-        if kind is not None and f.dataType != kind:
-            value = F.col(quote_name(f.name))
-            changed[f.name] = _value(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
-    if not changed:
-        return frame
-    return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
-
-
-def _value(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool, by_name: bool) -> Column:
-    """A value as its column stores it.
-
-    A struct of another type that is matched by the order of its fields is no null any more: that is how Delta's own
-    engine stores it.
-    """
-    if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
-        column = stored(value, source, target, name, ansi=ansi, by_name=by_name, fill=True)
-        # What may be null inside of the column may be so in the rows.
-        return column if isinstance(target, T.AtomicType) else column.cast(target)
-    if len(source) == len(target):
-        fields = [
-            (
-                _value(value.getField(s.name), s.dataType, t.dataType, f"{name}.{t.name}", ansi=ansi, by_name=False)
-                if s.dataType != t.dataType
-                else value.getField(s.name)
-            ).alias(t.name)
-            for s, t in zip(source.fields, target.fields, strict=True)
-        ]
-        return F.struct(*fields).cast(target)
-    return stored(value, source, target, name, ansi=ansi, by_name=False, fill=True).cast(target)
