@@ -20,6 +20,7 @@ from trilake.errors import (
     TableExistsError,
     TableNotFoundError,
     TrilakeError,
+    WriteFailedError,
 )
 from trilake.spark.delta.names.catalogue import known_location
 from trilake.spark.session.analysis_errors import analysis_error
@@ -272,6 +273,40 @@ def test_insert_into_other_formats_goes_by_position_too(session: SparkSession, f
         assert rows == [{"id": 0, "s": {"a": 1, "b": "x"}}, {"id": 2, "s": {"a": 3, "b": "4"}}]
     finally:
         session.sql(f"DROP TABLE IF EXISTS {name}")
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+def test_a_misfit_of_another_format_is_our_error_in_a_few_lines(
+    session: SparkSession, tmp_path: Path, format: str, mode: str
+) -> None:
+    path = str(tmp_path / "t")
+    session.range(2).write.format(format).save(path)
+    if mode == "append":
+        with pytest.raises(SchemaMismatchError, match="other") as found:
+            session.range(2).selectExpr("'x' other").write.format(format).mode(mode).save(path)
+        _is_short(found.value)
+        assert isinstance(found.value, AnalysisException)
+    with pytest.raises(InvalidArgumentError, match="nosuch") as unknown:
+        session.range(2).write.format(format).mode(mode).option("nosuch", "1").save(path)
+    _is_short(unknown.value)
+    with pytest.raises(WriteFailedError, match="DIVIDE_BY_ZERO") as failed:
+        session.range(2).selectExpr("1 DIV (id - id) id").write.format(format).mode(mode).save(path)
+    _is_short(failed.value)
+    assert trilake.open(path).count() == 2
+
+
+def _is_short(error: Exception) -> None:
+    assert len(str(error).splitlines()) < 4
+    assert "Traceback" not in str(error)
+
+
+@pytest.mark.parametrize("mode", ["error", "append"])
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_names_of_columns_need_no_quoting(session: SparkSession, tmp_path: Path, format: str, mode: str) -> None:
+    path = str(tmp_path / "t")
+    session.range(2).selectExpr("id `a``b`", "id + 1 `c d`").write.format(format).mode(mode).save(path)
+    assert trilake.open(path).to_arrow().to_pydict() == {"a`b": [0, 1], "c d": [1, 2]}
 
 
 def test_merge_into_a_name(session: SparkSession) -> None:

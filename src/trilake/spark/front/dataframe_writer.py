@@ -1,8 +1,8 @@
-"""``df.write`` for what Spark never passes on to a Python data source.
+"""``df.write`` for our formats, which Spark passes on to a Python data source in part, and without its errors.
 
 Spark refuses the modes ``errorifexists`` (its default) and ``ignore``, ``partitionBy`` and ``saveAsTable`` for Python
-sources before any code of theirs is asked.  After :func:`take_over` such writes of our formats, and all those of Delta
-tables, go the way of :func:`trilake.write`; others, and all other formats, stay with Spark.
+sources before any code of theirs is asked, and wraps what they raise into tracebacks of its processes.  After
+:func:`take_over` all writes of our formats go the way of :func:`trilake.write`; other formats stay with Spark.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
 from trilake.storage.options import is_storage_option
 
@@ -77,12 +76,12 @@ class Saver(Protocol):
 
 #: Formats whose writes are taken over, by the names that they are registered under.
 SAVERS: dict[str, Saver] = {}
-#: Of those, the ones whose every write is taken over.
+#: Of those, the names of Delta tables.
 NAMED: set[str] = set()
 
 
 def take_over() -> None:
-    """Teach ``df.write`` of this process the writes that Spark refuses; doing it again changes nothing."""
+    """Teach ``df.write`` of this process our formats; doing it again changes nothing."""
     watch_chains()
     for cls in classes("writer"):
         patch(cls, "save", _save)
@@ -104,8 +103,6 @@ def _save(
         return None
     request = _request(record, format, mode, partitionBy, options)
     place = path or record_option(request.options, "path")
-    if _left_to_spark(request, place):
-        return None
 
     def act() -> None:
         if not isinstance(place, str | PathLike):
@@ -154,18 +151,6 @@ def _request(record: Record, format: Any, mode: Any, partition_by: Any, options:
 def record_option(options: Mapping[str, str], name: str) -> str | None:
     """The value of an option, whatever the case of its name."""
     return next((v for k, v in options.items() if k.lower() == name.lower()), None)
-
-
-def _left_to_spark(request: SaveRequest, place: Any) -> bool:
-    """Whether Spark passes the write on to the Python source as it is, and that can do all that was asked.
-
-    Never for a Delta table: on the driver its rows need not pass through Python, and settings of the session are known.
-    """
-    if not HAS_DATA_SOURCES:
-        return False
-    if request.mode not in ("append", "overwrite") or request.partition_by or request.cluster_by or request.buckets:
-        return False
-    return request.format not in NAMED or not isinstance(place, str | PathLike)
 
 
 def translated(write: Callable[[], R]) -> R:

@@ -23,6 +23,7 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.source import LanceWriter, TrilakeLanceDataSource, WrittenFragments
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.runner import map_rows
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
@@ -107,7 +108,7 @@ def write_dataframe(
         yield pa.RecordBatch.from_arrays([pa.array(messages, pa.binary()), pa.array(sizes, pa.string())], _WRITTEN)
 
     try:
-        rows = df.mapInArrow(run, "fragment binary, sizes string").collect()
+        rows = map_rows(df, run, "fragment binary, sizes string").collect()
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
         raise job_error_of(
             e,

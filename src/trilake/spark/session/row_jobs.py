@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.write.write import left_behind
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.runner import map_rows
 
 #: Rows and bytes of small batches that are taken together.
 _CHUNK_ROWS, _CHUNK_BYTES = 1 << 17, 32 << 20
@@ -34,10 +35,8 @@ def run_over_rows(
 
     Raises ``WriteFailedError`` for a job that failed, or the error of ours that a task raised; nothing was committed.
     """
-    # Under plain names: PySpark looks columns up by name here, and does not quote a backtick.
-    plain = rows.toDF(*(f"c{i}" for i in range(len(rows.columns))))
     try:
-        outcomes = plain.mapInArrow(_RowTask(work, tuple(rows.columns)), "outcome binary").collect()
+        outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
     except AnalysisException:
         raise  # nothing ran
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
@@ -47,15 +46,13 @@ def run_over_rows(
 
 @dataclass(frozen=True)
 class _RowTask:
-    """A task, as it travels; ``names`` are those of its columns."""
+    """A task, as it travels."""
 
     work: Callable[[Iterator[pa.RecordBatch], int], object]
-    names: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        named = (b.rename_columns(list(self.names)) for b in batches)
-        outcome = self.work(named, 0 if context is None else context.partitionId())
+        outcome = self.work(batches, 0 if context is None else context.partitionId())
         if outcome is not None:
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(outcome)], pa.binary())], ["outcome"])
 

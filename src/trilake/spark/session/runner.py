@@ -1,4 +1,4 @@
-"""Running functions over lists of tasks as Spark jobs: for commands that look into many files."""
+"""Running functions in Spark's tasks: over lists of tasks, for commands that look into many files, and over rows."""
 
 from __future__ import annotations
 
@@ -45,6 +45,23 @@ class _Outcome:
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
         outcome = pickle.dumps(self.function(task))
         yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], ["outcome"])
+
+
+def map_rows(
+    df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
+) -> DataFrame:
+    """``df.mapInArrow`` for columns of any name; PySpark looks them up by name there, and does not quote a backtick."""
+    plain = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
+    return plain.mapInArrow(_Named(work, tuple(df.columns)), schema)
+
+
+@dataclass(frozen=True)
+class _Named:
+    work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    names: tuple[str, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return self.work(b.rename_columns(list(self.names)) for b in batches)
 
 
 def task_rows(
