@@ -21,7 +21,14 @@ from tests.delta.tables import rows
 from trilake import DeltaTable
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import ConstraintViolatedError, InvalidArgumentError, SchemaMismatchError, WriteFailedError
+from trilake.errors import (
+    ConstraintViolatedError,
+    ExpressionError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TrilakeError,
+    WriteFailedError,
+)
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows, bitmaps
@@ -383,3 +390,29 @@ def test_a_connect_session_changes_rows(tmp_path: Path) -> None:
     # A soak test, and in a process of its own, as in test_connect.py.
     done = run_apart(_CONNECT, str(tmp_path))
     assert done.stdout.splitlines()[-1:] == ["all is well"], done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("condition", ["n > 100", "false", None], ids=["no file", "false", "no row at all"])
+def test_a_value_that_does_not_fit_its_column_is_refused_where_no_row_matches(
+    session: SparkSession, tmp_path: Path, condition: str | None
+) -> None:
+    path = str(tmp_path / "t")
+    made = session.range(1).selectExpr("id n", "named_struct('a', id, 'b', 'x') s", "array(id) l", "cast(id AS int) i")
+    (made.limit(0) if condition is None else made).write.format("delta").save(path)
+    table, misfits = (
+        DeltaTable.forPath(session, path),
+        {"s": "named_struct('a', 1, 'c', 'x')", "l": "5", "i": "array(1)"},
+    )
+    for column, value in misfits.items():
+        for refused in (
+            lambda column=column, value=value: table.update(condition, {column: value}),
+            lambda column=column, value=value: table.update(condition, {column: F.expr(value)}),
+            lambda column=column, value=value: trilake.open(path).update({column: value}, condition),
+        ):
+            with pytest.raises(TrilakeError) as found:
+                refused()
+            assert column in str(found.value)
+    table.update(condition, {"i": "7L", "s": "named_struct('b', 'y', 'a', 1)"})
+    with pytest.raises(ExpressionError, match="nope"):
+        table.update(condition, {"i": "nope"})
+    assert len(table.history().collect()) == 1

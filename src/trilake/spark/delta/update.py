@@ -20,7 +20,7 @@ from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import candidates
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import records_changes, rewrite_plan
-from trilake.delta.commands.write.assignments import Target, given_columns, targets
+from trilake.delta.commands.write.assignments import given_columns, targets
 from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.log import Snapshot
@@ -82,14 +82,16 @@ def update_rows(
         maybe, whole = candidates(snapshot, command.filter)
         files = sorted([*maybe, *whole])
     resolved = partial(resolving, column_errors(snapshot.schema.names, alias, ExpressionError))
+    changed_schema = given_columns(snapshot.schema, assigned)
+    new = {assigned[name].path: value for name, value in values.items()}
     if not files:
         with resolved(of_table=True):
             empty = empty_frame(spark, snapshot.schema)
             named = empty if alias is None else empty.alias(alias)
-            frames.added(named, values.values()).select(*values.values())
+            frame = frames.added(named, values.values())
+            _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # which has it looked at on Connect
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
-    changed_schema = given_columns(snapshot.schema, assigned)
     rules = update_rules(snapshot.metadata, changed_schema, uri=snapshot.uri, runtime=command.runtime, spark=True)
     job = _UpdateTask(
         table.log.store,
@@ -103,7 +105,7 @@ def update_rows(
         frame = frames.added(frame, [condition, *values.values()])
         if read is not None:
             frame = frame.where(read.column)
-        rows = _new_rows(frame, snapshot, changed_schema, {n: (assigned[n], v) for n, v in values.items()}, job)
+        rows = _new_rows(frame, snapshot, changed_schema, new, job)
     outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
     return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark))
 
@@ -120,20 +122,11 @@ def _new_rows(
     frame: DataFrame,
     snapshot: Snapshot,
     changed_schema: StructType,
-    assigned: Mapping[str, tuple[Target, Column]],
+    values: Mapping[tuple[str, ...], Column],
     job: _UpdateTask,
 ) -> DataFrame:
     """The changed columns with new values, what they were where the change feed wants it, row ids, and addresses."""
-    values = {t.path: v for t, v in assigned.values()}
-    typed = (
-        frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
-    )
-    new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
-    ansi = is_ansi(frame.sparkSession)
-    columns = [
-        _value(F.col(quote_name(f.name)), f, (f.name,), new, ansi).alias(f.name)
-        for f in to_spark(changed_schema).fields
-    ]
+    columns = _changed_columns(frame, changed_schema, values)
     carried: list[Column] = []
     if job.feed:
         names = read_schema(snapshot.schema).names
@@ -147,6 +140,24 @@ def _new_rows(
         for i, stage in enumerate(stages):
             rows = rows.selectExpr(*stage, *(behind if i == 0 else ()))
     return rows
+
+
+def _changed_columns(
+    frame: DataFrame, changed_schema: StructType, values: Mapping[tuple[str, ...], Column]
+) -> list[Column]:
+    """The columns of the table, with the values that are assigned to paths of them as they are stored there.
+
+    Raises ``SchemaMismatchError`` for a struct that does not fit, and what Spark's analysis raises.
+    """
+    typed = (
+        frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
+    )
+    new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
+    ansi = is_ansi(frame.sparkSession)
+    return [
+        _value(F.col(quote_name(f.name)), f, (f.name,), new, ansi).alias(f.name)
+        for f in to_spark(changed_schema).fields
+    ]
 
 
 def _value(
