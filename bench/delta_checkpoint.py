@@ -31,7 +31,7 @@ def _theirs() -> None:
 
 def _ours() -> None:
     log = DeltaLog(open_store(str(scratch("checkpoint-ours"))), standard_engine())
-    write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
+    write_checkpoint(log, log.opened(), SYSTEM_RUNTIME)
 
 
 def benchmarks() -> Iterator[Benchmark]:

@@ -18,11 +18,10 @@ import trilake
 from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import checkpoint_parts
-from trilake.delta.log.checkpoint_parts import Piece, split
+from trilake.delta.log.checkpoint_parts import owners
 from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
 from trilake.delta.log.last_checkpoint import checksum
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.log.replay import empty_state
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, commit_key
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.engine import standard_engine
@@ -103,19 +102,23 @@ def test_a_part_size_that_is_none(size: str) -> None:
 def test_a_path_decides_its_part(paths: set[str], parts: int) -> None:
     log = log_of([add(p.replace("%", "%25")) for p in sorted(paths)])
     adds = log.snapshot().adds
-    pieces = split(Piece((), adds, empty_state().removes), parts)
-    assert sorted(p for x in pieces for p in x.adds["path"].to_pylist()) == sorted(adds["path"].to_pylist())
-    again = split(
-        Piece((), adds.take(pa.array(reversed(range(adds.num_rows)), pa.int64())), empty_state().removes), parts
-    )
-    assert [set(x.adds["path"].to_pylist()) for x in pieces] == [set(x.adds["path"].to_pylist()) for x in again]
+    owner = dict(zip(adds["path"].to_pylist(), owners(adds, parts).tolist(), strict=True))
+    assert set(owner.values()) <= set(range(parts))
+    backwards = adds.take(pa.array(reversed(range(adds.num_rows)), pa.int64()))
+    assert dict(zip(backwards["path"].to_pylist(), owners(backwards, parts).tolist(), strict=True)) == owner
 
 
 def test_tombstones_are_in_the_part_of_their_file() -> None:
     log = log_of([remove(f"f{i}") for i in range(9)], [add(f"f{i}", deletionVector=VECTOR) for i in range(9)])
-    snapshot = log.snapshot()
-    for piece in split(Piece((), snapshot.adds, log.tombstones(snapshot)), 3):
-        assert set(piece.adds["path"].to_pylist()) == set(piece.removes["path"].to_pylist())
+    write_checkpoint(log, log.snapshot(), KEEP_ALL, part_size=6)
+    parts = [pq.read_table(log.store.open_input(f.key)) for f in log.snapshot().segment.checkpoint_files]
+    assert len(parts) == 3
+    for part in parts:
+        added, removed = (
+            {a["path"] for a in part[kind].to_pylist() if a is not None and a["path"] is not None}
+            for kind in ("add", "remove")
+        )
+        assert added == removed
 
 
 def test_many_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:

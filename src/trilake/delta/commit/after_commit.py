@@ -19,7 +19,7 @@ import pyarrow as pa
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.log import checksum, symlink_manifest
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
 from trilake.delta.log.log_cleanup import cleanup_log, expired
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
@@ -37,6 +37,9 @@ COMPACTION_INTERVAL = "trilake.logCompactionInterval"
 #: A log of so many bytes is read for the first checksum of a table; one that is larger waits for its checkpoint.
 _LITTLE_LOG = 256 * 1024
 
+#: A version whose checkpoint is there, and what its files come to where that was counted.
+_Checkpointed = tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]
+
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
     """Does what is due of the log after a commit; gives the snapshot of its version where it was made.
@@ -46,20 +49,20 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
     log, base, version, runtime = event.log, event.base, event.version, event.runtime
     if base is None:
         return None
-    current: list[Snapshot] = []
+    current: list[_Checkpointed] = []
     policy = (base.properties.text(CHECKSUMS) or "checkpoint").lower()
     if _try(log, version, "checkpoint schedule", lambda: checkpoint_due(base, version)):
         _try(log, version, "checkpoint", lambda: _checkpoint(log, base, version, runtime, current))
         if current and policy != "none":
-            _try(log, version, "checksum", lambda: write_snapshot_checksum(log, current[0]))
+            _try(log, version, "checksum", lambda: _checksum(log, current[0]))
         if current and base.properties.is_on("delta.enableExpiredLogCleanup"):
-            _try(log, version, "log cleanup", lambda: _clean(log, current[0], runtime))
+            _try(log, version, "log cleanup", lambda: _clean(log, current[0][0], runtime))
     else:
         if policy == "commit":
             _try(log, version, "checksum", lambda: _next_checksum(log, base, version))
         if COMPACTION_INTERVAL in base.metadata.configuration:
             _try(log, version, "log compaction", lambda: _compact(log, base, version))
-    return current[0] if current else None
+    return next((made for made, _ in current if isinstance(made, Snapshot)), None)
 
 
 def update_manifests(event: CommitEvent) -> None:
@@ -88,12 +91,21 @@ def checkpoint_due(base: Head, version: int) -> bool:
     return interval > 0 and (version % interval == 0 or late)
 
 
-def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, checkpointed: list[Snapshot]) -> None:
-    current = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
+def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, done: list[_Checkpointed]) -> None:
+    current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
     if current.version > version:
-        current = log.snapshot(version)
-    write_checkpoint(log, current, runtime)
-    checkpointed.append(current)
+        current = log.opened(version)
+    done.append((current, write_checkpoint(log, current, runtime)))
+
+
+def _checksum(log: DeltaLog, done: _Checkpointed) -> None:
+    """The checksum beside a checkpoint; of a large table's, its writer knows what the files come to."""
+    current, totals = done
+    if totals is not None:
+        made = checksum.of_version(current, totals, log.commit_info(current.version))
+        checksum.write_checksum(log.store, current.version, made)
+    elif isinstance(current, Snapshot):
+        write_snapshot_checksum(log, current)
 
 
 def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
@@ -126,8 +138,8 @@ def _compact(log: DeltaLog, base: Head, version: int) -> None:
         compact_log(log, version + 1 - interval, version)
 
 
-def _clean(log: DeltaLog, snapshot: Snapshot, runtime: Runtime) -> None:
-    if expired(log, snapshot, runtime):
+def _clean(log: DeltaLog, head: Head, runtime: Runtime) -> None:
+    if expired(log, head, runtime):
         cleaned = cleanup_log(log, runtime)
         if cleaned.keys:
             _log.info("%d files of the log of %s were cleaned up", len(cleaned.keys), log.store.uri)

@@ -7,17 +7,18 @@ few actions that are no files come first and in a group of their own, where a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_values, partition_type
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.log import Head
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ADD, REMOVE
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
@@ -69,8 +70,8 @@ _REMOVE = pa.struct([f for f in REMOVE if f.name != "stats"])
 RareActions = Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def rare_actions(snapshot: Snapshot) -> list[tuple[str, Mapping[str, Any]]]:
-    """The actions of a snapshot that are no files, as ``(name, JSON object)``."""
+def rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:
+    """The actions of a version that are no files, as ``(name, JSON object)``."""
     state = snapshot.state
     return [
         ("protocol", snapshot.protocol.to_json()),
@@ -86,11 +87,11 @@ class FileColumns:
 
     type: pa.StructType
     stats: StatsParser | None
-    snapshot: Snapshot
+    snapshot: Head
     parsed_partitions: bool
 
     @staticmethod
-    def of(snapshot: Snapshot) -> FileColumns:
+    def of(snapshot: Head) -> FileColumns:
         """As the table's properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct`` ask."""
         as_json = not snapshot.properties.is_off("delta.checkpoint.writeStatsAsJson")
         as_struct = snapshot.properties.is_on("delta.checkpoint.writeStatsAsStruct")
@@ -128,45 +129,17 @@ def _removes(files: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays([_one(files[f.name]) for f in _REMOVE], fields=list(_REMOVE))
 
 
-@dataclass(frozen=True)
-class Piece:
-    """What one file of a checkpoint holds."""
+def owners(files: pa.Table, parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which of ``parts`` files of a checkpoint each file action goes into: by the MD5 of its decoded path.
 
-    rare: RareActions
-    adds: pa.Table
-    removes: pa.Table
-
-    @property
-    def num_rows(self) -> int:
-        """How many actions."""
-        return len(self.rare) + int(self.adds.num_rows) + int(self.removes.num_rows)
-
-
-def split(whole: Piece, parts: int) -> list[Piece]:
-    """File actions spread over ``parts`` by a hash of their path, the others in the first.
-
-    The hash is MD5 of the decoded path: every attempt, by whatever version of this library, spreads alike.
+    Every attempt, by whatever version of this library, spreads alike.
     """
-    if parts == 1:
-        return [whole]
-    owner_of_adds, owner_of_removes = (_owners(t, parts) for t in (whole.adds, whole.removes))
-    return [
-        Piece(
-            whole.rare if i == 0 else (),
-            whole.adds.take(pa.array(np.flatnonzero(owner_of_adds == i))),
-            whole.removes.take(pa.array(np.flatnonzero(owner_of_removes == i))),
-        )
-        for i in range(parts)
-    ]
-
-
-def _owners(files: pa.Table, parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
     parts_of_files = engine.query(
         f"select (md5_number_lower(p) % {parts})::bigint as part from t",
         t=pa.table({"p": decoded_paths(files["path"])}),
     )["part"]
-    owners: np.ndarray[Any, np.dtype[np.int64]] = parts_of_files.to_numpy()
-    return owners
+    numbers: np.ndarray[Any, np.dtype[np.int64]] = parts_of_files.to_numpy()
+    return numbers
 
 
 def file_schema(columns: FileColumns, rare: RareActions, *, files_only: bool = False) -> pa.Schema:
@@ -175,24 +148,6 @@ def file_schema(columns: FileColumns, rare: RareActions, *, files_only: bool = F
     fields = [pa.field(n, t) for n, t in _RARE.items() if n in names or n in _ALWAYS]
     files = [pa.field("add", columns.type), pa.field("remove", _REMOVE)]
     return pa.schema(files if files_only else [*files, *fields])
-
-
-def slices(piece: Piece, columns: FileColumns, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of one file, a row group at a time."""
-    if piece.rare:
-        counts = len(piece.rare)
-        arrays = {
-            name: pa.array(
-                [_row(data, schema.field(name).type) if n == name else None for n, data in piece.rare],
-                schema.field(name).type,
-            )
-            for name in {n for n, _ in piece.rare}
-        }
-        yield _filled(schema, arrays, counts)
-    for kind, files, make in (("add", piece.adds, columns.adds), ("remove", piece.removes, _removes)):
-        for start in range(0, files.num_rows, SLICE_ROWS):
-            part = files.slice(start, SLICE_ROWS)
-            yield _filled(schema, {kind: make(part)}, part.num_rows)
 
 
 def _row(data: Mapping[str, Any], type_: pa.StructType) -> dict[str, Any]:
@@ -211,33 +166,121 @@ def _filled(schema: pa.Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.
     )
 
 
-def write_parquet(
-    store: Store, key: str, schema: pa.Schema, tables: Iterator[pa.Table], rows: int, *, absent: bool = False
-) -> int:
-    """Write one file of a checkpoint; its size in bytes.  It appears whole or not at all.
+class CheckpointFile:
+    """One file of a checkpoint, written a row group at a time.  It appears when its block ends, whole or not at all.
 
-    With ``absent`` a file that is there stays, and ``ObjectExistsError`` is raised; a large one that another process
-    finishes meanwhile is replaced.
+    Parameters
+    ----------
+    store, key: where it goes.
+    columns, schema: its columns, see :func:`file_schema`.
+    expected: about how many actions it will hold: few are written at once.
+    absent: a file that is there stays, and ``ObjectExistsError`` is raised; a large one that another process finishes
+        meanwhile is replaced.
+    keep_empty: whether it appears without any action, too.
     """
-    if rows <= _AT_ONCE_ROWS:
-        sink = pa.BufferOutputStream()
-        _encode(sink, schema, tables)
-        data = sink.getvalue()
-        (store.put_if_absent if absent else store.put)(key, data)
-        return int(data.size)
-    if absent:
-        with suppress(ObjectNotFoundError):
-            store.head(key)
-            raise ObjectExistsError("a checkpoint of this version is there", file=key)
-    with store.open_output(key) as out:
-        counter = pa.PythonFile(out, mode="w")
-        _encode(counter, schema, tables)
-        size: int = counter.tell()
-        counter.flush()
-    return size
+
+    def __init__(
+        self,
+        store: Store,
+        key: str,
+        columns: FileColumns,
+        schema: pa.Schema,
+        expected: int,
+        *,
+        absent: bool = False,
+        keep_empty: bool = True,
+    ) -> None:
+        self.store, self.key, self.columns, self.schema = store, key, columns, schema
+        self.at_once, self.absent, self.keep_empty = expected <= _AT_ONCE_ROWS, absent, keep_empty
+        self.rows = self.size = 0
+        self._kind, self._waiting, self._count = "add", list[pa.Table](), 0
+        self._out: IO[bytes] | None = None
+
+    def __enter__(self) -> CheckpointFile:
+        if self.at_once:
+            self._sink = pa.BufferOutputStream()
+        else:
+            if self.absent:
+                with suppress(ObjectNotFoundError):
+                    self.store.head(self.key)
+                    raise ObjectExistsError("a checkpoint of this version is there", file=self.key)
+            self._out = self.store.open_output(self.key)
+            self._sink = pa.PythonFile(self._out, mode="w")
+        self._writer = _writer(self._sink, self.schema)
+        return self
+
+    def take_rare(self, rare: RareActions) -> None:
+        """Write actions that are no files, in a group of their own."""
+        if not rare:
+            return
+        arrays = {
+            name: pa.array(
+                [_row(data, self.schema.field(name).type) if n == name else None for n, data in rare],
+                self.schema.field(name).type,
+            )
+            for name in {n for n, _ in rare}
+        }
+        self._write(arrays, len(rare))
+
+    def take(self, kind: str, files: pa.Table) -> None:
+        """Take file actions of one kind; ``add`` actions come before ``remove`` actions."""
+        if kind != self._kind:
+            self._flush(0)
+            self._kind = kind
+        if files.num_rows:
+            self._waiting.append(files)
+            self._count += files.num_rows
+            self._flush(SLICE_ROWS)
+
+    def _flush(self, least: int) -> None:
+        """Write row groups until fewer than ``least`` actions wait, or none."""
+        if self._count < max(1, least):
+            return
+        files, start = pa.concat_tables(self._waiting), 0
+        while files.num_rows - start >= max(1, least):
+            part = files.slice(start, SLICE_ROWS)
+            array = self.columns.adds(part) if self._kind == "add" else _removes(part)
+            self._write({self._kind: array}, part.num_rows)
+            start += part.num_rows
+        rest = files.slice(start)
+        self._waiting, self._count = [rest] if rest.num_rows else [], rest.num_rows
+
+    def _write(self, arrays: Mapping[str, pa.Array], rows: int) -> None:
+        self._writer.write_table(_filled(self.schema, arrays, rows), row_group_size=SLICE_ROWS)
+        self.rows += rows
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._flush(0)
+                if self.rows or self.keep_empty:
+                    self._finish()
+                    return
+        except BaseException as e:
+            self._discard(e)
+            raise
+        self._discard(error or ValueError("nothing to write"))
+
+    def _finish(self) -> None:
+        self._writer.close()
+        if self._out is None:
+            data = self._sink.getvalue()
+            self.size = int(data.size)
+            (self.store.put_if_absent if self.absent else self.store.put)(self.key, data)
+        else:
+            self.size = int(self._sink.tell())
+            self._sink.flush()
+            self._out.__exit__(None, None, None)
+
+    def _discard(self, error: BaseException) -> None:
+        self._writer.is_open = False  # or its destructor would try to write the footer
+        if self._out is not None:
+            self._out.__exit__(type(error), error, None)
 
 
-def _encode(sink: pa.NativeFile, schema: pa.Schema, tables: Iterator[pa.Table]) -> None:
+def _writer(sink: pa.NativeFile, schema: pa.Schema) -> pq.ParquetWriter:
     dictionary = [
         f"{kind}.{map_}.key_value.{part}"
         for kind in ("add", "remove")
@@ -245,8 +288,6 @@ def _encode(sink: pa.NativeFile, schema: pa.Schema, tables: Iterator[pa.Table]) 
         for part in ("key", "value")
         if kind in schema.names
     ]
-    with pq.ParquetWriter(
+    return pq.ParquetWriter(
         sink, schema, compression="snappy", use_dictionary=dictionary or False, store_schema=False, **PAGE_CHECKSUMS
-    ) as writer:
-        for table in tables:
-            writer.write_table(table, row_group_size=SLICE_ROWS)
+    )

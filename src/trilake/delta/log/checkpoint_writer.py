@@ -12,30 +12,25 @@ them visible all together, and what a writer leaves that dies before it is read 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from contextlib import ExitStack
 from uuid import UUID
 
+import numpy as np
 import orjson
 import pyarrow as pa
-import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
-from trilake.delta.log.checkpoint_parts import (
-    FileColumns,
-    Piece,
-    file_schema,
-    rare_actions,
-    slices,
-    split,
-    write_parquet,
-)
+from trilake.delta.log.checkpoint_content import Content, FilePieces, MaybeTwiceError, content_of
+from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema, owners, rare_actions
+from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checkpoint_part_key, v2_checkpoint_key
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
-from trilake.parquet_files import DAMAGE, open_parquet
+from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
@@ -49,48 +44,51 @@ _MAX_SCHEMA_BYTES = 16 * 1024
 
 
 def write_checkpoint(
-    log: DeltaLog, snapshot: Snapshot, runtime: Runtime, *, part_size: int | None = None, replace: bool = False
-) -> None:
-    """Write the checkpoint of ``snapshot`` and point ``_last_checkpoint`` at it, unless it points at a newer one.
+    log: DeltaLog,
+    version: Snapshot | PendingSnapshot,
+    runtime: Runtime,
+    *,
+    part_size: int | None = None,
+    replace: bool = False,
+) -> FileTotals | None:
+    """Write the checkpoint of a version and point ``_last_checkpoint`` at it, unless it points at a newer one.
 
-    A checkpoint of this version that is there already stays as it is, if it can be opened: readers that have listed the
-    log know its size, and may be reading it in pieces.
+    The files of a :class:`~trilake.delta.log.log.PendingSnapshot` pass through memory piece by piece.  A checkpoint of
+    this version that is there already stays as it is, if it can be opened: readers that have listed the log know its
+    size, and may be reading it in pieces.
 
     Parameters
     ----------
     log: the table's log.
-    snapshot: the state to write; its version must be committed.
+    version: the state to write, which must be committed.
     runtime: clock and ids.
-    part_size: most actions of one file; by default the table's property ``trilake.checkpoint.partSize``.
+    part_size: most actions of one file; by default the table's property ``trilake.checkpoint.partSize``.  Of a large
+        table, whose files nobody has counted yet, it is about that.
     replace: write it anew, whatever is there: for whoever knows that it is false.
 
-    Tombstones older than ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises
-    ``InvalidArgumentError`` for a size that is no positive number.
+    Returns what the version's files come to; ``None`` where the checkpoint was there.  Tombstones older than
+    ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError`` for a
+    size that is no positive number.
     """
-    removes = _without_expired(log.tombstones(snapshot), snapshot, runtime.clock_ms())
-    whole = Piece(rare_actions(snapshot), snapshot.adds, removes)
-    parts = max(1, -(-(whole.adds.num_rows + removes.num_rows) // _part_size(snapshot, part_size)))
-    if _is_v2(snapshot):
-        size, size_in_bytes, pointer = _write_v2(log.store, snapshot, whole, parts, runtime)
-        hint = make_hint(
-            snapshot.version,
-            size=size,
-            size_in_bytes=size_in_bytes,
-            num_add_files=whole.adds.num_rows,
-            v2_checkpoint=pointer,
-        )
-    else:
-        hint = _write_classic(log, snapshot, whole, parts, replace=replace)
-    if not _points_further(log, snapshot.version):
-        log.store.put(LAST_CHECKPOINT, hint)
-
-
-def _without_expired(removes: pa.Table, snapshot: Snapshot, now_ms: int) -> pa.Table:
+    content = content_of(log, version, runtime.clock_ms())
+    parts = max(1, -(-content.expected // _part_size(version, part_size)))
     try:
-        retention = snapshot.properties.duration_ms("delta.deletedFileRetentionDuration")
-    except InvalidArgumentError:
-        return removes  # not known for certain: they do no harm
-    return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
+        hint, totals = _write(log, content, parts, runtime, replace=replace)
+    except MaybeTwiceError:
+        assert isinstance(version, PendingSnapshot)
+        return write_checkpoint(log, log.load(version), runtime, part_size=part_size, replace=replace)
+    if hint is not None and not _points_further(log, version.version):
+        log.store.put(LAST_CHECKPOINT, hint)
+    return totals
+
+
+def _write(
+    log: DeltaLog, content: Content, parts: int, runtime: Runtime, *, replace: bool
+) -> tuple[bytes | None, FileTotals | None]:
+    """Write the files; the hint at them, and what they come to."""
+    if _is_v2(content.head):
+        return _write_v2(log.store, content, parts, runtime)
+    return _write_classic(log.store, content, parts, replace=replace)
 
 
 def _points_further(log: DeltaLog, version: int) -> bool:
@@ -101,8 +99,8 @@ def _points_further(log: DeltaLog, version: int) -> bool:
     return any(v == newest.version for v, _ in log.listing(start=newest.version).checkpoints)
 
 
-def _part_size(snapshot: Snapshot, part_size: int | None) -> int:
-    text = snapshot.properties.text(PART_SIZE) if part_size is None else str(part_size)
+def _part_size(head: Head, part_size: int | None) -> int:
+    text = head.properties.text(PART_SIZE) if part_size is None else str(part_size)
     if text is None:
         return DEFAULT_PART_SIZE
     if not re.fullmatch(r"[1-9]\d{0,17}", text):
@@ -110,96 +108,160 @@ def _part_size(snapshot: Snapshot, part_size: int | None) -> int:
     return int(text)
 
 
-def _write_classic(log: DeltaLog, snapshot: Snapshot, whole: Piece, parts: int, *, replace: bool) -> bytes:
-    store, version = log.store, snapshot.version
-    columns = FileColumns.of(snapshot)
-    schema = file_schema(columns, whole.rare)
+def _spread(files: Sequence[CheckpointFile], pieces: FilePieces) -> FileTotals:
+    """Write file actions, to several files by a hash of their path; what the ``add`` actions come to."""
+    totals = FileTotals()
+    for kind, piece in pieces:
+        if kind == "add":
+            totals += FileTotals.of(piece)
+        if len(files) == 1:
+            files[0].take(kind, piece)
+        elif piece.num_rows:
+            owner = owners(piece, len(files))
+            for number, file in enumerate(files):
+                file.take(kind, piece.take(pa.array(np.flatnonzero(owner == number))))
+    return totals
+
+
+def _write_classic(
+    store: Store, content: Content, parts: int, *, replace: bool
+) -> tuple[bytes | None, FileTotals | None]:
+    version, rare = content.head.version, rare_actions(content.head)
+    columns = FileColumns.of(content.head)
+    schema = file_schema(columns, rare)
     numbers = range(1, parts + 1)
     keys = [checkpoint_key(version)] if parts == 1 else [checkpoint_part_key(version, n, parts) for n in numbers]
 
-    def write(key: str, piece: Piece, *, absent: bool = False) -> int:
-        return write_parquet(store, key, schema, slices(piece, columns, schema), piece.num_rows, absent=absent)
+    def write(*, absent: bool = False) -> tuple[bytes, FileTotals]:
+        with ExitStack() as stack:
+            each = -(-content.expected // parts)
+            files = [
+                stack.enter_context(CheckpointFile(store, key, columns, schema, each, absent=absent)) for key in keys
+            ]
+            files[0].take_rare(rare)
+            totals = _spread(files, content.pieces())
+        rows, size = sum(f.rows for f in files), sum(f.size for f in files)
+        return _hint(version, rows, totals.num_files, size, parts, schema if parts == 1 else None), totals
 
-    def hint(rows: int, size: int, described: Mapping[str, Any] | None = None) -> bytes:
-        count = parts if parts > 1 else None
-        adds = whole.adds.num_rows
-        return make_hint(
-            version, size=rows, size_in_bytes=size, num_add_files=adds, parts=count, checkpoint_schema=described
-        )
+    def hint_at(rows: int, size: int, adds: int | None) -> bytes | None:
+        """The hint at files that are there, where it is known what they hold."""
+        count = adds if content.num_adds is None else content.num_adds
+        return None if count is None else _hint(version, rows, count, size, parts, None)
 
     if parts > 1 and not replace and (there := _rows_and_size(store, keys)) is not None:
-        return hint(*there)
+        return hint_at(*there), None
     try:
-        size = sum(write(k, p, absent=parts == 1 and not replace) for k, p in zip(keys, split(whole, parts)))
+        return write(absent=parts == 1 and not replace)
     except ObjectExistsError:
         there = _rows_and_size(store, keys)
-        if there is not None:
-            return hint(*there)
-        size = write(keys[0], whole)
-    described = from_arrow(schema)
-    return hint(whole.num_rows, size, described.to_json() if len(described.json()) <= _MAX_SCHEMA_BYTES else None)
+        return (hint_at(*there), None) if there is not None else write()
 
 
-def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int] | None:
-    """How many actions the files of a checkpoint hold, and their bytes; ``None`` where one cannot be opened."""
+def _hint(version: int, rows: int, adds: int, size: int, parts: int, schema: pa.Schema | None) -> bytes:
+    described = None if schema is None else from_arrow(schema)
+    short = described is not None and len(described.json()) <= _MAX_SCHEMA_BYTES
+    return make_hint(
+        version,
+        size=rows,
+        size_in_bytes=size,
+        num_add_files=adds,
+        parts=parts if parts > 1 else None,
+        checkpoint_schema=described.to_json() if described is not None and short else None,
+    )
+
+
+def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | None] | None:
+    """How many actions the files of a checkpoint hold, their bytes, and how many of them are ``add`` actions where
+    their footers say it; ``None`` where one cannot be opened."""
     rows = size = 0
+    adds: int | None = 0
     try:
         for key in keys:
             with store.open_input(key) as source:
-                rows += open_parquet(source).metadata.num_rows
+                file = open_parquet(source)
+                rows += file.metadata.num_rows
                 size += source.size()
+                own = _adds_in(source, file)
+                adds = None if own is None or adds is None else adds + own
     except (*DAMAGE, OSError, ObjectNotFoundError):
         return None
-    return rows, size
+    return rows, size, adds
+
+
+def _adds_in(source: pa.NativeFile, file: pq.ParquetFile) -> int | None:
+    """How many ``add`` actions a file of a checkpoint holds by its footer, ``None`` where that does not say it."""
+    paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    if "add.path" not in paths:
+        return None
+    chunks = [group[paths.index("add.path")] for group in checked_footer(source, file)]
+    if any(c.null_count is None for c in chunks):
+        return None
+    return sum(c.num_values - (c.null_count or 0) for c in chunks)
 
 
 # --- version 2 ---
 
 
-def _is_v2(snapshot: Snapshot) -> bool:
+def _is_v2(head: Head) -> bool:
     """Whether the table's checkpoints are of version 2."""
-    policy = snapshot.properties.text("delta.checkpointPolicy") or ""
-    return policy.lower() == "v2" and "v2Checkpoint" in (snapshot.protocol.writer_features or ())
+    policy = head.properties.text("delta.checkpointPolicy") or ""
+    return policy.lower() == "v2" and "v2Checkpoint" in (head.protocol.writer_features or ())
 
 
-def _write_v2(store: Store, snapshot: Snapshot, whole: Piece, parts: int, runtime: Runtime) -> tuple[int, int, Any]:
-    """Write sidecars and top-level file; the number of actions, of bytes, and ``v2Checkpoint`` of the hint."""
-    extension = (snapshot.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
+def _write_v2(store: Store, content: Content, parts: int, runtime: Runtime) -> tuple[bytes, FileTotals]:
+    """Write sidecars and top-level file."""
+    head = content.head
+    extension = (head.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
     if extension not in ("parquet", "json"):
         raise InvalidArgumentError(
             f"the table property {TOP_LEVEL_FORMAT} is {extension!r}", help="set it to parquet or json"
         )
-    columns = FileColumns.of(snapshot)
-    sidecars: list[dict[str, Any]] = []
-    for piece in split(Piece((), whole.adds, whole.removes), parts):
-        if piece.num_rows:
-            name = f"{_unique(runtime)}.parquet"
-            key = f"{SIDECARS}/{name}"
-            schema = file_schema(columns, (), files_only=True)
-            size = write_parquet(store, key, schema, slices(piece, columns, schema), piece.num_rows)
-            sidecars.append({"path": name, "sizeInBytes": size, "modificationTime": store.head(key).modified_ms})
-    counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(whole.adds.num_rows)}
+    columns, rare = FileColumns.of(head), rare_actions(head)
+    schema = file_schema(columns, (), files_only=True)
+    each = -(-content.expected // parts)
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(
+                CheckpointFile(store, f"{SIDECARS}/{_unique(runtime)}.parquet", columns, schema, each, keep_empty=False)
+            )
+            for _ in range(parts)
+        ]
+        totals = _spread(files, content.pieces())
+    sidecars = [
+        {"path": f.key.rpartition("/")[2], "sizeInBytes": f.size, "modificationTime": store.head(f.key).modified_ms}
+        for f in files
+        if f.rows
+    ]
+    counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(totals.num_files)}
     actions = [
-        ("checkpointMetadata", {"version": snapshot.version, "tags": counts}),
-        *whole.rare,
+        ("checkpointMetadata", {"version": head.version, "tags": counts}),
+        *rare,
         *(("sidecar", s) for s in sidecars),
     ]
-    key = v2_checkpoint_key(snapshot.version, _unique(runtime), extension)
+    key = v2_checkpoint_key(head.version, _unique(runtime), extension)
     if extension == "json":
         data = b"".join(orjson.dumps({name: action}) + b"\n" for name, action in actions)
         store.put(key, data)
         size = len(data)
     else:
-        top = Piece(actions, whole.adds.slice(0, 0), whole.removes.slice(0, 0))
-        schema = file_schema(columns, actions)
-        size = write_parquet(store, key, schema, slices(top, columns, schema), top.num_rows)
+        with CheckpointFile(store, key, columns, file_schema(columns, actions), len(actions)) as top:
+            top.take_rare(actions)
+        size = top.size
     pointer = {
         "path": key.rpartition("/")[2],
         "sizeInBytes": size,
         "modificationTime": store.head(key).modified_ms,
         "sidecarFiles": sidecars,
     }
-    return len(actions) + whole.num_rows - len(whole.rare), size + sum(s["sizeInBytes"] for s in sidecars), pointer
+    rows = len(actions) + sum(f.rows for f in files)
+    hint = make_hint(
+        head.version,
+        size=rows,
+        size_in_bytes=size + sum(f.size for f in files),
+        num_add_files=totals.num_files,
+        v2_checkpoint=pointer,
+    )
+    return hint, totals
 
 
 def _unique(runtime: Runtime) -> str:

@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import checksum_key
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
@@ -98,21 +98,51 @@ def _count(value: Any) -> int:
     return value
 
 
+@dataclass(frozen=True)
+class FileTotals:
+    """What logical files come to: their number, their bytes, their deletion vectors and the rows that those leave out.
+
+    >>> FileTotals(1, 10) + FileTotals(2, 5)
+    FileTotals(num_files=3, size_in_bytes=15, num_vectors=0, num_deleted=0)
+    """
+
+    num_files: int = 0
+    size_in_bytes: int = 0
+    num_vectors: int = 0
+    num_deleted: int = 0
+
+    def __add__(self, other: FileTotals) -> FileTotals:
+        return FileTotals(
+            self.num_files + other.num_files,
+            self.size_in_bytes + other.size_in_bytes,
+            self.num_vectors + other.num_vectors,
+            self.num_deleted + other.num_deleted,
+        )
+
+    @staticmethod
+    def of(files: pa.Table) -> FileTotals:
+        """Of file actions."""
+        return FileTotals(files.num_rows, _total(files["size"]), *_vectors(files))
+
+
 def of_snapshot(snapshot: Snapshot, info: Mapping[str, Any]) -> VersionChecksum:
     """The checksum of a snapshot, whose commit's ``commitInfo`` is ``info``."""
-    state = snapshot.state
-    vectors, deleted = _vectors(state.adds)
+    return of_version(snapshot, FileTotals.of(snapshot.adds), info)
+
+
+def of_version(head: Head, files: FileTotals, info: Mapping[str, Any]) -> VersionChecksum:
+    """The checksum of a version whose files come to ``files``, and whose commit's ``commitInfo`` is ``info``."""
     return VersionChecksum(
-        _total(state.adds["size"]),
-        state.adds.num_rows,
-        snapshot.protocol,
-        snapshot.metadata,
-        state.txns,
-        state.domains,
+        files.size_in_bytes,
+        files.num_files,
+        head.protocol,
+        head.metadata,
+        head.state.txns,
+        head.state.domains,
         info.get("inCommitTimestamp"),
         info.get("txnId"),
-        vectors,
-        deleted,
+        files.num_vectors,
+        files.num_deleted,
     )
 
 

@@ -208,7 +208,7 @@ def _base(
         if dry_run:
             return newest_old
         try:
-            write_checkpoint(log, log.snapshot(newest_old), runtime)
+            write_checkpoint(log, log.opened(newest_old), runtime)
             return newest_old
         except TrilakeError as e:
             _log.warning("version %d of %s gets no checkpoint before log cleanup: %s", newest_old, head.uri, e)

@@ -311,7 +311,7 @@ class Alter:
         version = self._commit(snapshot, change, files=files, whole=True)
         if older is not None:
             # Readers without the feature begin here, and replay nothing before it.
-            write_checkpoint(self.log, self.log.snapshot(version), self.runtime)
+            write_checkpoint(self.log, self.log.opened(version), self.runtime)
         return version
 
     def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:

@@ -1,0 +1,104 @@
+"""What a checkpoint is made of: the state of a version, whole or, of a large table, piece by piece.
+
+The files of a large table are never all in memory: those of the checkpoint before pass in pieces, less what later
+commits touched, and those of the commits follow.  A hash of 8 bytes stays of each, which tells at the end whether a
+file was there twice; where one may have been, only the whole list decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.checkpoint import checkpoint_pieces
+from trilake.delta.log.log import LARGE_FILES, DeltaLog, Head, PendingSnapshot, Snapshot
+from trilake.delta.log.replay import any_twice, apply, empty_state, hashes, one_spelling, without_touched
+from trilake.delta.log.segment import LogSegment
+from trilake.errors import InvalidArgumentError
+
+#: File actions of one kind (``add`` or ``remove``).
+FilePieces = Iterator[tuple[str, pa.Table]]
+#: Files of a piece of a list that is in memory.
+_PIECE_ROWS = 256 * 1024
+#: What a file takes in a checkpoint, where nobody has counted them.
+_FILE_BYTES = 256
+
+
+class MaybeTwiceError(Exception):
+    """A file may be in the version twice; only the whole list tells."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """The file actions of a version, as often as they are asked for.
+
+    ``expected`` is about how many there are; ``num_adds`` how many files exactly, where that is known beforehand.
+    """
+
+    head: Head
+    pieces: Callable[[], FilePieces]
+    expected: int
+    num_adds: int | None
+
+
+def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> Content:
+    """The content of a version's checkpoint, without tombstones older than ``delta.deletedFileRetentionDuration``.
+
+    The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be among
+    them twice, and else what reading a checkpoint raises.
+    """
+    retention = _retention_ms(version)
+
+    def kept(removes: pa.Table) -> pa.Table:
+        if retention is None:
+            return removes
+        return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
+
+    if isinstance(version, PendingSnapshot):
+        expected = _counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
+        return Content(version, lambda: _streamed(log, version, kept), expected, None)
+    removes = kept(log.tombstones(version))
+    adds = version.adds
+
+    def whole() -> FilePieces:
+        for kind, files in (("add", adds), ("remove", removes)):
+            for start in range(0, files.num_rows, _PIECE_ROWS):
+                yield kind, files.slice(start, _PIECE_ROWS)
+
+    return Content(version, whole, adds.num_rows + removes.num_rows, adds.num_rows)
+
+
+def _counted(segment: LogSegment) -> int:
+    """About how many files a large checkpoint holds."""
+    if segment.hint is not None and segment.hint.num_add_files is not None:
+        return segment.hint.num_add_files
+    return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // _FILE_BYTES)
+
+
+def _retention_ms(version: Head) -> int | None:
+    """How long tombstones stay; ``None``, for ever, where that is not known for certain: they do no harm."""
+    try:
+        return version.properties.duration_ms("delta.deletedFileRetentionDuration")
+    except InvalidArgumentError:
+        return None
+
+
+def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> FilePieces:
+    actions, seen = pending.actions, [np.empty(0, np.uint64)]
+    newer = apply(empty_state(), actions)
+    for kind, own in (("add", newer.adds), ("remove", newer.removes)):
+        for piece in checkpoint_pieces(log.store, pending.segment, kind):
+            left = without_touched(piece, actions.add, actions.remove)
+            if kind == "add":
+                seen.append(hashes(one_spelling(left, pending.uri)))
+            yield kind, left if kind == "add" else kept(left)
+        if kind == "add":
+            seen.append(hashes(one_spelling(own, pending.uri)))
+            if any_twice(np.concatenate(seen)):
+                raise MaybeTwiceError
+            seen.clear()
+        yield kind, own if kind == "add" else kept(own)
