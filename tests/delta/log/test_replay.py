@@ -14,9 +14,10 @@ from tests.delta.tables import add, lines, log_of, remove
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, Snapshot
-from trilake.delta.log.replay import decoded_paths, file_keys
+from trilake.delta.log.replay import decoded_paths, file_keys, without_touched
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol import commits
+from trilake.delta.protocol.actions import FILE_ACTIONS, no_rows
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 
@@ -207,3 +208,26 @@ def test_a_path_that_is_no_utf8_is_refused_with_a_typed_error() -> None:
 def test_keys_keep_the_order_of_rows() -> None:
     log = log_of([add("a", deletionVector=_VECTORS[1]), add("%62"), add("file:/c")], store=MemoryStore())
     assert file_keys(log.snapshot().adds).to_pylist() == ["a\0uab@1", "b\0", "/c\0"]
+
+
+def test_parts_of_a_column_are_decoded_as_the_whole_is() -> None:
+    whole = pa.array([None, "a%20b", "c", None, "d%20e"])
+    for start in range(6):
+        for length in range(6 - start):
+            some = whole.slice(start, length)
+            expected = [None if p is None else unquote(p) for p in some.to_pylist()]
+            assert decoded_paths(pa.chunked_array([some], pa.string())).to_pylist() == expected
+
+
+@given(st.lists(st.tuples(_FILE, st.integers(0, 3)), max_size=8), st.lists(st.tuples(_FILE, st.integers(0, 3))))
+@settings(deadline=None)
+def test_files_that_newer_actions_touch_are_left_out(old: list[tuple[str, int]], new: list[tuple[str, int]]) -> None:
+    def actions(files: list[tuple[str, int]]) -> pa.Table:
+        none = no_rows(pa.schema(list(FILE_ACTIONS["add"])))
+        rows = [{"path": p, "deletionVector": _VECTORS[v]} for p, v in files]
+        return pa.concat_tables([none, pa.Table.from_pylist(rows, none.schema)])
+
+    touched = {(_canonical(p), v) for p, v in new}
+    expected = [p for p, v in old if (_canonical(p), v) not in touched]
+    found = without_touched(actions(old), actions(new[:2]), actions([]), actions(new[2:]))
+    assert found["path"].to_pylist() == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import json
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 import trilake
 from trilake.delta.commands.maintenance.analyze import compute_statistics
-from trilake.delta.scan import statistics
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.scan import statistics, statistics_texts
 from trilake.delta.scan.scan import plan_scan
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.delta.table import ArrowDeltaTable
@@ -98,3 +100,29 @@ def test_a_plan_parses_statistics_once_for_all_columns_of_its_filter(
     calls = _parses(monkeypatch)
     assert plan_scan(table.snapshot, None, "c0 = 0 AND (c1 < 1 OR s.i > 2) AND p = 'q'").files.num_rows == 1
     assert len(calls) == 1
+
+
+ODD = ["a/b", "a~1b", "a.b", 'a"b', "a'b", "0", "*", "é", " "]
+
+
+@pytest.mark.parametrize("few", [0, 300])
+def test_columns_of_any_name_are_found_in_texts_of_which_some_are_none(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics_texts, "_FEW", few)
+    schema = StructType(tuple(StructField(name, PrimitiveType("long")) for name in ODD))
+    bounds = {name: i for i, name in enumerate(ODD)}
+    whole = json.dumps({"numRecords": 3, "minValues": bounds, "maxValues": bounds, "nullCount": bounds})
+    texts = [whole, None, "", whole + "x", '{"numRecords":-1,"minValues":{"0":{"0":1}},"maxValues":[7]}', "[1]"]
+    for some in (texts, texts[:2]):  # with and without a text that is no JSON
+        adds = pa.table({"stats": pa.array(some, pa.string()), "path": [str(i) for i in range(len(some))]})
+        reader = StatisticsReader(adds, schema, ())
+        nothing = [None] * (len(some) - 1)
+        assert reader.record_counts().to_pylist() == [3, *nothing]
+        for i, name in enumerate(ODD):
+            stats = reader.column((name,))
+            assert stats is not None
+            assert stats.min is not None
+            assert stats.null_count is not None
+            assert stats.min.to_pylist() == [i, *nothing], name
+            assert stats.null_count.to_pylist() == [i, *nothing]

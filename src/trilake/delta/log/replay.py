@@ -58,8 +58,7 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
     Raises ``CorruptLogError`` for a path that is no text once it is decoded.
     """
-    escaped = pc.match_substring(paths, "%")
-    if not pc.any(escaped).as_py():
+    if not _holds(paths, b"%"):
         return paths
     try:
         return engine.query(
@@ -72,6 +71,23 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
             f"the path of a file cannot be decoded: {e.message}",
             help="restore the log from a copy, or read an older version",
         ) from e
+
+
+def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
+    """Whether a character of ASCII is anywhere in some texts, without looking at each; or behind one that is null."""
+    for chunk in texts.chunks:
+        if len(chunk):
+            _, ends, data = chunk.buffers()
+            at = np.frombuffer(ends, np.int32)[chunk.offset :]
+            if data is not None and re.search(re.escape(character), memoryview(data)[at[0] : at[len(chunk)]]):
+                return True
+    return False
+
+
+def _any_absolute(paths: pa.ChunkedArray) -> bool:
+    if pc.any(pc.starts_with(paths, "/")).as_py():
+        return True
+    return _holds(paths, b":") and bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
 
 
 def file_keys(actions: pa.Table) -> pa.ChunkedArray:
@@ -132,7 +148,7 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
         # Only files with a vector can be there twice, and they are few.
         suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
         _refuse_twice(suspects, uri, version)
-    if pc.any(pc.match_substring_regex(adds["path"], _ABSOLUTE)).as_py():
+    if _any_absolute(adds["path"]):
         _refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
 
 
@@ -160,7 +176,7 @@ def any_twice(numbers: npt.NDArray[np.uint64]) -> bool:
 def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
     """The decoded paths of files as they are below the table at ``uri``, where they are below it."""
     paths = decoded_paths(adds["path"])
-    if pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py():
+    if _any_absolute(paths):
         paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")
         root = re.sub(r"^file:(?://)?/", "/", unquote(uri)).rstrip("/") + "/"
         inside = pc.starts_with(paths, root)
@@ -233,9 +249,14 @@ def _without(files: pa.Table, keys: pa.Array) -> pa.Table:
 
 def without_touched(files: pa.Table, *others: pa.Table) -> pa.Table:
     """``files`` less those whose key occurs in any of ``others``: tombstones of a checkpoint under newer actions."""
-    for other in others:
-        files = _without(files, pc.unique(_plain_keys(other)))
-    return files
+    newer = [t for t in others if t.num_rows]
+    if not files.num_rows or not newer:
+        return files
+    with_vectors = any(t["deletionVector"].null_count < t.num_rows for t in (files, *newer))
+    keys_of = _plain_keys if with_vectors else file_keys
+    touched = pc.unique(pa.chunked_array([c for t in newer for c in keys_of(t).chunks], pa.string()))
+    found = pc.is_in(keys_of(files), touched)
+    return files.filter(pc.invert(found)) if pc.any(found).as_py() else files
 
 
 def _apply_rare(state: State, batch: ActionBatch) -> dict[str, Any]:
