@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -25,7 +27,7 @@ from trilake.errors import (
     InvalidArgumentError,
     TableExistsError,
     TableNotFoundError,
-    TrilakeError,
+    UnsupportedProtocolError,
 )
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.names.catalogue import default_location, location_of, parts_of
@@ -218,8 +220,21 @@ def test_changes_of_the_protocol(spark: SparkSession, path: str) -> None:
     for call in calls:
         with pytest.raises(ValueError, match="needs to be"):
             call()
-    with pytest.raises(TrilakeError, match="magic"):
+    with pytest.raises(UnsupportedProtocolError, match="magic"):
         table.addFeatureSupport("magic")
+
+
+def test_an_unknown_feature_is_the_error_that_callers_of_delta_spark_catch(spark: SparkSession, path: str) -> None:
+    trilake.write(spark.range(3), path)
+    with pytest.raises(Py4JJavaError, match="DELTA_UNSUPPORTED_FEATURES_IN_CONFIG") as found:
+        DeltaTable.forPath(spark, path).addFeatureSupport("magic")
+    again = pickle.loads(pickle.dumps(found.value))
+    for error in (found.value, again):
+        assert isinstance(error, UnsupportedProtocolError)
+        assert isinstance(error, Py4JJavaError)
+        assert error.java_exception is None
+        assert str(error) == error.errmsg == str(found.value)
+        assert error.getCondition() == "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG"
 
 
 def test_conditions_that_only_spark_can_evaluate(spark: SparkSession, path: str) -> None:

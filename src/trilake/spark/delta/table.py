@@ -12,7 +12,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.display import card
-from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.delete import delete_rows
@@ -35,7 +35,7 @@ from trilake.spark.delta.settings import session_log
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
 from trilake.spark.native.columns import assignment_columns, checked_condition
-from trilake.spark.session.analysis_errors import raises_for_spark
+from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.storage import session_options, session_store
@@ -345,17 +345,22 @@ class DeltaTable:
     def addFeatureSupport(self, featureName: str) -> None:
         """Add a table feature, and those it needs, to the table's protocol.
 
-        Raises ``UnsupportedProtocolError`` for a feature that is unknown or that this library cannot write.
+        Raises ``UnsupportedProtocolError`` for a feature that is unknown or that this library cannot write; it can be
+        caught as ``Py4JJavaError`` too, which delta-spark raises here.
         """
         if not isinstance(featureName, str):
             raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
-        self._alter().add_feature(featureName)
+        try:
+            self._alter().add_feature(featureName)
+        except UnsupportedProtocolError as e:
+            raise_for_spark(e, java_error(e))
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
         """Take a table feature away.
 
         ``truncateHistory`` removes log entries older than a day, where those still need the feature.  Raises
-        ``FeatureInUseError`` that says what is left to do.
+        ``FeatureInUseError`` that says what is left to do, and ``InvalidArgumentError`` for a feature that is not there
+        or cannot go, and for ``truncateHistory`` where readers need not know the feature.
         """
         if not isinstance(featureName, str):
             raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar, cast
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
     ParseException,
@@ -106,7 +107,31 @@ def unsupported_error(error: TrilakeError) -> TrilakeError:
     return _both(error, UnsupportedOperationException)
 
 
-def _both(error: TrilakeError, kind: type[PySparkException]) -> TrilakeError:
+class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
+    """An error of Java's as py4j raises it, with no object of Java's behind it."""
+
+    exception_cmd: str | None = None
+    java_exception: Any = None
+    _message: str
+
+    def __init__(self, message: str) -> None:
+        Exception.__init__(self, message)
+
+    @property
+    def errmsg(self) -> str:
+        """The text."""
+        return self._message
+
+
+def java_error(error: TrilakeError) -> TrilakeError:
+    """The error as py4j's ``Py4JJavaError``, which PySpark raises for delta-spark's errors that it has no class for.
+
+    Its ``java_exception`` is ``None``.
+    """
+    return _both(error, _OfJava)
+
+
+def _both(error: TrilakeError, kind: type[Exception]) -> TrilakeError:
     both = _class(type(error), kind)(error.message, help=error.help, **error.context)
     both._message, both._errorClass = str(error), _condition(error)  # type: ignore[attr-defined]
     return both
@@ -132,7 +157,7 @@ def _condition(error: TrilakeError) -> str:
 _CLASSES: dict[tuple[type[TrilakeError], Any], type[TrilakeError]] = {}
 
 
-def _class(ours: type[TrilakeError], spark: type[PySparkException]) -> type[TrilakeError]:
+def _class(ours: type[TrilakeError], spark: type[Exception]) -> type[TrilakeError]:
     known = _CLASSES.get((ours, spark))
     if known is not None:
         return known
@@ -150,7 +175,7 @@ def _class(ours: type[TrilakeError], spark: type[PySparkException]) -> type[Tril
 
 
 def _rebuild(
-    ours: type[TrilakeError], spark: type[PySparkException], message: str, help: str | None, context: dict[str, Any]
+    ours: type[TrilakeError], spark: type[Exception], message: str, help: str | None, context: dict[str, Any]
 ) -> TrilakeError:
     return _both(ours(message, help=help, **context), spark)
 

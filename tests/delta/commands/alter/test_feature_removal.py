@@ -380,6 +380,18 @@ def test_checkpoints_of_version_two_must_be_gone() -> None:
     assert t.protocol == Protocol(1, 2)
 
 
+def test_no_history_is_truncated_for_a_feature_that_readers_need_not_know() -> None:
+    t = Case()
+    t.alter.add_feature("inCommitTimestamp")
+    before = [f.key for f in t.log.store.list("_delta_log/")]
+    with pytest.raises(InvalidArgumentError, match="truncate_history") as found:
+        t.later.drop_feature("inCommitTimestamp", truncate_history=True)
+    assert found.value.context["condition"] == "DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED"
+    assert [f.key for f in t.log.store.list("_delta_log/")] == before
+    t.alter.drop_feature("inCommitTimestamp")
+    assert t.protocol == Protocol(1, 2)
+
+
 def test_clustering_takes_its_domain_along() -> None:
     t = Case()
     t.alter.add_feature("clustering")

@@ -290,7 +290,7 @@ class Alter:
 
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
         snapshot = self._snapshot()
-        row, removal = feature_removal.removable(snapshot.protocol, name)
+        row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)
         if removal.in_past is not None:
             snapshot, changed = self._turned_off(snapshot, row, removal)
             if truncate_history or changed:

@@ -82,11 +82,11 @@ def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
     return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
 
 
-def removable(protocol: Protocol, name: str) -> tuple[Feature, FeatureRemoval]:
+def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) -> tuple[Feature, FeatureRemoval]:
     """The feature's row, and how a table is rid of it.
 
-    Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, ``FeatureInUseError`` where
-    another feature needs it.
+    Raises ``InvalidArgumentError`` where the table does not have it or cannot lose it, or where the history is to be
+    truncated for a feature that readers need not know, and ``FeatureInUseError`` where another feature needs it.
     """
     row = feature(name, condition="DELTA_FEATURE_DROP_UNSUPPORTED_CLIENT_FEATURE")
     there = features_of(protocol)
@@ -101,6 +101,12 @@ def removable(protocol: Protocol, name: str) -> tuple[Feature, FeatureRemoval]:
             f"the feature {row.name} cannot be dropped",
             help="copy the rows into a new table",
             condition="DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE",
+        )
+    if truncate_history and not row.of_readers:
+        raise InvalidArgumentError(
+            f"the feature {row.name} is dropped without truncating the history: readers need not know it",
+            help="leave truncate_history (TRUNCATE HISTORY) out",
+            condition="DELTA_FEATURE_DROP_HISTORY_TRUNCATION_NOT_ALLOWED",
         )
     needed_by = dependents(protocol, row.name)
     if needed_by:
