@@ -27,6 +27,9 @@ from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
+#: Up to so many files of so many bytes together are read by whoever asks: a thread takes longer to start than they do.
+_FEW, _SMALL = 8, 64 << 10
+
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
     """The store and key of a decoded path in a log: relative to the table, or absolute.
@@ -116,7 +119,7 @@ def read_tasks(
     store: Store, tasks: Sequence[FileTask], plan: ReadPlan, *, workers: int | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The rows of many files, several read at a time; a file's rows stay in order, files may interleave."""
-    count = min(workers or _default_workers(store), len(tasks))
+    count = min(workers or _default_workers(store, tasks), len(tasks))
     if count <= 1:
         for task in tasks:
             yield from read_task(store, task, plan, threads=True)
@@ -124,9 +127,11 @@ def read_tasks(
     yield from _parallel(tasks, lambda t: read_task(store, t, plan), count)
 
 
-def _default_workers(store: Store) -> int:
+def _default_workers(store: Store, tasks: Sequence[FileTask]) -> int:
     cores = os.cpu_count() or 1
-    return cores if store.uri.startswith("file:") else max(8, 2 * cores)
+    if not store.uri.startswith(("file:", "memory:")):
+        return max(8, 2 * cores)
+    return 1 if len(tasks) <= _FEW and sum(task.size for task in tasks) <= _SMALL else cores
 
 
 class _Stopped(BaseException):
