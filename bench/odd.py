@@ -200,9 +200,18 @@ def _benchmark(
     setup: Callable[[], object],
     baseline: str = "deltalake",
     rounds: int = 5,
+    warmups: int = 1,
 ) -> Benchmark:
-    targets = {"trilake": _TARGET}
-    return Benchmark(name, title, contenders, baseline=baseline, targets=targets, setup=setup, rounds=rounds)
+    return Benchmark(
+        name,
+        title,
+        contenders,
+        baseline,
+        targets={"trilake": _TARGET},
+        setup=setup,
+        rounds=rounds,
+        warmups=warmups,
+    )
 
 
 # --- partitions ------------------------------------------------------------------------------------------------------
@@ -284,6 +293,7 @@ def _with_spark(shape: Shape) -> Iterator[Benchmark]:
             setup=lambda: (shape.path(), spark()),
             baseline="spark parquet",
             rounds=3,
+            warmups=3,  # of 1,000 columns, Java compiles code for the first queries
         )
 
 

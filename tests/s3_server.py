@@ -1,9 +1,17 @@
-"""An object store for tests: a server that speaks the protocol of S3, in this process, on the loopback interface."""
+"""An object store for tests: a server that speaks the protocol of S3, in this process, on the loopback interface.
+
+``python -m tests.s3_server --delay 0.03`` runs one in a process of its own, which prints its options as a line of JSON
+and ends when its input does.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -35,8 +43,10 @@ class S3Server:
     requests: list[Request] = field(default_factory=list)
 
 
-def _recording(app: Callable[..., Iterable[bytes]], requests: list[Request]) -> Callable[..., Iterable[bytes]]:
-    """The server's application, which notes what it is asked and how much it answers."""
+def _recording(
+    app: Callable[..., Iterable[bytes]], requests: list[Request], delay: float
+) -> Callable[..., Iterable[bytes]]:
+    """The server's application, which notes what it is asked and how much it answers, ``delay`` seconds later."""
 
     def call(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         method, path = environ["REQUEST_METHOD"], unquote(environ["PATH_INFO"]).removeprefix("/lake").lstrip("/")
@@ -58,6 +68,7 @@ def _recording(app: Callable[..., Iterable[bytes]], requests: list[Request]) -> 
             )
             return start_response(status, headers, *rest)
 
+        time.sleep(delay)  # each request has a thread, so those that come together wait together
         return app(environ, respond)
 
     return call
@@ -78,8 +89,8 @@ def _put_one_at_a_time() -> None:
 
 
 @contextmanager
-def s3_server() -> Iterator[S3Server]:
-    """Run the server, with its bucket ``lake``."""
+def s3_server(delay: float = 0.0) -> Iterator[S3Server]:
+    """Run the server, with its bucket ``lake``; each request takes ``delay`` seconds more than its work."""
     import boto3  # late: most runs of a few tests need no S3, and these take a second to import
     from moto.server import ThreadedMotoServer
 
@@ -89,7 +100,7 @@ def s3_server() -> Iterator[S3Server]:
     server.start()
     requests: list[Request] = []
     assert server._server is not None
-    server._server.app = _recording(server._server.app, requests)
+    server._server.app = _recording(server._server.app, requests, delay)
     host, port = server.get_host_and_port()
     options = {
         "AWS_ACCESS_KEY_ID": "test",
@@ -111,3 +122,16 @@ def s3_server() -> Iterator[S3Server]:
     requests.clear()
     yield S3Server(options, requests)
     server.stop()
+
+
+def main() -> None:
+    """Run a server until the input ends."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds that each request takes more")
+    with s3_server(parser.parse_args().delay) as server:
+        print(json.dumps(dict(server.options)), flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ written down here, and in docs/internals/benchmarks.md.
 from __future__ import annotations
 
 import re
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import deltalake
 import numpy as np
+import obstore
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +25,11 @@ from bench.delta_logs import long_table
 from tests.s3_server import Request, S3Server
 from trilake import lance
 from trilake.delta.table import ArrowDeltaTable
+from trilake.lance.commands import write
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
+from trilake.storage.object import ObjectStore
+from trilake.storage.upload import UploadWriter
 
 _UNIQUE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}|[0-9a-f]{24,}")
 
@@ -102,6 +108,64 @@ def test_opening_a_delta_table_fetches_each_file_of_the_log_once(table: str, tra
     ours = len(trace.requests)
     trace.of(lambda: deltalake.DeltaTable(table, storage_options=trace.options))
     assert ours <= len(trace.requests)
+
+
+def _meet(monkeypatch: pytest.MonkeyPatch, of: dict[str, str], count: int) -> list[str]:
+    """Let methods of object stores wait, for keys that hold a text, until so many calls came; the keys that met."""
+    barrier, met = threading.Barrier(count), []
+
+    def waiting(method: str, text: str) -> None:
+        call = getattr(ObjectStore, method)
+
+        def meet(self: ObjectStore, key: str, *args: Any, **how: Any) -> Any:
+            if text in key:
+                barrier.wait(10)
+                met.append(key)
+            return call(self, key, *args, **how)
+
+        monkeypatch.setattr(ObjectStore, method, meet)
+
+    for method, text in of.items():
+        waiting(method, text)
+    return met
+
+
+def test_a_checkpoint_and_the_commits_after_it_are_fetched_at_once(
+    table: str, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    met = _meet(monkeypatch, {"read": "/000", "read_sized": ".checkpoint."}, 3)
+    _open(table, trace)
+    assert trace.text == OPEN
+    assert len(met) == 3
+
+
+def test_a_store_that_is_read_makes_one_client(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    make = obstore.store.from_url
+    monkeypatch.setattr(obstore.store, "from_url", lambda *args, **how: made.append(1) or make(*args, **how))
+    store = open_store("s3://lake/requests-clients", s3.options)
+    assert list(store.list()) == []
+    store.put("x", b"x")
+    assert len(made) == 1
+    store.put_if_absent("y", b"y")
+    store.put_if_absent("z", b"z")
+    assert len(made) == 2
+
+
+def test_files_of_partitions_are_put_several_at_once(
+    s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, count = "s3://lake/requests-partitions", ObjectStore.writes_at_once
+    barrier, put = threading.Barrier(count), UploadWriter._publish
+
+    def publish(self: UploadWriter) -> None:
+        barrier.wait(10)
+        put(self)
+
+    monkeypatch.setattr(UploadWriter, "_publish", publish)
+    rows = pa.table({"p": range(2 * count), "x": range(2 * count)})
+    trace.of(lambda: trilake.write(rows, uri, partition_by="p", storage_options=trace.options))
+    assert trace.counts["PUT"] == 2 * count + 1
 
 
 def test_an_old_version_is_listed_and_read_without_the_rest(table: str, trace: Trace) -> None:
@@ -253,6 +317,47 @@ def test_rows_are_taken_by_two_rounds_after_the_end_of_the_file(dataset: str, tr
     assert set(trace.counts) == {"GET"}
     assert trace.of(lambda: opened.take([2, 6000], ["x"])).num_rows == 2
     assert trace.counts == {"GET": 1}
+
+
+def test_rows_of_several_fragments_are_taken_at_once(
+    s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = "s3://lake/requests-lance-fragments"
+    for i in range(3):
+        lance.write_dataset(rows(1000, 1000 * i), uri, mode="append", storage_options=dict(s3.options))
+    opened = lance.dataset(uri, storage_options=trace.options)
+    met = _meet(monkeypatch, {"read_sized": ".lance"}, 3)
+    assert opened.take([2500, 7, 1500, 8])["id"].to_pylist() == [2500, 7, 1500, 8]
+    assert len(met) == 3
+
+
+def test_an_append_to_a_dataset_looks_at_it_while_it_says_what_it_does(
+    s3: S3Server, trace: Trace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = "s3://lake/requests-lance-beside"
+    lance.write_dataset(rows(100), uri, storage_options=dict(s3.options))
+    store = open_store(uri, trace.options)
+    plan = write.plan_write(store, "append", SYSTEM_RUNTIME)
+    target = plan.target(rows(10).schema)
+    fragments = write.write_fragments(store, rows(10).to_batches(), target, plan.options, SYSTEM_RUNTIME, None)
+    met = _meet(monkeypatch, {"put_if_absent": "_transactions", "list": "_versions", "read": "_versions"}, 3)
+    trace.of(lambda: write.commit_write(store, plan, target, fragments))
+    assert len(met) == 3
+    assert trace.counts == {"GET": 1, "LIST": 1, "PUT": 3}
+    monkeypatch.undo()
+    assert lance.dataset(uri, storage_options=trace.options).count_rows() == 110
+
+
+def test_an_append_that_another_one_overtook_reads_what_is_newest(s3: S3Server, trace: Trace) -> None:
+    uri, options = "s3://lake/requests-lance-overtaken", dict(s3.options)
+    lance.write_dataset(rows(100), uri, storage_options=options)
+    store = open_store(uri, options)
+    plan = write.plan_write(store, "append", SYSTEM_RUNTIME)
+    lance.write_dataset(rows(10), uri, mode="append", storage_options=options)
+    target = plan.target(rows(1).schema)
+    fragments = write.write_fragments(store, rows(1).to_batches(), target, plan.options, SYSTEM_RUNTIME, None)
+    assert write.commit_write(store, plan, target, fragments).version == 3
+    assert lance.dataset(uri, storage_options=options).count_rows() == 111
 
 
 def test_a_column_of_a_dataset_is_fetched_many_batches_at_once(dataset: str, trace: Trace) -> None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -85,6 +85,8 @@ class Store(ABC):
     uri: str
     #: The options it was opened with, enough to open it again in another process.
     options: Mapping[str, str]
+    #: How many writers it pays to close at the same time, since most of that is waiting.
+    writes_at_once: int = 1
 
     @abstractmethod
     def read(self, key: str) -> pa.Buffer:
@@ -110,6 +112,13 @@ class Store(ABC):
     def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
         """Several whole objects, in the order of ``keys``, fetched in parallel where that pays."""
         return [self.read(key) for key in keys]
+
+    def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """What calls return that ask this store and do not need each other; one after another where nothing is gained.
+
+        Where some of them fail, the error is that of the first one in order; those after it may have run.
+        """
+        return [call() for call in calls]
 
     @abstractmethod
     def head(self, key: str) -> ObjectMeta:

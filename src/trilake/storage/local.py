@@ -60,6 +60,9 @@ class LocalStore(Store):
     folder.  Deleting removes files; empty folders stay.
     """
 
+    #: Files that are forced to disk together share the disk's own steps.
+    writes_at_once = 8
+
     def __init__(self, uri: str, root: str, options: Mapping[str, str] | None = None) -> None:
         self.uri = uri
         self.options = dict(options or {})

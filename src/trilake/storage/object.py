@@ -20,6 +20,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import cached_property, partial
 from typing import IO, Any, TypeVar
 
 import obstore
@@ -124,8 +125,22 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     # Directory buckets of S3 and Azure's hierarchical namespace order folders, not keys.
     express = config.config.get("aws_s3_express", config.config.get("s3_express", "false"))
     ordered = scheme == "gs" or (scheme == "s3" and express == "false")
-    once = client({**config.retry, "max_retries": 0})
+    once = _Later(lambda: client({**config.retry, "max_retries": 0}))
     return ObjectStore(client(config.retry), once, path, uri, options, ordered=ordered)
+
+
+class _Later:
+    """A client that is made when it first puts something: most stores are opened to be read."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+
+    @cached_property
+    def _client(self) -> Any:
+        return self._make()
+
+    def put(self, path: str, data: memoryview, **options: Any) -> None:
+        self._client.put(path, data, **options)
 
 
 def _reopened(uri: str, options: Mapping[str, str]) -> ObjectStore:
@@ -180,6 +195,8 @@ class ObjectStore(Store):
     sleep: waits that many seconds between attempts of a conditional put.
     """
 
+    writes_at_once = 8
+
     def __init__(
         self,
         client: Any,
@@ -228,11 +245,7 @@ class ObjectStore(Store):
         for start, length in ranges:
             check_range(key, start, length)
         merged = _requests(ranges)
-        if len(merged) < 2:
-            parts = [self.read_range(key, start, length) for start, length in merged]
-        else:
-            with ThreadPoolExecutor(min(PARALLEL, len(merged)), "trilake-read") as pool:
-                parts = list(pool.map(lambda r: self.read_range(key, *r), merged))
+        parts = self.at_once([partial(self.read_range, key, start, length) for start, length in merged])
         starts = [start for start, _ in merged]
         result = []
         for start, length in ranges:
@@ -242,10 +255,13 @@ class ObjectStore(Store):
         return result
 
     def read_many(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        if len(keys) < 2:
-            return [self.read(key) for key in keys]
-        with ThreadPoolExecutor(min(PARALLEL, len(keys)), "trilake-read") as pool:
-            return list(pool.map(self.read, keys))
+        return self.at_once([partial(self.read, key) for key in keys])
+
+    def at_once(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        if len(calls) < 2:
+            return [call() for call in calls]
+        with ThreadPoolExecutor(min(PARALLEL, len(calls)), "trilake-requests") as pool:
+            return list(pool.map(lambda call: call(), calls))
 
     def head(self, key: str) -> ObjectMeta:
         meta = self._ask(self._client.head, "look at the object", key)
@@ -348,8 +364,7 @@ class ObjectStore(Store):
             self._try(lambda: self._client.delete(paths), "delete the object", names[0])
         except ObjectNotFoundError:
             # Some stores complain about what is not there, and may then have left out others.
-            with ThreadPoolExecutor(min(PARALLEL, len(names)), "trilake-delete") as pool:
-                list(pool.map(self._delete_one, names))
+            self.at_once([partial(self._delete_one, name) for name in names])
 
     def _delete_one(self, key: str) -> None:
         try:

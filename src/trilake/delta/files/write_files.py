@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.files.closing import Closing
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile
 from trilake.delta.protocol.column_mapping import to_physical
@@ -90,7 +91,7 @@ class TaskWriter:
         self.unsplit: list[pa.RecordBatch] = []
         self.unsplit_size = 0
         self.attempt = runtime.new_attempt()
-        self.adds: list[dict[str, Any]] = []
+        self.closing = Closing(store.writes_at_once)
         self.keys: list[str] = []
 
     def __enter__(self) -> TaskWriter:
@@ -215,8 +216,8 @@ class TaskWriter:
         self._close(values, self.open.pop(values))
 
     def _close(self, values: tuple[str | None, ...], writer: ParquetFile | OtherFile) -> None:
-        self.adds.append(writer.close(self.runtime.clock_ms()))
         self.records.pop(values, None)
+        self.closing.end(writer, self.runtime.clock_ms(), last=not (self.open or self.waiting))
 
     def close(self) -> list[dict[str, Any]]:
         """Finish all files; their actions."""
@@ -225,10 +226,11 @@ class TaskWriter:
             self._flush(values)
         for values in list(self.open):
             self._finish(values)
-        return self.adds
+        return self.closing.actions()
 
     def abort(self) -> None:
         """Give all files up, those that were finished included."""
+        self.closing.abandon()
         for writer in self.open.values():
             writer.discard()
         discard(self.store, self.keys)

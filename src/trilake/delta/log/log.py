@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice, takewhile
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -107,6 +107,7 @@ class PendingSnapshot(Head):
 
 
 _H = TypeVar("_H", bound=Head)
+_Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
 #: How many versions before an old one a checkpoint is looked for first.
 _NEAR = 100
 #: A log with a checkpoint of this version or a newer one is not listed to find a time that its commits state.
@@ -197,7 +198,7 @@ class DeltaLog:
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, ``CorruptLogError``,
         ``MissingMetadataError`` or ``UnsupportedProtocolError``.
         """
-        return self._whole(segment := self.segment(version), self._parse(segment.commits))
+        return self._read_whole(self.segment(version))
 
     def opened(self, version: int | None = None) -> Snapshot | PendingSnapshot:
         """The table at ``version``, or at its newest; of a large table, without the files of its checkpoint.
@@ -205,18 +206,21 @@ class DeltaLog:
         Raises as :meth:`snapshot` does; what is wrong with the files of a large table, :meth:`load` raises.
         """
         segment = self.segment(version)
-        actions = self._parse(segment.commits)
         if not is_large(segment):
-            return self._whole(segment, actions)
-        state = apply_rare(read_checkpoint_rare(self.store, segment), actions)
+            return self._read_whole(segment)
+        state, actions = self._read(segment, read_checkpoint_rare, parse_commits)
+        state = apply_rare(state, actions)
         return self._checked(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
 
     def load(self, pending: PendingSnapshot) -> Snapshot:
         """The same version with its files."""
-        return self._whole(pending.segment, pending.actions)
+        return self._whole(pending.segment, read_checkpoint(self.store, pending.segment), pending.actions)
 
-    def _whole(self, segment: LogSegment, actions: ActionBatch) -> Snapshot:
-        state = apply(read_checkpoint(self.store, segment), actions)
+    def _read_whole(self, segment: LogSegment) -> Snapshot:
+        return self._whole(segment, *self._read(segment, read_checkpoint, parse_commits))
+
+    def _whole(self, segment: LogSegment, checkpoint: State, actions: ActionBatch) -> Snapshot:
+        state = apply(checkpoint, actions)
         refuse_paths_twice(state.adds, self.store.uri, segment.version)
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
@@ -226,8 +230,16 @@ class DeltaLog:
         Raises as :meth:`snapshot` does.
         """
         segment = self.segment(version)
-        state = apply(read_checkpoint_rare(self.store, segment), self._trusted(parse_rare, segment.commits))
+        state = apply(*self._read(segment, read_checkpoint_rare, parse_rare))
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
+
+    def _read(
+        self, segment: LogSegment, read: Callable[[Store, LogSegment], State], parse: _Parse
+    ) -> tuple[State, ActionBatch]:
+        """The checkpoint of a segment and the actions of the commits after it, neither of which waits for the other."""
+        calls = [lambda: self._trusted(parse, segment.commits), lambda: read(self.store, segment)]
+        actions, state = self.store.at_once(calls)
+        return state, actions
 
     def update(self, old: Snapshot) -> Snapshot:
         """The newest version, by replaying on ``old`` only the commits that came after it."""
@@ -256,11 +268,7 @@ class DeltaLog:
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         return self._trusted(parse_commits, commits)
 
-    def _trusted(
-        self,
-        parse: Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch],
-        commits: Sequence[tuple[int, int, ObjectMeta]],
-    ) -> ActionBatch:
+    def _trusted(self, parse: _Parse, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         """The actions of some commits; of those that a log compaction file stands for without being reconciled, from
         the commits themselves.
 

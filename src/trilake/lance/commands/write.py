@@ -26,14 +26,15 @@ Mode = Literal["create", "append", "overwrite"]
 class WritePlan:
     """A write that was begun: what rows become, and what they are committed on.
 
-    ``base`` is the version that is appended to or replaced, ``None`` where the write begins a dataset;
-    ``runtime`` is what the write takes from the world.
+    ``base`` is the version that is appended to or replaced, ``None`` where the write begins a dataset, and ``base_key``
+    where its manifest is; ``runtime`` is what the write takes from the world.
     """
 
     mode: Mode
     base: Manifest | None
     options: WriteOptions
     runtime: Runtime
+    base_key: str | None = None
 
     def target(self, schema: pa.Schema) -> Target:
         """The target of the rows of a schema."""
@@ -60,13 +61,13 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
             file=store.uri,
             version=listing.latest,
         )
-    base = None
+    base, key = None, None
     if not listing.versions:
         check_place(store, now_ms=runtime.clock_ms())
     if listing.versions:
-        base = transaction.load(store, listing.latest, listing)
+        base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
-    return WritePlan(mode, base, options or WriteOptions(), runtime)
+    return WritePlan(mode, base, options or WriteOptions(), runtime, key)
 
 
 def commit_write(store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment]) -> Snapshot:
@@ -84,7 +85,8 @@ def commit_write(store: Store, plan: WritePlan, target: Target, fragments: Itera
     begun = transaction.begin(read_version, operation, plan.runtime)
     create = plan.mode != "overwrite" and not plan.base
     try:
-        return Snapshot(store, transaction.commit(store, begun, plan.runtime, create=create), plan.runtime)
+        manifest = transaction.commit(store, begun, plan.runtime, create=create, known=plan.base_key)
+        return Snapshot(store, manifest, plan.runtime)
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TableExistsError as e:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -209,18 +209,19 @@ class Snapshot:
         plan = ScanPlan(self.view, columns, with_row_id=with_row_id)
         stored = self.view.stored(columns)
         fragments = np.unique(at).tolist()
-        tables, places = [], []
-        for i in fragments:
-            of_fragment: npt.NDArray[np.bool_] | slice = at == i if len(fragments) > 1 else slice(None)
+
+        def rows_of(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> pa.RecordBatch:
             rows = offsets(i, of_fragment)
             batch = scan.one_batch(self.readers[i].take(rows, stored))
-            tables.append(scan.finish(plan, self.readers[i], batch, rows if with_row_id else None))
-            if not isinstance(of_fragment, slice):
-                places.append(np.flatnonzero(of_fragment))
-        if len(tables) == 1:
-            return pa.Table.from_batches(tables)
-        if not tables:
+            return scan.finish(plan, self.readers[i], batch, rows if with_row_id else None)
+
+        if not fragments:
             return plan.schema.empty_table()
+        if len(fragments) == 1:
+            return pa.Table.from_batches([rows_of(fragments[0], slice(None))])
+        chosen = [at == i for i in fragments]
+        tables = self.store.at_once([partial(rows_of, *one) for one in zip(fragments, chosen, strict=True)])
+        places = [np.flatnonzero(mask) for mask in chosen]
         table = pa.Table.from_batches(tables, schema=tables[0].schema)
         order = np.empty(len(at), np.int64)
         order[np.concatenate(places)] = np.arange(len(at))

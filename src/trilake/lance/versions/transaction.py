@@ -2,13 +2,14 @@
 
 The life of a transaction::
 
-    data files --> transaction file --> newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
-                                          ^  |                |
-                                          |  | conflict?      | lost, or the reply was
-                                          |  v                v
-                                          |  ConflictError   N+1 names our transaction file? committed
-                                          +-------------------- another's: check it, and try again
+    data files --> transaction file, newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
+                                     ^  |                |
+                                     |  | conflict?      | lost, or the reply was
+                                     |  v                v
+                                     |  ConflictError   N+1 names our transaction file? committed
+                                     +-------------------- another's: check it, and try again
 
+The transaction file and the newest manifest do not wait for each other, and put N+1 waits for both.
 The one dangerous step is ``put_if_absent`` of the manifest.  A reply that got lost is never taken for a failure: the
 manifest names its transaction file, whose name is random, so the dataset itself says whose commit it holds.
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -266,6 +268,7 @@ def commit(
     create: bool = False,
     scheme: Scheme = "v1",
     check: Callable[[Manifest], None] | None = None,
+    known: str | None = None,
 ) -> Manifest:
     """Commit a transaction after whatever others have committed meanwhile, and return the new version.
 
@@ -274,20 +277,27 @@ def commit(
     create: the dataset must not exist yet.
     scheme: how manifests of a new dataset are named.
     check: called with the newest manifest before each attempt; it raises where the operation does not fit it.
+    known: the key of the manifest of the version that was read, which is mostly still the newest.
 
     Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
     ``create``, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
     """
     key = f"{TRANSACTIONS}/{transaction.file}"
-    _put_transaction(store, key, serialise(transaction))
+    put = partial(_put_transaction, store, key, serialise(transaction))
+    read = partial(_manifest_or_none, store, known, transaction.read_version)
+    _, listing, guessed = store.at_once([put, partial(list_versions, store), read])
     checked = transaction.read_version
     for attempt in range(MAX_ATTEMPTS):
-        listing = list_versions(store)
+        if attempt:
+            listing, guessed = list_versions(store), None
         newest = None
         if listing.versions:
             if create:
                 raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
-            newest = load(store, listing.latest, listing)
+            if guessed is not None and (listing.latest, listing.key(listing.latest)) == (guessed.version, known):
+                newest = guessed
+            else:
+                newest = load(store, listing.latest, listing)
             newest.check_writable(store.uri)
             checked = _check_winners(store, listing, transaction, checked, newest)
             if check is not None:
@@ -313,6 +323,19 @@ def commit(
         help="try again when fewer writers commit to this dataset",
         file=store.uri,
     )
+
+
+def _manifest_or_none(store: Store, key: str | None, version: int) -> Manifest | None:
+    """The manifest under a key, as :func:`load` gives it; ``None`` where that fails, which then is found out by
+    listing."""
+    if key is None:
+        return None
+    try:
+        manifest = read_manifest(store, key, version)
+        manifest.check_readable(store.uri)
+    except TrilakeError:
+        return None
+    return manifest
 
 
 def _put_transaction(store: Store, key: str, data: bytes) -> None:

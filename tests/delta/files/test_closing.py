@@ -1,0 +1,129 @@
+"""Ending many data files: as many at a time as the store says, in order, and none after a write was given up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.files.closing import Closing
+from trilake.errors import StorageError
+from trilake.storage.base import Store
+from trilake.storage.local import LocalStore
+
+
+class File:
+    """A file that notes what becomes of it; its end waits for ``gate``."""
+
+    def __init__(self, number: int, gate: threading.Event, *, fails: bool = False) -> None:
+        self.number, self.gate, self.fails = number, gate, fails
+        self.closed = self.discarded = False
+
+    def close(self, now_ms: int) -> dict[str, Any]:
+        assert self.gate.wait(10)
+        if self.fails:
+            raise StorageError("the disk is full")
+        self.closed = True
+        return {"number": self.number, "at": now_ms}
+
+    def discard(self) -> None:
+        self.discarded = True
+
+
+def _open() -> threading.Event:
+    gate = threading.Event()
+    gate.set()
+    return gate
+
+
+def test_files_end_together_and_are_told_in_order() -> None:
+    first, others = threading.Event(), threading.Barrier(2, timeout=10)
+
+    class Meeting(File):
+        """Ends only while another one ends, too."""
+
+        def close(self, now_ms: int) -> dict[str, Any]:
+            others.wait()
+            first.set()
+            return super().close(now_ms)
+
+    closing = Closing(3)
+    closing.end(File(0, first), 10, last=False)
+    for i in (1, 2):
+        closing.end(Meeting(i, first), 10 + i, last=False)
+    assert [a["number"] for a in closing.actions()] == [0, 1, 2]
+    assert [a["at"] for a in closing.actions()] == [10, 11, 12]
+
+
+@pytest.mark.parametrize(("at_once", "last"), [(1, False), (8, True)])
+def test_a_single_file_needs_no_thread(at_once: int, last: bool) -> None:
+    before, closing = threading.active_count(), Closing(at_once)
+    file = File(0, _open())
+    closing.end(file, 0, last=last)
+    assert file.closed
+    assert threading.active_count() == before
+    assert len(closing.actions()) == 1
+
+
+def test_a_failure_is_raised_and_what_has_not_begun_is_given_up() -> None:
+    gate = threading.Event()
+    closing = Closing(1)
+    closing._at_once = 2  # two wait, and one thread of the pool is held by the first
+    files = [File(0, gate), File(1, gate)]
+    for file in files:
+        closing.end(file, 0, last=False)
+    threading.Timer(0.05, gate.set).start()
+    closing.abandon()
+    assert all(f.closed or f.discarded for f in files)
+    closing = Closing(2)
+    bad = File(0, _open(), fails=True)
+    closing.end(bad, 0, last=False)
+    closing.end(File(1, _open()), 0, last=False)
+    with pytest.raises(StorageError, match="full"):
+        closing.actions()
+    closing.abandon()
+
+
+def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[str] = []
+    publish = trilake.storage.local._LocalWriter._publish
+
+    def slow(self: Any) -> None:
+        if "part-" in self.name:
+            if len(ended) == 2:
+                raise StorageError("the disk is full")
+            ended.append(self.name)
+            time.sleep(0.05)
+        publish(self)
+
+    monkeypatch.setattr(trilake.storage.local._LocalWriter, "_publish", slow)
+    with pytest.raises(StorageError, match="full"):
+        trilake.write(pa.table({"p": range(20), "x": range(20)}), tmp_path, partition_by="p")
+    time.sleep(0.1)
+    assert not list(tmp_path.rglob("*.parquet*"))
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def test_files_of_many_partitions_are_forced_to_disk_by_several_threads(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert Store.writes_at_once == 1
+    barrier, met = threading.Barrier(LocalStore.writes_at_once), []
+    publish = trilake.storage.local._LocalWriter._publish
+
+    def together(self: Any) -> None:
+        if "part-" in self.name:
+            met.append(barrier.wait(10))
+        publish(self)
+
+    monkeypatch.setattr(trilake.storage.local._LocalWriter, "_publish", together)
+    count = 2 * LocalStore.writes_at_once
+    done = trilake.write(pa.table({"p": range(count), "x": range(count)}), tmp_path, partition_by="p")
+    assert done.files_added == count == len(met)
+    paths = trilake.open(tmp_path).files()["path"].to_pylist()
+    assert len(set(paths)) == count
+    assert sorted(trilake.open(tmp_path).to_arrow()["x"].to_pylist()) == list(range(count))
