@@ -376,6 +376,19 @@ def test_names_that_are_no_text_are_listed_in_byte_order(store: Store, root: Pat
     assert [os.fsencode(m.key) for m in store.list(start_after=os.fsdecode(b"\xc3\xa4"))] == names[3:]
 
 
+def test_a_listing_begins_behind_any_text(store: Store, root: Path) -> None:
+    keys = ["a", "a.b", "aa/b/c", "aa/b0", "aa/é", "ab/x", "a\x7f", "b/c/d", "bé/x", "é", "éa/b", "z\udcff/k", "😀/a"]
+    for key in keys:
+        (root / key).parent.mkdir(parents=True, exist_ok=True)
+        (root / key).write_bytes(b"")
+    keys.sort(key=os.fsencode)
+    for after in [*keys, *(k[:i] for k in keys for i in range(len(k))), "aa/b/", "aa/a", "b/c!", "zz", "a/"]:
+        expected = [k for k in keys if os.fsencode(k) > os.fsencode(after)]
+        assert [m.key for m in store.list(start_after=after)] == expected, after
+        inside = [k for k in expected if k.startswith("aa/")]
+        assert [m.key for m in store.list("aa", start_after=after)] == inside, after
+
+
 def test_listing_after_a_key_looks_at_nothing_before_it(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,12 +163,15 @@ class LocalStore(Store):
         """
         path = self._root + folder
         staged = any(_is_temporary(name) for name in folder.split("/"))  # all that lies in such a folder is unfinished
+        # Of a folder of 100,000 names, of which the last are wanted, the others need not be sorted.
+        bound = after[len(folder) :] if after.isascii() and after.startswith(folder) else ""
         try:
             with os.scandir(path) as scan:
                 names = [
                     entry.name + "/" if entry.is_dir() else entry.name
                     for entry in scan
-                    if (staged or _is_temporary(entry.name)) == temporary or (temporary and entry.is_dir())
+                    if (entry.name >= bound or bound.startswith(entry.name))
+                    and ((staged or _is_temporary(entry.name)) == temporary or (temporary and entry.is_dir()))
                 ]
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except _MISSING:
