@@ -6,6 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import trilake
@@ -138,3 +139,23 @@ def test_only_columns_that_are_large_are_sampled_for_their_dictionary() -> None:
     with patch("trilake.delta.files.file_writer._outgrows", outgrows):
         assert dictionary_columns(table) == ["c0", "c1", "c2"]
     assert asked == [pa.int64()]
+
+
+@pytest.mark.parametrize(("size", "different", "chosen"), [(1_500_000, 1, []), (100_000, 20, []), (100_000, 3, ["s"])])
+def test_large_texts_are_judged_by_few_of_their_bytes(size: int, different: int, chosen: list[str]) -> None:
+    texts = pa.table({"s": [str(i % different) * size for i in range(60)]})
+    seen: list[int] = []
+    counted = pc.count_distinct
+
+    def count(sample: pa.ChunkedArray, **how: Any) -> pa.Scalar:
+        seen.append(sample.nbytes)
+        return counted(sample, **how)
+
+    with patch("pyarrow.compute.count_distinct", count):
+        assert dictionary_columns(texts) == chosen
+    assert 0 < sum(seen) < 8_000_000
+
+
+def test_few_large_texts_that_come_often_are_written_as_a_dictionary() -> None:
+    texts = pa.table({"s": [str(i % 3) * 2000 for i in range(20_000)]})
+    assert dictionary_columns(texts) == ["s"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -19,8 +20,8 @@ from trilake.storage.base import Store
 
 #: Bytes of a column's dictionary at which the Parquet writer gives it up and goes on with plain values.
 _DICTIONARY_LIMIT = 1 << 20
-#: Rows that are looked at to foresee that.
-_SAMPLE = 4096
+#: Rows that are looked at to foresee that, and about how many bytes of them.
+_SAMPLE, _SAMPLE_BYTES = 4096, 4 << 20
 
 
 def file_action(
@@ -161,28 +162,48 @@ def dictionary_columns(rows: pa.Table) -> bool | list[str]:
     Left out are those whose dictionary would outgrow its page.  The writer would find that out by building it, which
     for such a column takes longer than everything else together.
     """
-    large = [i for i, column in enumerate(rows.columns) if column.nbytes > _DICTIONARY_LIMIT]
+    large = {i for i, column in enumerate(rows.columns) if column.nbytes > _DICTIONARY_LIMIT}
     if not large:
         return True
-    head = rows.select(large).slice(0, 8 * _SAMPLE)  # with gaps, so that runs of one value are seen as what they are
-    sample = head.take(pa.array(np.arange(0, head.num_rows, max(1, head.num_rows // _SAMPLE))))
-    samples = dict(zip(large, sample.columns, strict=True))
     out: list[str] = []
     for i, f in enumerate(rows.schema):
-        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type) or i not in samples
-        if encoded or not _outgrows(samples[i], rows.num_rows):
+        encoded = pa.types.is_nested(f.type) or pa.types.is_dictionary(f.type) or i not in large
+        if encoded or not _outgrows(_sample(rows.column(i)), rows.num_rows):
             out += _column_paths(f.type, f.name)
     return out
+
+
+def _sample(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Some of the first values, fewer of large ones; with gaps, so that runs of one are seen as what they are."""
+    head = column.slice(0, 8 * _SAMPLE)
+    most = max(1, min(_SAMPLE, _SAMPLE_BYTES * len(head) // max(head.nbytes, 1)))
+    return head.take(pa.array(np.arange(0, len(head), max(1, len(head) // most))))
 
 
 def _outgrows(sample: pa.ChunkedArray, rows: int) -> bool:
     """Whether a dictionary of as many rows, judged by a sample of them, is larger than a dictionary may be."""
     if pa.types.is_boolean(sample.type) or pa.types.is_null(sample.type):
         return False
-    count, repeated = len(sample), len(sample) - pc.count_distinct(sample, mode="all").as_py()
-    # Of two rows drawn from d values, one in d pairs is equal; the sample has count^2 / 2 pairs.
-    distinct = min(rows, count * count / 2 / max(repeated, 1))
-    return bool(distinct * sample.nbytes / count > _DICTIONARY_LIMIT)
+    seen = pc.count_distinct(sample, mode="all").as_py()
+    return bool(_distinct(len(sample), seen, rows) * sample.nbytes / len(sample) > _DICTIONARY_LIMIT)
+
+
+def _distinct(count: int, seen: int, rows: int) -> float:
+    """About how many different values so many rows have, of which a sample of ``count`` shows ``seen``.
+
+    >>> _distinct(4096, 3, 100_000), round(_distinct(4096, 4000, 100_000), -3)
+    (3.0, 86000.0)
+    """
+    if count >= rows:
+        return float(seen)
+    # Of d values that come equally often, count rows show d * (1 - exp(-count / d)), which is no less than
+    # count - count**2 / (2 * d): that gives the highest d.
+    low, high = float(seen), count * count / 2 / max(count - seen, 1)
+    for _ in range(30):
+        middle = (low + high) / 2
+        shown = -middle * math.expm1(-count / middle)
+        low, high = (middle, high) if shown < seen else (low, middle)
+    return min(rows, round(high, 3))
 
 
 def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
