@@ -104,10 +104,16 @@ def _processor() -> str:
 
 
 def _commit() -> str:
+    """The commit, and ``-dirty`` where files were changed, but for those that the results are kept in."""
     try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
-        )
+        named = _git("describe", "--always").stdout.strip()
+        changed = _git(
+            "status", "--porcelain", "--untracked-files=no", "--", ".", ":(exclude)docs/internals/benchmarks.*"
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return done.stdout.strip()
+    return f"{named}-dirty" if changed else named
+
+
+def _git(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True)
