@@ -123,22 +123,6 @@ def test_deleted_rows_are_gone(
         assert ("LeftAnti" in text) == ("join" in form)
 
 
-@pytest.mark.parametrize("form", ["subquery", "join"])
-def test_rows_of_a_single_file_do_not_ask_which_it_is(
-    spark: SparkSession, paths: list[str], monkeypatch: pytest.MonkeyPatch, form: str
-) -> None:
-    if form == "join":
-        monkeypatch.setattr(native_vectors, "_SMALL_WORDS", -1)
-    with settings(spark, {"spark.sql.files.maxPartitionBytes": "20000", "spark.sql.files.openCostInBytes": "0"}):
-        files = listed(Path(paths[0]).parent, paths[:1], pq.read_schema(paths[0]), vectors={0: VECTORS[0]})
-        df = native_frame(spark, files, address=("f", "r"))
-        left = [r for r in range(COUNT) if r not in VECTORS[0]]
-        assert rows(df.select("row", "f", "r")) == sorted(((r, 0, r) for r in left), key=repr)
-        assert rows(df.where("row BETWEEN 4090 AND 4100").select("row")) == [(r,) for r in left if 4090 <= r <= 4100]
-        assert df.count() == LEFT[0]
-        assert "file_modification_time" not in plan(df)
-
-
 def test_the_address_of_a_row(spark: SparkSession, paths: list[str]) -> None:
     files = listed(Path(paths[0]).parent, paths, pq.read_schema(paths[0]), vectors=VECTORS)
     df = native_frame(spark, files, address=("at file", "at row"))

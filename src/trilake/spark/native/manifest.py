@@ -82,16 +82,11 @@ class FileKey:
         return out
 
     def term(self, name: str, modified: str) -> str:
-        """A part as an SQL text, given that of ``_metadata.file_modification_time``, which it asks only where it must.
+        """A part as an SQL text, given that of ``_metadata.file_modification_time``.
 
         >>> FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])}).term("tuple", "m")
         'CAST(shiftright(unix_millis(m), 1) & 7 AS INT)'
-        >>> FileKey({"slot": np.array([0])}).term("slot", "m")
-        '0'
         """
-        if not self._bits(name):
-            # One number for all files.  Spark 4.3.0 builds a struct for every row that asks for metadata of its file.
-            return "0"
         names = list(self.parts)
         shift = sum(self._bits(n) for n in names[: names.index(name)])
         key = f"shiftright(unix_millis({modified}), {shift})" if shift else f"unix_millis({modified})"
