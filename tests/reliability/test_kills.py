@@ -9,8 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import trilake
 from tests.reliability.kills import BrokenError, TableUnderFire, _there, run_kills
-from tests.reliability.victims import MIXES, op_of, run, trevni_batch
+from tests.reliability.victims import MIXES, begin, op_of, run, run_stream, trevni_batch
 from trilake.storage import open_store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
@@ -57,3 +58,18 @@ def test_a_file_that_a_dead_job_has_moved_is_no_table(tmp_path: Path) -> None:
     assert not _there(tmp_path, "trevni")
     trevni_batch(open_store(tmp_path), rows, "query", 0)
     assert _there(tmp_path, "trevni")
+
+
+@pytest.mark.parametrize(("sink", "left"), [("delta", "part-00000-x.c000.parquet"), ("lance", "data/x.lance")])
+def test_a_stream_whose_first_batch_died_long_ago_goes_on(sink: str, left: str, tmp_path: Path) -> None:
+    """The harness itself: its times go on by days, so that the files of such a batch are refused as foreign."""
+    first = next(n for n in range(1, 100) if op_of("streams", 1, n).kind == "append")
+    begin("streams", str(tmp_path / "t"))
+    run("streams", str(tmp_path), op_of("streams", 1, first))
+    dead = tmp_path / sink / left
+    dead.parent.mkdir(parents=True)
+    dead.write_bytes(b"half of it")
+    os.utime(dead, (0, 0))
+    run_stream(tmp_path, sink)
+    assert not dead.exists()
+    assert trilake.open(str(tmp_path / sink), format=sink).to_arrow().num_rows > 0

@@ -47,7 +47,7 @@ from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import VersionNotFoundError
+from trilake.errors import ForeignFilesError, VersionNotFoundError
 from trilake.runtime import SYSTEM_RUNTIME as RUNTIME
 from trilake.storage import Store, open_store
 
@@ -306,7 +306,13 @@ def run_stream(folder: Path, sink: str) -> None:
         batch = stream.batch(StreamOffset.from_json(plan["start"]), StreamOffset.from_json(plan["end"]))
         rows = [b for t in batch.tasks if isinstance(t, FileTask) for b in read_task(source.store, t, batch.plan)]
         table = pa.Table.from_batches(rows).select(SCHEMA.names) if rows else SCHEMA.empty_table()
-        _SINKS[sink](open_store(folder / sink), table, f"q-{sink}", plan["batch"])
+        store = open_store(folder / sink)
+        try:
+            _SINKS[sink](store, table, f"q-{sink}", plan["batch"])
+        except ForeignFilesError:
+            # The batch that was to make the table died, hours ago as times of files tell: what its help says is done.
+            store.delete([m.key for m in store.list() if not m.key.startswith("_")])
+            _SINKS[sink](store, table, f"q-{sink}", plan["batch"])
         _keep(noted, str(plan["batch"]))
 
 
