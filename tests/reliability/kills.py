@@ -42,6 +42,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 from trilake.trevni.tables import jobs
+from trilake.trevni.tables.dataset import list_files
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 #: Kills of one table; then its leftovers are removed, and another begins.
@@ -301,7 +302,7 @@ class TableUnderFire:
 def _there(place: Path, format: str) -> bool:
     """Whether a table has a version, or rows; a file that a dead job has moved and not committed is none."""
     if format == "trevni":
-        return any(m.key.endswith(".trv") for m in jobs.visible(open_store(place)))
+        return any(file.key.endswith(".trv") for file in list_files(open_store(place)))
     mark = {"delta": "_delta_log/*.json", "lance": "_versions/*.manifest"}[format]
     return next(place.glob(mark), None) is not None
 

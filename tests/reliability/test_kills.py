@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pytest
 import trilake
 from tests.reliability.kills import BrokenError, TableUnderFire, _there, run_kills
 from tests.reliability.victims import MIXES, begin, op_of, run, run_stream, trevni_batch
+from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
@@ -48,16 +50,34 @@ def test_a_row_that_is_lost_is_seen(mix: str, tmp_path: Path) -> None:
         table._look(None)
 
 
-def test_a_file_that_a_dead_job_has_moved_is_no_table(tmp_path: Path) -> None:
-    """The harness itself: files are looked for as readers see them, not as they lie on the disk."""
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_what_a_dead_job_has_left_is_no_table(nth: int, tmp_path: Path) -> None:
+    """The harness itself: files are looked for as readers see them, wherever the job died."""
     rows = pa.table({"x": [1, 2]})
-    dies = FaultStore(open_store(tmp_path), [Fault("put_if_absent", "*.end", kind="crash")])
-    with pytest.raises(SimulatedCrash):
+    dies = FaultStore(open_store(tmp_path), [Fault(nth=nth, kind="crash")])
+    with suppress(SimulatedCrash):
         trevni_batch(dies, rows, "query", 0)
-    assert list(tmp_path.glob("*.trv"))
-    assert not _there(tmp_path, "trevni")
+    if _there(tmp_path, "trevni"):
+        assert trilake.open(str(tmp_path), format="trevni").to_arrow().num_rows == 2
+    else:
+        with pytest.raises(TableNotFoundError):
+            trilake.open(str(tmp_path), format="trevni")
     trevni_batch(open_store(tmp_path), rows, "query", 0)
     assert _there(tmp_path, "trevni")
+    assert trilake.open(str(tmp_path), format="trevni").to_arrow().num_rows == 2
+
+
+def test_a_job_may_die_with_its_files_on_the_disk(tmp_path: Path) -> None:
+    """What the test before is about happens: files lie there, and no table does."""
+    left = set()
+    for nth in range(1, 30):
+        place = tmp_path / str(nth)
+        place.mkdir()
+        with suppress(SimulatedCrash):
+            trevni_batch(FaultStore(open_store(place), [Fault(nth=nth, kind="crash")]), pa.table({"x": [1]}), "q", 0)
+        if not _there(place, "trevni"):
+            left |= {p.relative_to(place).parts[0][:5] for p in place.rglob("*.trv")}
+    assert left == {"_stag", "part-"}
 
 
 @pytest.mark.parametrize(("sink", "left"), [("delta", "part-00000-x.c000.parquet"), ("lance", "data/x.lance")])
