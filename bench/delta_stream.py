@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -249,47 +249,27 @@ def benchmarks() -> Iterator[Benchmark]:
 
         return prepare
 
+    def compared(name: str, title: str, sides: Mapping[str, str], rounds: int = 2, warmups: int = 0) -> Benchmark:
+        """Queries of ``few``, by their contenders, of which the first is the baseline."""
+        baseline, other = sides
+        contenders = [Contender(contender, few[key].run, one_by_one(key)) for contender, key in sides.items()]
+        return Benchmark(name, title, contenders, baseline, {other: 1.1}, setup=_setup, rounds=rounds, warmups=warmups)
+
     for rows in (100, 10_000, 100_000):
         several = partial(_small_files, _SMALL_BATCHES if rows < 100_000 else 5, rows)
         few |= {f"spark, {rows}": _Spark(several, limit=1), f"delta, {rows}": _Delta(several, limit=1)}
-        yield Benchmark(
-            f"batches-{rows}",
-            f"batches of a file of {rows:,} rows each",
-            [
-                Contender("spark parquet", few[f"spark, {rows}"].run, one_by_one(f"spark, {rows}")),
-                Contender('format("delta")', few[f"delta, {rows}"].run, one_by_one(f"delta, {rows}")),
-            ],
-            baseline="spark parquet",
-            targets={'format("delta")': 1.1},
-            setup=_setup,
-            rounds=5,
-        )
+        sides = {"spark parquet": f"spark, {rows}", 'format("delta")': f"delta, {rows}"}
+        yield compared(f"batches-{rows}", f"batches of a file of {rows:,} rows each", sides, rounds=5, warmups=1)
     waiting = partial(_small_files, _BACKLOG, 10)
     few |= {"spark, backlog": _Spark(waiting, limit=2_500), "delta, backlog": _Delta(waiting, limit=2_500)}
-    yield Benchmark(
+    yield compared(
         "backlog",
         f"{_BACKLOG:,} files of ten rows that wait, in batches of 2,500",
-        [
-            Contender("spark parquet", few["spark, backlog"].run, one_by_one("spark, backlog")),
-            Contender('format("delta")', few["delta, backlog"].run, one_by_one("delta, backlog")),
-        ],
-        baseline="spark parquet",
-        targets={'format("delta")': 1.1},
-        setup=_setup,
-        rounds=2,
-        warmups=0,
+        {"spark parquet": "spark, backlog", 'format("delta")': "delta, backlog"},
     )
     few |= {"new": _Grown(_SMALL_BATCHES), "old": _Grown(_MANY_BATCHES)}
-    yield Benchmark(
+    yield compared(
         "growth",
         f"{_SMALL_BATCHES} batches of a query that has had {_MANY_BATCHES}, and of one that has had {_SMALL_BATCHES}",
-        [
-            Contender("new query", few["new"].run, one_by_one("new")),
-            Contender("after many batches", few["old"].run, one_by_one("old")),
-        ],
-        baseline="new query",
-        targets={"after many batches": 1.1},
-        setup=_setup,
-        rounds=2,
-        warmups=0,
+        {"new query": "new", "after many batches": "old"},
     )

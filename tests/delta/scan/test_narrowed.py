@@ -94,7 +94,7 @@ def test_no_piece_is_more_than_some_rows(all_are_large: None, monkeypatch: pytes
             sizes.append(piece.num_rows)
             yield piece
 
-    monkeypatch.setattr("trilake.delta.scan.narrowed.checkpoint_pieces", watched)
+    monkeypatch.setattr("trilake.delta.log.live_files.checkpoint_pieces", watched)
     assert trilake.open(uri).count("id = 23") == 0
     assert sum(sizes) > 8
     assert max(sizes) <= 3
@@ -112,7 +112,7 @@ def test_wrong_filters_and_columns_are_refused_before_files_are_read(
     all_are_large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = trilake.open(_table("wrong"))
-    monkeypatch.setattr("trilake.delta.scan.narrowed.checkpoint_pieces", None)
+    monkeypatch.setattr("trilake.delta.log.live_files.checkpoint_pieces", None)
     with pytest.raises(FilterError):
         table.to_arrow(filter="nobody = 1")
     with pytest.raises(InvalidArgumentError, match="no column 'nobody'"):

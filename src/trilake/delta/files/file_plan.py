@@ -116,14 +116,11 @@ class FilePlan:
     @cached_property
     def tags(self) -> Mapping[str, str]:
         """What the action of a file says besides its statistics: how to read those of floating-point columns."""
-        return self.statistics.tags(self.file_schema())
-
-    def file_schema(self) -> pa.Schema:
-        """The columns of a file, under physical names and with field ids where the table maps its columns."""
-        return self._file_schema
+        return self.statistics.tags(self.file_schema)
 
     @cached_property
-    def _file_schema(self) -> pa.Schema:
+    def file_schema(self) -> pa.Schema:
+        """The columns of a file, under physical names and with field ids where the table maps its columns."""
         inside = StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_columns))
         return pa.schema([*physical_schema(inside, self.mode), *self.extra])
 

@@ -82,7 +82,7 @@ class TaskWriter:
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
         names = set(plan.partition_columns)
         self.inside = StructType(tuple(f for f in plan.schema.fields if f.name not in names))
-        self.file_schema = plan.file_schema()
+        self.file_schema = plan.file_schema
         self.open: OrderedDict[tuple[str | None, ...], ParquetFile | OtherFile] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}

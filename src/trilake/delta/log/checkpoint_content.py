@@ -1,22 +1,17 @@
-"""What a checkpoint is made of: the state of a version, whole or, of a large table, piece by piece.
-
-The files of a large table are never all in memory: those of the checkpoint before pass in pieces, less what later
-commits touched, and those of the commits follow.  A hash of 8 bytes stays of each, which tells at the end whether a
-file was there twice; where one may have been, only the whole list decides.
-"""
+"""What a checkpoint is made of: the state of a version, whole or, of a large table, piece by piece."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint import checkpoint_pieces
+from trilake.delta.log.live_files import live_files
 from trilake.delta.log.log import LARGE_FILES, DeltaLog, Head, PendingSnapshot, Snapshot
-from trilake.delta.log.replay import any_twice, apply, empty_state, hashes, one_spelling, without_touched
 from trilake.delta.log.segment import LogSegment
 from trilake.errors import InvalidArgumentError
 
@@ -26,10 +21,6 @@ FilePieces = Iterator[tuple[str, pa.Table]]
 _PIECE_ROWS = 256 * 1024
 #: What a file takes in a checkpoint, where nobody has counted them.
 _FILE_BYTES = 256
-
-
-class MaybeTwiceError(Exception):
-    """A file may be in the version twice; only the whole list tells."""
 
 
 @dataclass(frozen=True)
@@ -88,17 +79,8 @@ def _retention_ms(version: Head) -> int | None:
 
 
 def _streamed(log: DeltaLog, pending: PendingSnapshot, kept: Callable[[pa.Table], pa.Table]) -> FilePieces:
-    actions, seen = pending.actions, [np.empty(0, np.uint64)]
-    newer = apply(empty_state(), actions)
-    for kind, own in (("add", newer.adds), ("remove", newer.removes)):
-        for piece in checkpoint_pieces(log.store, pending.segment, kind):
-            left = without_touched(piece, actions.add, actions.remove)
-            if kind == "add":
-                seen.append(hashes(one_spelling(left, pending.uri)))
-            yield kind, left if kind == "add" else kept(left)
-        if kind == "add":
-            seen.append(hashes(one_spelling(own, pending.uri)))
-            if any_twice(np.concatenate(seen)):
-                raise MaybeTwiceError
-            seen.clear()
-        yield kind, own if kind == "add" else kept(own)
+    for files in live_files(log, pending):
+        yield "add", files
+    older = map(pending.touched.left_of, checkpoint_pieces(log.store, pending.segment, "remove"))
+    for removes in chain(older, [pending.newer.removes]):
+        yield "remove", kept(removes)

@@ -22,10 +22,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
-from trilake.delta.log.checkpoint_content import Content, FilePieces, MaybeTwiceError, content_of
+from trilake.delta.log.checkpoint_content import Content, FilePieces, content_of
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema, owners, rare_actions
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
+from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checkpoint_part_key, v2_checkpoint_key
 from trilake.delta.protocol.schema import from_arrow
@@ -171,8 +172,10 @@ def _hint(version: int, rows: int, adds: int, size: int, parts: int, schema: pa.
 
 
 def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | None] | None:
-    """How many actions the files of a checkpoint hold, their bytes, and how many of them are ``add`` actions where
-    their footers say it; ``None`` where one cannot be opened."""
+    """Of the files of a checkpoint: how many actions, how many bytes, and how many ``add`` actions by their footers.
+
+    The last is ``None`` where a footer does not say it; all is where a file cannot be opened.
+    """
     rows = size = 0
     adds: int | None = 0
     try:

@@ -23,7 +23,7 @@ from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
 from trilake.delta.log.commit_times import CommitTimes, in_commit_ms, in_commit_timestamps_from, newest_until
 from trilake.delta.log.last_checkpoint import CheckpointHint
-from trilake.delta.log.replay import State, apply, apply_rare, refuse_paths_twice, unreconciled, without_touched
+from trilake.delta.log.replay import State, Touched, apply, apply_rare, empty_state, refuse_paths_twice, unreconciled
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
     LOG,
@@ -104,6 +104,16 @@ class PendingSnapshot(Head):
     """
 
     actions: ActionBatch
+
+    @cached_property
+    def newer(self) -> State:
+        """What the commits after the checkpoint leave of their own files."""
+        return apply(empty_state(), self.actions)
+
+    @cached_property
+    def touched(self) -> Touched:
+        """The files of the checkpoint that these commits decide about."""
+        return Touched(self.actions.add, self.actions.remove)
 
 
 _H = TypeVar("_H", bound=Head)
@@ -321,7 +331,7 @@ class DeltaLog:
         if not old.num_rows:
             return snapshot.state.removes
         batch = self._parse(snapshot.segment.commits)
-        untouched = without_touched(old, batch.add, batch.remove)
+        untouched = Touched(batch.add, batch.remove).left_of(old)
         return pa.concat_tables([untouched, snapshot.state.removes])
 
     # --- commits -----------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ the newest of each domain.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 from urllib.parse import unquote
 
@@ -44,6 +45,8 @@ _NOTHING, _NUL, _AT = text_scalar(""), text_scalar("\x00"), text_scalar("@")
 #: Above this many, keys are told apart by their hashes, which take a tenth of their memory.
 _MANY = 100_000
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
+#: What makes the keys of file actions.
+KeysOf = Callable[[pa.Table], pa.ChunkedArray]
 _ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:)"
 
 
@@ -241,22 +244,44 @@ def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, p
     return unique, int64_array(newest)
 
 
-def _without(files: pa.Table, keys: pa.Array) -> pa.Table:
+def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf | None = None) -> pa.Table:
+    """``files`` less those of ``keys``, which ``keys_of`` made; by default keys of tables with and without vectors."""
     if not files.num_rows or not len(keys):
         return files
-    return files.filter(pc.invert(pc.is_in(_plain_keys(files), keys)))
-
-
-def without_touched(files: pa.Table, *others: pa.Table) -> pa.Table:
-    """``files`` less those whose key occurs in any of ``others``: tombstones of a checkpoint under newer actions."""
-    newer = [t for t in others if t.num_rows]
-    if not files.num_rows or not newer:
-        return files
-    with_vectors = any(t["deletionVector"].null_count < t.num_rows for t in (files, *newer))
-    keys_of = _plain_keys if with_vectors else file_keys
-    touched = pc.unique(pa.chunked_array([c for t in newer for c in keys_of(t).chunks], pa.string()))
-    found = pc.is_in(keys_of(files), touched)
+    found = pc.is_in((keys_of or _plain_keys)(files), keys)
     return files.filter(pc.invert(found)) if pc.any(found).as_py() else files
+
+
+class Touched:
+    """The files of some actions, which older actions for them no longer count beside."""
+
+    def __init__(self, *newer: pa.Table) -> None:
+        self._newer = newer
+
+    def left_of(self, files: pa.Table) -> pa.Table:
+        """Older actions less those for the same files."""
+        if self._vectors or _has_vectors(files):
+            return _without(files, self._plain)
+        return _without(files, self._paths, file_keys)
+
+    @cached_property
+    def _vectors(self) -> bool:
+        return any(map(_has_vectors, self._newer))
+
+    @cached_property
+    def _plain(self) -> pa.Array:
+        return self._keys(_plain_keys)
+
+    @cached_property
+    def _paths(self) -> pa.Array:
+        return self._keys(file_keys)
+
+    def _keys(self, keys_of: KeysOf) -> pa.Array:
+        return pc.unique(pa.chunked_array([c for t in self._newer for c in keys_of(t).chunks], pa.string()))
+
+
+def _has_vectors(files: pa.Table) -> bool:
+    return bool(files["deletionVector"].null_count < files.num_rows)
 
 
 def _apply_rare(state: State, batch: ActionBatch) -> dict[str, Any]:

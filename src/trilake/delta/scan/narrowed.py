@@ -1,25 +1,22 @@
 """Filters over a table of millions of files, applied while its checkpoint is read.
 
-The checkpoint comes in pieces of some 100,000 files.  Of each piece, files that later commits touched go, then those
-that the filter does not need; what is left of all pieces is the version as far as the filter is concerned.  Of the
-others a hash of 8 bytes stays, which tells at the end whether a file was there twice.  Where one may have been, only
-the whole list decides, and the caller reads that.
+Of each piece of the version's files, those go that the filter does not need; what is left of all pieces is the version
+as far as the filter is concerned.  Where a file may be there twice, only the whole list decides, and the caller reads
+that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.checkpoint import checkpoint_pieces
 from trilake.delta.log.checkpoint_selection import Selection
+from trilake.delta.log.live_files import MaybeTwiceError, live_files
 from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
-from trilake.delta.log.replay import any_twice, apply, empty_state, hashes, one_spelling, without_touched
 from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import vector_count
 from trilake.delta.scan.skipping import skip_files
@@ -63,20 +60,10 @@ def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
     """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice."""
-    results: list[T] = []
-    seen = []
-    for files in _pieces(log, pending, selection):
-        results.append(use(_with_files(pending, files)))
-        seen.append(hashes(one_spelling(files, pending.uri)))
-    return None if any_twice(np.concatenate(seen)) else results
-
-
-def _pieces(log: DeltaLog, pending: PendingSnapshot, selection: Selection | None) -> Iterator[pa.Table]:
-    """The files of the version: those of the checkpoint that later commits left alone, then those of the commits."""
-    actions = pending.actions
-    for piece in checkpoint_pieces(log.store, pending.segment, selection=selection):
-        yield without_touched(piece, actions.add, actions.remove)
-    yield apply(empty_state(), actions).adds
+    try:
+        return [use(_with_files(pending, files)) for files in live_files(log, pending, selection)]
+    except MaybeTwiceError:
+        return None
 
 
 def _with_files(pending: PendingSnapshot, adds: pa.Table) -> Snapshot:

@@ -6,7 +6,6 @@ here after :func:`take_over_reads`.  A name shows the columns that its table has
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.errors import InvalidArgumentError, TrilakeError
-from trilake.spark.delta.names.catalogue import NamedTable
+from trilake.spark.delta.names.catalogue import NamedTable, path_of
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_table, record_option
@@ -22,9 +21,6 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.read import load_trevni
-
-#: A table by its path, with a version behind it or not.
-_BY_PATH = re.compile(r"(?:(?:trilake-)?delta|`(?:trilake-)?delta`)\.`((?:[^`]|``)+)`", re.IGNORECASE)
 
 
 class Loader(Protocol):
@@ -101,8 +97,8 @@ def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
 
 
 def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
-    by_path = _BY_PATH.fullmatch(name.strip())
-    table = NamedTable("delta", by_path[1].replace("``", "`")) if by_path is not None else _table_of(spark, name)
+    path = path_of(name)  # with a version behind it or not
+    table = _table_of(spark, name) if path is None else NamedTable("delta", path)
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
     place, load = table.location, _LOADERS[table.format]

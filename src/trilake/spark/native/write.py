@@ -140,7 +140,7 @@ def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
 def _publish(folder: Staging, store: Store, plan: FilePlan, runtime: Runtime) -> WrittenFiles:
     """Give the files that hold rows their place in the table."""
     names = sorted(n for n in folder.names() if _DATA_FILE.fullmatch(n))
-    schema = plan.file_schema()
+    schema = plan.file_schema
     with ThreadPoolExecutor(_READERS) as pool:
         footers = dict(zip(names, pool.map(lambda n: pq.read_metadata(f"{folder.path}/{n}"), names), strict=True))
     full = {n: m for n, m in footers.items() if m.num_rows}
@@ -174,7 +174,7 @@ def _with_nan(footer: pq.FileMetaData, schema: pa.Schema) -> frozenset[tuple[str
 
 def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
     """Refuse a null in a column that must have none: by the footer, and by the rows where it finds one or is silent."""
-    at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema()))}
+    at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema))}
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
     suspects = [f for f in plan.schema.fields if not f.nullable and not _certain(f, at, groups)]
     if not suspects:

@@ -139,7 +139,7 @@ def divided(
 ) -> Iterator[tuple[int, pa.Table]]:
     """The rows by stretch of the curve, as many at once as are worth it; ``ends`` are the first places of all stretches
     but the first."""
-    for table in _gathered(rows):
+    for table in gathered(rows, _DIVIDED_BYTES):
         stretch = np.searchsorted(ends, curve.index(table, ranges), side="right")
         ordered = table.combine_chunks().take(pa.array(np.argsort(stretch, kind="stable")))
         counts = np.bincount(stretch, minlength=len(ends) + 1)
@@ -148,12 +148,13 @@ def divided(
             yield number, ordered.slice(starts[number], counts[number])
 
 
-def _gathered(rows: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def gathered(rows: Iterable[pa.RecordBatch], size_of_each: int) -> Iterator[pa.Table]:
+    """The same rows in tables of so many bytes at least, but for the last."""
     buffered, size = list[pa.RecordBatch](), 0
     for batch in rows:
         buffered.append(batch)
         size += batch.nbytes
-        if size >= _DIVIDED_BYTES:
+        if size >= size_of_each:
             yield pa.Table.from_batches(buffered)
             buffered, size = [], 0
     if buffered:

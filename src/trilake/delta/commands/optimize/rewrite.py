@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.delta.commands.optimize.curve_order import Curve, in_curve_order
+from trilake.delta.commands.optimize.curve_order import Curve, gathered, in_curve_order
 from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexes
 from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
@@ -209,12 +209,5 @@ def packs(items: Sequence[TouchedFile], most: int) -> Iterator[Sequence[TouchedF
 
 def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of some megabytes."""
-    some, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        some.append(batch)
-        size += batch.nbytes
-        if size >= _BATCH_BYTES:
-            yield pa.concat_batches(some)
-            some, size = [], 0
-    if some:
-        yield pa.concat_batches(some)
+    for table in gathered(batches, _BATCH_BYTES):
+        yield from table.combine_chunks().to_batches()

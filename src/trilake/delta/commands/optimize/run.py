@@ -165,7 +165,7 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
 
 def _floats(files: FilePlan) -> list[tuple[str, ...]]:
     """The columns of floating point numbers that new files get bounds of, as physical paths."""
-    schema = files.file_schema()
+    schema = files.file_schema
     wanted = (path for path in files.statistics.wanted(schema) if path is not None)
     return [path for path in wanted if pa.types.is_floating(type_at(schema, path))]
 

@@ -41,7 +41,7 @@ from trilake.text import quote_parts
 
 #: The formats that a table of the catalogue may have, by the names of their providers.
 _FORMATS = {prefix + name: name for prefix in ("", "trilake-") for name in ("delta", "lance", "trevni")}
-_BY_PATH = re.compile(r"(?:delta|`delta`)\.`((?:[^`]|``)+)`", re.IGNORECASE)
+_BY_PATH = re.compile(r"(?:(?:trilake-)?delta|`(?:trilake-)?delta`)\.`((?:[^`]|``)+)`", re.IGNORECASE)
 _NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^`.]+)(?:\.(?:`(?:[^`]|``)+`|[^`.]+))*")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
