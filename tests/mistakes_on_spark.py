@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.ml.linalg import Vectors
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -26,6 +27,15 @@ class OnSpark:
     def append(self, text: str, path: str, **options: Any) -> None:
         """Append the rows of a query to a Delta table."""
         self.frame(text).write.format("delta").mode("append").options(**options).save(path)
+
+    def stream(self, text: str, format: str, path: str) -> None:
+        """Append the rows of a query as a stream."""
+        source = f"{self.tables.folder}/rows-{format}"
+        rows = self.spark.range(0, 4, 1, 2)
+        rows.write.mode("ignore").parquet(source)
+        df = self.spark.readStream.schema(rows.schema).parquet(source).selectExpr(*text.split("; "))
+        writer = df.writeStream.format(format).option("checkpointLocation", f"{path}-checkpoint-{len(text)}")
+        writer.trigger(availableNow=True).start(path).awaitTermination()
 
     def table(self, path: str | None = None) -> DeltaTable:
         """A table."""
@@ -83,6 +93,20 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     ),
     "write: error in a query for Lance": lambda s: trilake.write(
         s.frame("1 DIV (id - id) AS id; 'x' AS name"), s.tables.lance, mode="append", format="lance"
+    ),
+    "write: vectors of Spark ML": lambda s: (
+        s.spark.createDataFrame([(1, Vectors.dense([1.0]))], ["id", "v"])
+        .write.format("delta")
+        .save(f"{s.tables.folder}/vectors")
+    ),
+    "stream: other columns into Lance": lambda s: s.stream("id; 1 AS x", "lance", s.tables.lance),
+    "stream: value of a wrong type into Lance": lambda s: s.stream("'one' AS id; 'x' AS name", "lance", s.tables.lance),
+    "stream: other columns into Trevni": lambda s: s.stream("id; 1 AS x", "trevni", s.tables.trevni),
+    "stream: value of a wrong type into Trevni": lambda s: s.stream(
+        "'one' AS id; 'x' AS name", "trevni", s.tables.trevni
+    ),
+    "stream: null where none may be": lambda s: s.stream(
+        "IF(id = 3, NULL, id) AS id; CAST(1 AS INT) AS n", "delta", s.tables.rules
     ),
     "insertInto: other number of columns": lambda s: s.frame("id").write.insertInto(f"delta.`{s.tables.t}`"),
     "saveAsTable: name that is no name": lambda s: s.frame(_GOOD).write.format("delta").saveAsTable("a..b"),

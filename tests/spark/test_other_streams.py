@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import trilake
+from trilake.errors import SchemaMismatchError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,28 @@ def _registered(spark: SparkSession) -> Iterator[None]:
 def rows(first: int) -> pa.Table:
     ids = range(first, first + 3)
     return pa.table({"id": pa.array(ids, pa.int64()), "v": [[float(i)] * 2 for i in ids]})
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_rows_that_do_not_fit_stop_the_query_with_our_error_in_a_line(
+    spark: SparkSession, tmp_path: Path, format: str
+) -> None:
+    """It was Spark's error of twenty-two lines and more, with the worker's traceback before ours."""
+    spark.range(3).write.parquet(str(tmp_path / "in"))
+    trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "out", format=format)
+    df = spark.readStream.schema("id bigint").parquet(str(tmp_path / "in")).selectExpr("id + (1L << 40) AS id")
+    writer = df.writeStream.format(format).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "out"))
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination()
+    error = query.exception()
+    for e in raised.value, error:
+        assert isinstance(e, SchemaMismatchError)
+        assert isinstance(e, StreamingQueryException)
+        assert (e.getCondition(), len(str(e).splitlines())) == ("STREAM_FAILED", 1)
+        assert str(e).startswith("[SCHEMA_MISMATCH]")
+        assert f"query: {query.id}" in str(e)
+    assert str(raised.value) == str(error)
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])

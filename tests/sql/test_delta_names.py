@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import delta
 import delta.exceptions as names
+import trilake
 
 
 def test_a_conflict_is_caught_by_its_own_name_and_by_no_other() -> None:
@@ -14,3 +16,12 @@ def test_a_conflict_is_caught_by_its_own_name_and_by_no_other() -> None:
         assert kind is not base
         others = [n for n, other in classes.items() if n != name and issubclass(kind, other)]
         assert others == []
+
+
+def test_the_version_is_that_of_delta_spark() -> None:
+    """``delta.__version__`` was an AttributeError."""
+    from delta.version import __version__
+
+    assert delta.__version__ == __version__
+    assert [int(part) for part in __version__.split(".")] >= [4, 0, 0]
+    assert __version__ != trilake.__version__

@@ -128,6 +128,18 @@ def test_an_index_made_by_tasks(session: SparkSession, tmp_path: Path, monkeypat
         lance_index_jobs.create_index(session, where, "v", **how)
 
 
+def test_vectors_of_spark_ml_in_a_table_of_the_catalogue(session: SparkSession, tmp_path: Path) -> None:
+    """``saveAsTable`` said that the type 'udt' is unknown, where ``save`` writes vectors."""
+    df = session.createDataFrame([(1, Vectors.dense([1.0, 2.0]))], ["id", "f"])
+    try:
+        df.write.format("lance").option("path", str(tmp_path / "t")).saveAsTable("ml_vectors_named")
+        df.write.format("lance").mode("overwrite").saveAsTable("ml_vectors_named")
+        df.write.format("lance").mode("append").saveAsTable("ml_vectors_named")
+        assert session.table("ml_vectors_named").select("f").collect() == [(DenseVector([1.0, 2.0]),)] * 2
+    finally:
+        session.sql("DROP TABLE IF EXISTS ml_vectors_named")
+
+
 def test_vectors_of_spark_ml(session: SparkSession, tmp_path: Path) -> None:
     rows = [(1, Vectors.dense([1.0, 2.0, 3.0])), (2, Vectors.sparse(3, [1], [5.0])), (3, Vectors.sparse(3, [], []))]
     df = session.createDataFrame(rows, ["id", "f"])

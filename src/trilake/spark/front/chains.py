@@ -26,6 +26,7 @@ _CLASSES: dict[str, tuple[str, ...]] = {
     "frame": ("pyspark.sql.classic.dataframe:DataFrame", "pyspark.sql.connect.dataframe:DataFrame"),
     "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
     "catalog": ("pyspark.sql.catalog:Catalog", "pyspark.sql.connect.catalog:Catalog"),
+    "query": ("pyspark.sql.streaming.query:StreamingQuery",),  # Connect's own keeps no object of the JVM's
     "batch_function": ("pyspark.sql.utils:ForeachBatchFunction",),  # a Connect server runs these elsewhere
 }
 
@@ -221,5 +222,6 @@ _NOTES: dict[str, dict[str, Callable[..., None]]] = {
     "frame": {},
     "session": {},
     "catalog": {},
+    "query": {},
     "batch_function": {},
 }

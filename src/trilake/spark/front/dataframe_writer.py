@@ -14,9 +14,11 @@ from os import PathLike, fspath
 from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
 from trilake.spark.delta.names.catalogue import (
@@ -39,6 +41,7 @@ from trilake.spark.front.chains import (
     watch_chains,
 )
 from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.lance import ml_vectors
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
@@ -202,7 +205,7 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
     place = path_of(name)
     if place is None:
-        with new_name(spark, name, from_spark(request.df.schema), path=path, format=format) as made:
+        with new_name(spark, name, table_columns(request.df.schema, format), path=path, format=format) as made:
             yield made
         return
     must_be_of(NamedTable("delta", place), name, format)
@@ -211,6 +214,11 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
             f"{name} is a path, and cannot be given a place of its own", help="leave the other path out", file=path
         )
     yield place
+
+
+def table_columns(schema: T.StructType, format: str) -> StructType:
+    """The columns that a table of the catalogue has for rows of a schema: Lance keeps vectors of Spark ML as lists."""
+    return from_spark(ml_vectors.plain(schema)[0] if format.removeprefix("trilake-") == "lance" else schema)
 
 
 def save_as_table(request: SaveRequest, name: str) -> None:
@@ -246,7 +254,7 @@ def save_named(request: SaveRequest, name: str, place: str) -> None:
     if request.format in NAMED:
         rename(request.df.sparkSession, name, place, options)
     elif request.mode == "overwrite":
-        change_columns(request.df.sparkSession, name, from_spark(request.df.schema))
+        change_columns(request.df.sparkSession, name, table_columns(request.df.schema, request.format))
 
 
 def rename(spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None) -> None:
@@ -273,7 +281,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         stated = record_option(request.options, "mergeSchema")
         evolve = session_flag(spark, AUTO_MERGE, False) if stated is None else stated.lower() == "true"
     else:
-        schema = from_spark(spark.table(name).schema)
+        schema = table_columns(spark.table(name).schema, table.format)
     if len(schema.names) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",

@@ -15,6 +15,7 @@ from trilake.spark.front.read_errors import take_over_errors
 from trilake.spark.front.reader import LOADERS, take_over_reads
 from trilake.spark.front.recorder import Action, patch, undo
 from trilake.spark.front.savers import install
+from trilake.spark.front.stream_errors import take_over_stream_errors
 from trilake.spark.front.stream_writer import STREAMED, take_over_streams
 from trilake.spark.session.sources.registry import register_sources
 
@@ -45,6 +46,7 @@ def register(spark: SparkSession) -> list[str]:
     take_over_reads(names)
     take_over_streams(names)
     take_over_errors()
+    take_over_stream_errors()
     take_over_creates()
     for cls in classes("session"):
         patch(cls, "newSession", _new_session)

@@ -16,6 +16,7 @@ from pyspark.errors import (
     ParseException,
     PySparkException,
     SparkRuntimeException,
+    StreamingQueryException,
     UnsupportedOperationException,
 )
 
@@ -105,6 +106,13 @@ def parse_error(error: TrilakeError) -> TrilakeError:
 def unsupported_error(error: TrilakeError) -> TrilakeError:
     """The error as Spark's ``UnsupportedOperationException``."""
     return _both(error, UnsupportedOperationException)
+
+
+def stream_error(error: TrilakeError) -> TrilakeError:
+    """The error as Spark's ``StreamingQueryException``, whose condition it keeps: what stopped a query."""
+    stopped = _both(error, StreamingQueryException)
+    stopped._errorClass = "STREAM_FAILED"  # type: ignore[attr-defined]
+    return stopped
 
 
 class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types

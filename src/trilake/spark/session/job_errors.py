@@ -10,7 +10,6 @@ import re
 
 from pyspark.errors import PySparkException
 
-import trilake.errors
 from trilake.errors import MissingFileError, TrilakeError, WriteFailedError
 
 _log = logging.getLogger("trilake.spark")
@@ -40,12 +39,30 @@ def error_of_task(cause: BaseException) -> TrilakeError | None:
     if isinstance(cause, TrilakeError):
         return cause
     text = str(cause)
+    ours = error_in(text)
+    return _missing(text) if ours is None and _MISSING.search(text) else ours
+
+
+def error_in(text: str) -> TrilakeError | None:
+    r"""The error of ours that ends a traceback in a text of Spark's, the last one; ``None`` where there is none.
+
+    >>> error_in("Traceback ...\ntrilake.somewhere.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n more")
+    SchemaMismatchError('no')
+    """
     for name, shown in reversed(_OURS.findall(text)):
-        kind = getattr(trilake.errors, name, None)
-        if isinstance(kind, type) and issubclass(kind, TrilakeError):
+        kind = _class_of(name)
+        if kind is not None:
             return _parsed(kind, shown)
-    if _MISSING.search(text):
-        return _missing(text)
+    return None
+
+
+def _class_of(name: str) -> type[TrilakeError] | None:
+    """The class of ours of that name: an error may be of a format's own class."""
+    kinds = [TrilakeError]
+    for kind in kinds:
+        if kind.__name__ == name:
+            return kind
+        kinds.extend(kind.__subclasses__())
     return None
 
 

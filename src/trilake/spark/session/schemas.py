@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,6 +22,7 @@ from trilake.delta.protocol.schema import (
     check_distinct,
     parse_schema,
 )
+from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
 from trilake.text import quote_name, string_literal
 
@@ -78,12 +79,43 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> Struc
     """The Delta schema for rows of a DataFrame: nullable throughout, as Delta tables written by Spark are.
 
     Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for two columns of
-    one name.
+    one name and for a user-defined type, such as ``VectorUDT``.
     """
     check_distinct(schema.names)
-    parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
+    try:
+        parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
+    except UnsupportedProtocolError:
+        for path, kind in _user_defined(schema):
+            raise _no_column_of(kind, path) from None
+        raise
     nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
     return StructType(tuple(_clean(f) for f in nullable.fields))
+
+
+def _user_defined(kind: T.DataType, path: str = "") -> Iterator[tuple[str, T.UserDefinedType]]:
+    """The user-defined types in a type, each with the path of where it is."""
+    if isinstance(kind, T.UserDefinedType):
+        yield path, kind
+    elif isinstance(kind, T.StructType):
+        for f in kind.fields:
+            yield from _user_defined(f.dataType, f"{path}.{f.name}" if path else f.name)
+    elif isinstance(kind, T.ArrayType):
+        yield from _user_defined(kind.elementType, f"{path}.element")
+    elif isinstance(kind, T.MapType):
+        yield from _user_defined(kind.keyType, f"{path}.key")
+        yield from _user_defined(kind.valueType, f"{path}.value")
+
+
+def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
+    name = type(kind).__name__
+    is_vector = name == "VectorUDT" and "." not in path
+    return SchemaMismatchError(
+        f"column {path} is of the user-defined type {name}, which no column of a table can have",
+        help=f'make it an array: df.withColumn("{path}", pyspark.ml.functions.vector_to_array("{path}"))'
+        if is_vector
+        else "write its parts as arrays, structs or columns of their own",
+        column=path,
+    )
 
 
 def _clean(f: StructField) -> StructField:
