@@ -69,29 +69,40 @@ def _own_reader(provider: str) -> Callable[[Store, str, ReadPlan, bool], FileBat
 
 def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     with store.open_input(key) as source:
-        file = open_parquet(source)
-        schema = file.schema_arrow
-        fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-        indexes = needed_file_columns(fields, schema, plan.resolver)
-        columns = [schema.field(i).name for i in indexes]
-        refuse_two_of_one_name(columns, schema)
-        if len(indexes) < len(fields):
-            checked_footer(source, file)  # a column that is not there may be one whose name was damaged
-        groups = _row_groups(file, source, plan)
-        counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        if starts[-1] != file.metadata.num_rows:
-            raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {file.metadata.num_rows}")
-        if not indexes:
-            for g in groups:
-                yield int(starts[g]), no_columns(counts[g])
-            return
-        # Row groups in runs of neighbours, so that row indexes stay known.
-        for run in fetched_together(source, file, groups, columns):
-            position = int(starts[run[0]])
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=run, columns=columns, use_threads=threads):
-                yield position, _with_field_metadata(batch, schema)
-                position += batch.num_rows
+        yield from parquet_batches(source, plan, threads=threads)
+
+
+def parquet_batches(
+    source: pa.NativeFile, plan: ReadPlan, *, threads: bool, checked: bool = False, batch_rows: int = BATCH_ROWS
+) -> FileBatches:
+    """The batches of a Parquet file, as :func:`read_data_file` has them; ``checked`` is a footer that has passed
+    :func:`~trilake.parquet_files.checked_footer` or as much.
+
+    Raises ``CorruptFileError``, one of ``DAMAGE`` or an ``OSError`` for a file that is damaged.
+    """
+    file = open_parquet(source)
+    schema = file.schema_arrow
+    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+    indexes = needed_file_columns(fields, schema, plan.resolver)
+    columns = [schema.field(i).name for i in indexes]
+    refuse_two_of_one_name(columns, schema)
+    if len(indexes) < len(fields) and not checked:
+        checked_footer(source, file)  # a column that is not there may be one whose name was damaged
+    groups = _row_groups(file, source, plan)
+    counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    if starts[-1] != file.metadata.num_rows:
+        raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {file.metadata.num_rows}")
+    if not indexes:
+        for g in groups:
+            yield int(starts[g]), no_columns(counts[g])
+        return
+    # Row groups in runs of neighbours, so that row indexes stay known.
+    for run in fetched_together(source, file, groups, columns):
+        position = int(starts[run[0]])
+        for batch in file.iter_batches(batch_rows, row_groups=run, columns=columns, use_threads=threads):
+            yield position, _with_field_metadata(batch, schema)
+            position += batch.num_rows
 
 
 def refuse_two_of_one_name(wanted: Sequence[str], schema: pa.Schema) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.mutations import mutated_parquet
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader
-from trilake.delta.commands.maintenance.footer_walk import FEWEST
+from trilake.delta.scan.footer_walk import FEWEST
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 

@@ -31,7 +31,14 @@ from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError, InvalidArgumentError
+from trilake.errors import (
+    ConcurrentDeleteReadError,
+    ConflictError,
+    CorruptFileError,
+    InvalidArgumentError,
+    MissingFileError,
+    TrilakeError,
+)
 from trilake.progress import progress
 from trilake.storage import open_store
 
@@ -109,6 +116,52 @@ def test_rows_stay_in_the_order_of_their_files() -> None:
     opened(uri).optimize()
     (path,) = opened(uri).files()["path"].to_pylist()
     assert pq.read_table(pa.BufferReader(opened(uri).log.store.read(path)))["id"].to_pylist() == list(range(15))
+
+
+def many_files(uri: str, files: int) -> None:
+    """Files of three rows each, in one commit."""
+    trilake.create(uri, pa.schema([("id", pa.int64()), ("p", pa.string())]), properties=VECTORS)
+    transaction = trilake.Transaction(open_store(uri))
+    for n in range(files):
+        transaction.write(pa.table({"id": pa.array(range(3 * n, 3 * n + 3), pa.int64()), "p": ["p", None, "q"]}))
+    transaction.commit("WRITE")
+
+
+def test_very_many_files_keep_their_rows_and_order() -> None:
+    """They are read some hundreds at a time, and files with deleted rows among them one by one."""
+    uri = new_uri()
+    many_files(uri, 1_000)
+    opened(uri).delete("id in (100, 101, 2000)")
+    files = opened(uri).files()
+    expected = opened(uri).to_arrow()
+    opened(uri).optimize()
+    store = opened(uri).log.store
+    (path,) = opened(uri).files()["path"].to_pylist()
+    found = pq.read_table(pa.BufferReader(store.read(path)))
+    assert found.sort_by("id").to_pylist() == expected.sort_by("id").to_pylist()
+    firsts = [json.loads(s)["minValues"]["id"] // 3 for s in files["stats"].to_pylist()]
+    order = list(dict.fromkeys(i // 3 for i in found["id"].to_pylist()))
+    assert order == firsts
+
+
+@pytest.mark.parametrize("kind", ["missing", "damaged"])
+def test_one_bad_file_of_very_many_is_named_and_nothing_is_committed(kind: str) -> None:
+    uri = new_uri()
+    many_files(uri, 600)
+    table = opened(uri)
+    bad = table.files()["path"].to_pylist()[321]
+    store = table.log.store
+    if kind == "missing":
+        store.delete([bad])
+    else:
+        data = bytearray(store.read(bad))
+        data[30:50] = bytes(20)
+        store.put(bad, bytes(data))
+    error: type[TrilakeError] = MissingFileError if kind == "missing" else CorruptFileError
+    before = sorted(m.key for m in store.list())
+    with pytest.raises(error, match=bad):
+        table.optimize()
+    assert sorted(m.key for m in store.list()) == before
 
 
 def test_nothing_to_do_is_no_commit() -> None:

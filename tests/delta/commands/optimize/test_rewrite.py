@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 import pyarrow as pa
@@ -23,23 +23,24 @@ def files_of(sizes: list[int]) -> list[TouchedFile]:
     return [TouchedFile(i, FileTask(f"{i}.parquet", size, {})) for i, size in enumerate(sizes)]
 
 
-@given(st.lists(st.integers(0, 1 << 21), max_size=300), st.integers(0, 100))
+@given(st.lists(st.integers(0, 1 << 24), max_size=300), st.integers(0, 100))
 def test_packs_hold_every_file_once_and_no_more_than_they_may(sizes: list[int], most: int) -> None:
     made = [list(pack) for pack in packs(files_of(sizes), most)]
     assert [item.number for pack in made for item in pack] == list(range(len(sizes)))
     for pack in made:
-        assert 1 <= len(pack) <= max(1, min(most, 64))
-        assert len(pack) == 1 or sum(item.file.size for item in pack) <= 1 << 20
+        assert 1 <= len(pack) <= max(1, min(most, 1024))
+        assert len(pack) == 1 or sum(item.file.size for item in pack) <= 8 << 20
 
 
-def rows_of(item: TouchedFile) -> Iterator[pa.RecordBatch]:
-    yield pa.record_batch({"x": [item.number, item.number]})
+def rows_of(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+    for item in pack:
+        yield pa.record_batch({"x": [item.number, item.number]})
 
 
 def test_rows_of_many_small_files_come_in_their_order_and_in_few_batches() -> None:
     batches = list(in_turn(files_of([100] * 1_000), rows_of, 2))
     assert [x for b in batches for x in b["x"].to_pylist()[::2]] == list(range(1_000))
-    assert len(batches) <= 1_000 // 60 + 1
+    assert len(batches) <= 4
 
 
 def test_few_files_are_read_one_by_one() -> None:
@@ -48,17 +49,18 @@ def test_few_files_are_read_one_by_one() -> None:
 
 
 def test_large_rows_of_small_files_do_not_all_wait_together() -> None:
-    def wide(item: TouchedFile) -> Iterator[pa.RecordBatch]:
-        yield pa.record_batch({"x": [b"x" * (1 << 20)]})
+    def wide(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+        for _ in pack:
+            yield pa.record_batch({"x": [b"x" * (1 << 20)]})
 
     assert max(b.nbytes for b in in_turn(files_of([100] * 400), wide, 1)) <= 5 << 20
 
 
 def test_an_error_in_a_pack_reaches_the_caller_and_ends_the_threads() -> None:
-    def broken(item: TouchedFile) -> Iterator[pa.RecordBatch]:
-        if item.number == 700:
+    def broken(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+        if any(item.number == 700 for item in pack):
             raise OSError("gone")
-        return rows_of(item)
+        return rows_of(pack)
 
     before = threading.active_count()
     with pytest.raises(OSError, match="gone"):

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.commands.maintenance.convert_statistics import BulkStatistics
-from trilake.delta.commands.maintenance.footer_walk import FEWEST, walk_alike
 from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, type_at
 from trilake.delta.protocol.schema import (
     ArrayType,
@@ -30,6 +29,7 @@ from trilake.delta.protocol.schema import (
     from_arrow,
     parse_schema,
 )
+from trilake.delta.scan.footer_walk import FEWEST, walk_alike
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
 from trilake.parquet_files import (
     DAMAGE,

@@ -21,8 +21,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.commands.maintenance.footer_walk import ABSENT, Flags, Places, Walked
 from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_columns
+from trilake.delta.scan.footer_walk import ABSENT, Flags, Places, Walked
 from trilake.parquet_files import notes_behind_groups
 
 #: Writers whose bounds of texts and of INT96 were wrong; Arrow knows which, and later ones are slower for it.

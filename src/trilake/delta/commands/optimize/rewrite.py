@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,8 @@ from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexe
 from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.scan.read import read_positions
+from trilake.delta.scan.merged_files import FEWEST
+from trilake.delta.scan.read import read_positions, read_together
 from trilake.delta.scan.scan import ReadPlan
 from trilake.storage.base import Store
 
@@ -35,7 +35,7 @@ _WAITING, _AHEAD_BYTES = 4, 16 << 20
 #: What a file counts besides its bytes.
 _OPENING = 128 << 10
 #: Files that one thread reads at a time, the bytes that they have at most, and those of the batches of their rows.
-_PACK_FILES, _PACK_BYTES, _BATCH_BYTES = 64, 1 << 20, 4 << 20
+_PACK_FILES, _PACK_BYTES, _BATCH_BYTES = 1024, 8 << 20, 4 << 20
 
 
 @dataclass(frozen=True)
@@ -121,13 +121,21 @@ class Rewrite:
         """The live rows of files, one file after the other, as they are to be written."""
         read, out = self.plan.read, self.plan.files
 
-        def rows_of(source: TouchedFile) -> Iterator[pa.RecordBatch]:
-            for positions, batch in read_positions(self.store, source.file, read):
-                yield with_row_ids(batch, positions, read, out, source)
-            if self.advance is not None:
-                self.advance(1)
+        def one_by_one(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+            for source in pack:
+                for positions, batch in read_positions(self.store, source.file, read):
+                    yield with_row_ids(batch, positions, read, out, source)
+                if self.advance is not None:
+                    self.advance(1)
 
-        yield from in_turn(files, rows_of, self.plan.readers)
+        def together(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+            for batch in read_together(self.store, [source.file for source in pack], read):
+                yield batch.select(list(read.output))
+            if self.advance is not None:
+                self.advance(len(pack))
+
+        # The ids of rows depend on the file that they were in.
+        yield from in_turn(files, one_by_one if out.extra else together, self.plan.readers)
 
     def sample(self, work: Bin, curve: Curve) -> pa.Table:
         """The curve's columns of some rows of each file, all in all about ``SAMPLE_ROWS`` of ``work.rows``."""
@@ -136,8 +144,8 @@ class Rewrite:
         narrow = replace(self.plan.read, fields=fields, output=tuple(f.name for f in fields))
         share = SAMPLE_ROWS / max(work.rows or 0, SAMPLE_ROWS) if work.rows is not None else 0.05
 
-        def some(source: TouchedFile) -> Iterator[pa.RecordBatch]:
-            for _, batch in read_positions(self.store, source.file, narrow):
+        def some(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
+            for _, batch in (pair for source in pack for pair in read_positions(self.store, source.file, narrow)):
                 wanted = max(1, int(np.ceil(batch.num_rows * share)))
                 yield batch.take(pa.array(sample_indexes(batch.num_rows, wanted)))
 
@@ -148,7 +156,7 @@ _End = type("_End", (), {})
 
 
 def in_turn(
-    items: Sequence[TouchedFile], read: Callable[[TouchedFile], Iterator[pa.RecordBatch]], readers: int
+    items: Sequence[TouchedFile], read: Callable[[Sequence[TouchedFile]], Iterator[pa.RecordBatch]], readers: int
 ) -> Iterator[pa.RecordBatch]:
     """The batches of one item after the other, while the next items are read already; what waits is bounded.
 
@@ -166,14 +174,16 @@ def in_turn(
 
     def work(place: queue.Queue[Any], pack: Sequence[TouchedFile]) -> None:
         try:
-            for batch in _together(chain.from_iterable(map(read, pack))) if len(pack) > 1 else read(pack[0]):
+            for batch in _gathered(read(pack)) if len(pack) > 1 else read(pack):
                 if not put(place, batch):
                     return
             put(place, _End)
         except BaseException as e:  # noqa: BLE001 - handed to the caller's thread, whatever it is
             put(place, e)
 
-    todo = packs(items, most=len(items) // (8 * max(1, readers)))
+    share = len(items) // max(1, readers)
+    # Two packs a thread where they are merged, which gets cheaper with their number; else more, for equal shares.
+    todo = packs(items, most=share // 2 if share >= 2 * FEWEST else share // 8)
     begun = deque[tuple[queue.Queue[Any], int]]()
     with ThreadPoolExecutor(max(1, readers)) as pool:
         try:
@@ -195,7 +205,7 @@ def in_turn(
 
 
 def packs(items: Sequence[TouchedFile], most: int) -> Iterator[Sequence[TouchedFile]]:
-    """The items in their order, neighbours together while they are small: at most ``most`` of them, and 64."""
+    """The items in their order, neighbours together while they are small: at most ``most`` of them."""
     pack, size = list[TouchedFile](), 0
     for item in items:
         if pack and (len(pack) >= min(most, _PACK_FILES) or size + item.file.size > _PACK_BYTES):
@@ -207,7 +217,7 @@ def packs(items: Sequence[TouchedFile], most: int) -> Iterator[Sequence[TouchedF
         yield pack
 
 
-def _together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The same rows in batches of some megabytes."""
     for table in gathered(batches, _BATCH_BYTES):
         yield from table.combine_chunks().to_batches()

@@ -10,7 +10,7 @@ import pytest
 
 from tests.delta.tables import parquet
 from tests.mutations import footer_start, mutated
-from trilake.delta.commands.maintenance.footer_walk import ABSENT, FEWEST, walk_alike
+from trilake.delta.scan.footer_walk import ABSENT, FEWEST, walk_alike
 from trilake.parquet_files import DAMAGE, Leaf, checked_bytes, end_of_schema, leaves_of, open_parquet
 
 

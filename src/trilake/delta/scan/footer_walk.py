@@ -43,6 +43,14 @@ class Bounds(NamedTuple):
 class Chunks:
     """One column of one row group, of each footer."""
 
+    codec: Places
+    values: Places
+    #: Bytes before compression and behind it.
+    plain_size: Places
+    stored_size: Places
+    #: Where the first page of values is, and that of the dictionary; the latter may be ``ABSENT`` or anything.
+    pages: Places
+    dictionary: Places
     #: Whether there are statistics.
     stated: Flags
     null_counts: Places
@@ -116,7 +124,7 @@ def _checked_chunk(lanes: _Lanes, chunk: _Fields, leaf: Leaf, rows: Places, size
     sound = described & (chunk.number(2) != ABSENT) & (chunk.bytes(9).start < 0)
     for needed in (2, 4, 9):
         sound &= meta.number(needed) != ABSENT
-    sound &= (meta.number(1) == TYPES.index(leaf.physical_type)) & lanes.same(meta.bytes(3), _names(leaf.path))
+    sound &= (meta.number(1) == TYPES.index(leaf.physical_type)) & lanes.same(meta.bytes(3), names_of(leaf.path))
     sound &= (plain >= 0) & (values >= 0) & (stored >= 0) & (stored <= sizes)
     if not leaf.repeated:
         sound &= values == rows
@@ -138,10 +146,11 @@ def _checked_chunk(lanes: _Lanes, chunk: _Fields, leaf: Leaf, rows: Places, size
             sound &= (histogram <= 0) | (histogram == level + 1)
         if leaf.physical_type != "BYTE_ARRAY":
             sound &= levels.number(1) == ABSENT
-    return sound, Chunks(stated, nulls, bounds[6], bounds[5])
+    places = (meta.number(4), values, plain, stored, meta.number(9), meta.number(11))
+    return sound, Chunks(*places, stated, nulls, bounds[6], bounds[5])
 
 
-def _names(path: str) -> bytes | None:
+def names_of(path: str) -> bytes | None:
     """A column's path as a footer has it; ``None`` where that cannot be told from the path, or is long."""
     names = [name.encode() for name in path.split(".")]
     if len(names) > 14 or any(len(name) > 127 for name in names):
@@ -157,7 +166,7 @@ _I32, _I64, _BYTES, _NAMES, _I32S, _I64S = "i32", "i64", "bytes", "names", "i32 
 _STATISTICS = {**dict.fromkeys((1, 2, 5, 6), _BYTES), 3: _I64}
 _PAGES = {1: _I32, 2: _I32, 3: _I32}
 _SIZES = {1: _I64, 2: _I64S, 3: _I64S}
-_META = {1: _I32, 2: _I32S, 3: _NAMES, 4: _I32, **dict.fromkeys((5, 6, 7, 9), _I64)}
+_META = {1: _I32, 2: _I32S, 3: _NAMES, 4: _I32, **dict.fromkeys((5, 6, 7, 9, 11), _I64)}
 _COLUMN = {**_META, 12: _STATISTICS, 13: [_PAGES], 16: _SIZES}
 _CHUNK = {2: _I64, 3: _COLUMN, 9: _BYTES}
 _FILE = {3: _I64, 4: [{1: [_CHUNK], 2: _I64, 3: _I64}]}

@@ -1,0 +1,237 @@
+"""Many small Parquet files as one: Arrow opens one file, and decodes the rows of all of them in one call.
+
+To open a file of ten rows takes longer than to read them, and mostly under Python's lock.  So files of one schema are
+put behind one another in memory, with a footer that has the row group of each::
+
+    file 1 | file 2 | ... | file n | schema, n row groups, what file 1 says behind its own | its length, "PAR1"
+
+The numbers in it come from the files' own footers, which are walked together and pass the checks of
+:func:`trilake.parquet_files.checked_footer`; bounds and indexes are left out.  Pages keep their checksums.  A file that
+is not like its neighbours, or not sound, stays one to be read alone, which also says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.delta.scan.footer_walk import Flags, Groups, Places, Walked, names_of, walk_alike
+from trilake.parquet_files import (
+    DAMAGE,
+    SMALL_FOOTER,
+    TAIL,
+    TYPES,
+    Leaf,
+    end_of_schema,
+    footer_length,
+    leaves_of,
+    open_parquet,
+)
+
+#: To walk the footers of so many files takes about as long as to read them one by one.
+FEWEST = 64
+#: Neighbours that are merged, once their footers have been walked.
+_SHORTEST = 8
+#: Schemas whose files are taken together; the files of others stay alone.
+_SCHEMAS = 16
+#: Bytes of a number in the footer that is made, seven bits each: as many in every row group.
+_DIGITS = 5
+_LARGEST = (1 << 7 * _DIGITS - 1) - 1
+_CODECS = 8
+
+
+class Run(NamedTuple):
+    """Files ``start`` to ``stop``, which ``merged`` has the rows of; ``None`` for files to be read one by one."""
+
+    start: int
+    stop: int
+    merged: pa.Buffer | None = None
+    rows: int = 0
+    #: Bytes of the values before compression.
+    plain_size: int = 0
+
+
+def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
+    """All files in their order, neighbours that are alike merged into one."""
+    shapes: list[_Shape | None] = [None] * len(files)
+    places = np.zeros(len(files), np.int64)
+    for start, numbers, footers in _by_schema([_footer_of(f) for f in files]):
+        leaves = _leaves(files[numbers[0]])
+        if leaves is None:
+            continue
+        sizes = [files[n].size for n in numbers]
+        walked = walk_alike(footers, sizes, start, leaves)
+        if not walked.groups or len(walked.groups[0].columns) != len(leaves):
+            continue
+        ends = np.asarray(sizes, np.int64) - TAIL - np.fromiter(map(len, footers), np.int64, len(footers))
+        sound = walked.sound & (walked.group_counts == 1) & _inside(walked.rows, walked.groups[0], ends)
+        by_rest: dict[bytes, _Shape] = {}
+        for place in np.flatnonzero(sound).tolist():
+            rest = walked.rests[place]
+            if rest not in by_rest:
+                by_rest[rest] = _Shape(footers[0][:start], rest, leaves, walked)
+            shapes[numbers[place]] = by_rest[rest]
+            places[numbers[place]] = place
+    for _, group in groupby(range(len(files)), key=lambda number: id(shapes[number])):
+        run = list(group)
+        start, stop, shape = run[0], run[-1] + 1, shapes[run[0]]
+        if shape is not None and len(run) >= _SHORTEST:
+            yield shape.merged(start, files[start:stop], places[start:stop])
+        else:
+            yield Run(start, stop)
+
+
+def _footer_of(file: pa.Buffer) -> bytes:
+    """The footer of a file where it is a small one in its place, else no bytes."""
+    size = file.size
+    length = footer_length(file[max(0, size - TAIL) :].to_pybytes(), size)
+    if length is None or length > SMALL_FOOTER:
+        return b""
+    return bytes(file[size - TAIL - length : size - TAIL].to_pybytes())
+
+
+def _by_schema(footers: Sequence[bytes]) -> Iterator[tuple[int, list[int], list[bytes]]]:
+    """Where the schema ends, which files begin with it, and their footers, for each schema that many have."""
+    by_schema: dict[bytes, list[int]] = {}
+    latest = b""
+    for number, footer in enumerate(footers):
+        if not (latest and footer.startswith(latest)):
+            known = next((schema for schema in by_schema if footer.startswith(schema)), None)
+            if known is None:
+                if len(by_schema) >= _SCHEMAS or not footer or (place := end_of_schema(footer)) is None:
+                    continue
+                known = footer[:place]
+                by_schema[known] = []
+            latest = known
+        by_schema[latest].append(number)
+    for schema, numbers in by_schema.items():
+        if len(numbers) >= FEWEST:
+            yield len(schema), numbers, [footers[n] for n in numbers]
+
+
+def _leaves(file: pa.Buffer) -> Sequence[Leaf] | None:
+    """The columns of a file; ``None`` where there are none, or they cannot be told."""
+    try:
+        leaves = leaves_of(open_parquet(pa.BufferReader(file)).metadata.schema)
+    except (*DAMAGE, OSError):
+        return None
+    known = all(leaf.physical_type in TYPES and names_of(leaf.path) for leaf in leaves)
+    return leaves if leaves and known else None
+
+
+def _inside(rows: Places, group: Groups, ends: Places) -> Flags:
+    """Whether a row group has the rows of the file, and all that it states lies in the file before its footer."""
+    sound: Flags = rows == group.rows
+    for column in group.columns:
+        first = _first(column.pages, column.dictionary)
+        sound &= (first >= 4) & (first <= ends - column.stored_size)
+        sound &= (column.codec >= 0) & (column.codec < _CODECS)
+        for number in (column.values, column.plain_size, column.pages):
+            sound &= number < _LARGEST
+    return sound
+
+
+def _first(pages: Places, dictionary: Places) -> Places:
+    """Where the bytes of a column begin: with a dictionary that is before its pages, as Arrow has it."""
+    first: Places = np.where((dictionary > 0) & (dictionary < pages), dictionary, pages)
+    return first
+
+
+class _Shape:
+    """Files whose footers differ in their row group alone."""
+
+    def __init__(self, schema: bytes, rest: bytes, leaves: Sequence[Leaf], walked: Walked) -> None:
+        self.schema, self.rest, self.walked = schema, rest, walked
+        self.template = _Template(leaves)
+
+    def merged(self, start: int, files: Sequence[pa.Buffer], places: Places) -> Run:
+        """These files, whose footers are those at ``places``, as one."""
+        sizes = np.fromiter((f.size for f in files), np.int64, len(files))
+        group = self.walked.groups[0]
+        rows = int(group.rows[places].sum())
+        groups = self.template.filled(group, places, np.cumsum(sizes) - sizes)
+        footer = b"".join(
+            (
+                self.schema,
+                b"\x16" + _varint(2 * rows),  # num_rows, the field behind the schema
+                b"\x19\xfc" + _varint(len(files)),  # row_groups: a long list of structs
+                groups,
+                self.rest,
+            )
+        )
+        merged = pa.py_buffer(b"".join((*files, footer, len(footer).to_bytes(4, "little"), b"PAR1")))
+        plain = sum(int(c.plain_size[places].sum()) for c in group.columns)
+        return Run(start, start + len(files), merged, rows, plain)
+
+
+class _Template:
+    """The bytes of a row group with room for its numbers, which have the same place and length in all of them."""
+
+    def __init__(self, leaves: Sequence[Leaf]) -> None:
+        self._bytes = bytearray()
+        #: Of each column where the codec is, and the numbers of values, sizes and places.
+        self._columns: list[tuple[int, list[int]]] = []
+        count = len(leaves)
+        self._bytes += b"\x19" + (bytes([count << 4 | 12]) if count < 15 else b"\xfc" + _varint(count))
+        for leaf in leaves:
+            names = names_of(leaf.path)
+            assert names is not None
+            # file_offset, which nobody reads; the head of meta_data; type; encodings, of which pages have their own
+            self._bytes += b"\x26\x00\x1c\x15" + _varint(2 * TYPES.index(leaf.physical_type)) + b"\x19\x15\x00"
+            self._bytes += b"\x19" + names + b"\x15\x00"
+            codec = len(self._bytes) - 1
+            # num_values, the two sizes; data_page_offset and dictionary_page_offset, each two fields further
+            numbers = [self._number(head) for head in (b"\x16", b"\x16", b"\x16", b"\x26", b"\x26")]
+            self._bytes += b"\x00\x00"
+            self._columns.append((codec, numbers))
+        self._size, self._rows = self._number(b"\x16"), self._number(b"\x16")
+        self._bytes += b"\x00"
+
+    def _number(self, head: bytes) -> int:
+        self._bytes += head + bytes(_DIGITS)
+        return len(self._bytes) - _DIGITS
+
+    def filled(self, group: Groups, which: Places, bases: Places) -> bytes:
+        """The row groups of some files, whose bytes begin at ``bases``."""
+        out = np.tile(np.frombuffer(bytes(self._bytes), np.uint8), (len(which), 1))
+        total = np.zeros(len(which), np.int64)
+        for (codec, numbers), column in zip(self._columns, group.columns, strict=True):
+            pages, dictionary = column.pages[which], column.dictionary[which]
+            out[:, codec] = column.codec[which] * 2
+            before = (dictionary > 0) & (dictionary < pages)
+            values = (
+                column.values[which],
+                column.plain_size[which],
+                column.stored_size[which],
+                pages + bases,
+                np.where(before, dictionary + bases, 0),
+            )
+            for place, value in zip(numbers, values, strict=True):
+                _put(out, place, value)
+            total += column.plain_size[which]
+        _put(out, self._size, total)
+        _put(out, self._rows, group.rows[which])
+        return out.tobytes()
+
+
+_SHIFTS = np.arange(_DIGITS, dtype=np.int64) * 7
+_MORE = np.array([0x80] * (_DIGITS - 1) + [0], np.int64)
+
+
+def _put(out: npt.NDArray[np.uint8], place: int, values: Places) -> None:
+    """Write a number of each row group, with as many digits as there is room for: the first ones of a small number say
+    that more follow, and those are 0."""
+    out[:, place : place + _DIGITS] = (values[:, None] * 2 >> _SHIFTS & 0x7F) | _MORE
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes((*out, value))
