@@ -20,7 +20,7 @@ import trilake
 from tests.reliability.os_faults import OsFaults
 from tests.simulation.test_crash_states import Rows, delta_steps, lance_steps, rows, shown
 from trilake.errors import PostCommitHookError, TableNotFoundError, TrilakeError, UnknownOutcomeError
-from trilake.storage import local
+from trilake.storage import durable
 
 Step = Callable[[], Any]
 
@@ -79,7 +79,7 @@ def try_calls(
         shutil.rmtree(place, ignore_errors=True)
         if template.exists():
             shutil.copytree(template, place)
-        local._DURABLE.clear()
+        durable._DURABLE.clear()
         return make(uri)[number]
 
     fresh()()

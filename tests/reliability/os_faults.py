@@ -23,7 +23,7 @@ import pyarrow as pa
 from trilake.delta.commands.maintenance import vacuum_listing
 from trilake.delta.commands.merge import source
 from trilake.delta.commands.optimize import curve_order
-from trilake.storage import local, spill, staging
+from trilake.storage import durable, local, spill, staging
 from trilake.trevni.blocks import encode
 from trilake.trevni.tables import jobs
 
@@ -66,7 +66,7 @@ class OsFaults:
         """The time of the faults."""
         system, files, arrow = _Os(self), _Io(self), _Arrow(self)
         with ExitStack() as stack:
-            for module in (local, staging, jobs, vacuum_listing):
+            for module in (durable, local, staging, jobs, vacuum_listing):
                 stack.enter_context(mock.patch.object(module, "os", system))
             stack.enter_context(mock.patch.object(local, "io", files))
             for module in (local, source, curve_order):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from trilake.storage import local
+from trilake.storage import durable, local
 from trilake.storage.memory import MemoryStore
 
 
@@ -46,7 +46,12 @@ class Recorder:
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Record what the local store does in the block."""
-        with mock.patch.object(local, "os", _Os(self)), mock.patch.object(local, "io", _Io(self)):
+        system, files = _Os(self), _Io(self)
+        with (
+            mock.patch.object(durable, "os", system),
+            mock.patch.object(local, "os", system),
+            mock.patch.object(local, "io", files),
+        ):
             yield
 
     def _key(self, path: str) -> str | None:

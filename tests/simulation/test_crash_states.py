@@ -141,6 +141,19 @@ def test_delta_after_a_power_failure_at_any_step(tmp_path: Path) -> None:
     assert survives(tmp_path, delta_steps, open_delta, VARIANTS) >= (15_000 if SOAK else 500)
 
 
+def partitioned_steps(uri: str) -> list[Callable[[], Any]]:
+    """Files of many partitions are forced to disk together."""
+    return [
+        lambda: trilake.write(rows(*range(6)), uri, partition_by="v"),
+        lambda: trilake.write(rows(3, 4, 20, 21), uri, mode="append"),
+        lambda: trilake.write(rows(4, 30, 31), uri, mode="overwrite"),
+    ]
+
+
+def test_partitions_after_a_power_failure_at_any_step(tmp_path: Path) -> None:
+    assert survives(tmp_path, partitioned_steps, open_delta, VARIANTS) >= (3_000 if SOAK else 200)
+
+
 def test_lance_after_a_power_failure_at_any_step(tmp_path: Path) -> None:
     assert survives(tmp_path, lance_steps, LanceTable, VARIANTS) >= (8_000 if SOAK else 300)
 

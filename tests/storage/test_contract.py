@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -93,6 +94,20 @@ def test_1_a_file_nobody_closed_is_discarded(store: Store) -> None:
     del file
     assert keys(store) == []
     assert list(store.unfinished()) == []
+
+
+def test_1_files_of_a_group_are_there_when_it_is_finished(store: Store) -> None:
+    group = store.write_group()
+    for i in range(100):
+        with group.open_output(f"{i % 7}/{i}") as file:
+            file.write(b"%d" % i)
+    with suppress(ZeroDivisionError), group.open_output("failed") as file:
+        file.write(b"x")
+        raise ZeroDivisionError
+    group.finish()
+    group.abandon()  # has no effect any more
+    assert sorted(int(m.key.rpartition("/")[2]) for m in store.list()) == list(range(100))
+    assert all(store.read(m.key).to_pybytes() == m.key.rpartition("/")[2].encode() for m in store.list())
 
 
 def test_1_large_files_arrive_whole(store: Store) -> None:

@@ -17,7 +17,8 @@ from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError,
 from trilake.storage import open_store
 from trilake.storage import renameat as renameat_module
 from trilake.storage.base import Store
-from trilake.storage.local import MAP_FROM, make_folder
+from trilake.storage.durable import make_folder
+from trilake.storage.local import MAP_FROM
 
 
 @pytest.fixture
@@ -119,6 +120,42 @@ def test_3_new_folders_are_synced_into_those_above(store: Store, steps: list[str
     assert steps == [*made, "fsync t/a/b/TEMP", "rename t/a/b/TEMP t/a/b/k", "fsync t/a/b"]
 
 
+def test_3_a_group_syncs_each_file_before_its_name_and_each_folder_once_after(
+    store: Store, root: Path, steps: list[str]
+) -> None:
+    group = store.write_group()
+    for key in ("p=1/a", "p=2/a", "p=1/b", "c"):
+        with group.open_output(key) as file:
+            file.write(b"x")
+    assert steps == ["mkdir t", "mkdir t/p=1", "mkdir t/p=2"]
+    assert list(store.list()) == []
+    steps.clear()
+    group.finish()
+    places = [f"t/{folder}{name}" for folder, name in [("p=1/", "a"), ("p=2/", "a"), ("p=1/", "b"), ("", "c")]]
+    landed = [f"{os.path.dirname(p)}/TEMP" for p in places]
+    named = [f"rename {temp} {p}" for temp, p in zip(landed, places, strict=True)]
+    assert sorted(steps[:8]) == sorted([*(f"fsync {temp}" for temp in landed), *named])
+    assert all(steps.index(f"fsync {temp}") < steps.index(name) for temp, name in zip(landed, named, strict=True))
+    # ``.`` holds the new ``t``, and ``t`` the new folders and a file.
+    assert sorted(steps[8:]) == ["fsync .", "fsync t", "fsync t/p=1", "fsync t/p=2"]
+    # What is durable already is not forced again.
+    steps.clear()
+    with (again := store.write_group()).open_output("p=1/c") as file:
+        file.write(b"x")
+    again.finish()
+    assert steps == ["fsync t/p=1/TEMP", "rename t/p=1/TEMP t/p=1/c", "fsync t/p=1"]
+
+
+def test_3_a_group_forces_folders_that_another_process_has_made(store: Store, root: Path, steps: list[str]) -> None:
+    (root / "a" / "b").mkdir(parents=True)
+    steps.clear()
+    with (group := store.write_group()).open_output("a/b/k") as file:
+        file.write(b"x")
+    group.finish()
+    assert steps[:2] == ["fsync t/a/b/TEMP", "rename t/a/b/TEMP t/a/b/k"]
+    assert sorted(steps[2:]) == ["fsync .", "fsync t", "fsync t/a", "fsync t/a/b"]
+
+
 def test_3_a_loser_writes_nothing(store: Store, steps: list[str]) -> None:
     store.put("k", b"x")
     steps.clear()
@@ -204,6 +241,58 @@ def test_6_a_failure_after_the_name_is_an_unknown_outcome(
     with pytest.raises(UnknownOutcomeError):
         getattr(store, method)("k", b"x")
     assert files(root) == ["k", "other"]
+
+
+@pytest.mark.parametrize("count", [1, 5, 200])
+@pytest.mark.parametrize("failing", [True, False], ids=["a file", "no file"])
+def test_6_a_group_that_is_given_up_leaves_no_temporary_file(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, count: int, failing: bool
+) -> None:
+    """The files that have their names are for the caller to delete, who knows them."""
+    group = store.write_group()
+    if failing:
+        monkeypatch.setattr(os, "fsync", fails_with(errno.EIO))
+    begun = group.open_output("begun")
+
+    def write(*, finish: bool) -> None:
+        for i in range(count):
+            with group.open_output(f"{i % 3}/{i}") as file:
+                file.write(b"x")
+        if finish:
+            group.finish()
+
+    if failing:
+        with pytest.raises(StorageError, match="cannot write the file"):
+            write(finish=True)
+    else:
+        write(finish=False)
+    begun.discard()  # type: ignore[attr-defined]
+    group.abandon()
+    assert [f for f in files(root) if ".trilake-" in f] == []
+    assert failing <= (files(root) == [])
+
+
+def test_6_a_group_whose_folder_cannot_be_forced_is_an_unknown_outcome(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fsync(fd: int) -> None:
+        if stat.S_ISDIR(os.fstat(fd).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with (group := store.write_group()).open_output("a/k") as file:
+        file.write(b"x")
+    with pytest.raises(UnknownOutcomeError):
+        group.finish()
+    monkeypatch.undo()
+    # The folders are not taken for durable: the next write forces them.
+    seen: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: seen.append(os.readlink(f"/proc/self/fd/{fd}")))
+    store.put("a/l", b"x")
+    assert {str(root), str(root.parent)} <= set(seen)
 
 
 def test_6_a_write_that_failed_cannot_be_closed_into_an_object(

@@ -6,7 +6,8 @@ these promises, and ``tests/storage/test_contract.py`` cites them by number:
 1. **Whole or not at all.**  A reader sees an object entirely or does not see it, whoever writes it and however it dies.
 2. **One winner.**  Of all ``put_if_absent`` calls on one key, ever, at most one succeeds; the others raise
    ``ObjectExistsError`` and leave the winner's bytes untouched.
-3. **Durable.**  When ``put``, ``put_if_absent`` or a writer's ``close`` returns, the object survives a power failure.
+3. **Durable.**  When ``put``, ``put_if_absent`` or a writer's ``close`` returns, the object survives a power failure;
+   the files of a ``write_group`` do so when its ``finish`` returns.
 4. **Read your writes.**  After a write returned, ``read``, ``head`` and ``list`` of any client see it.
 5. **Ordered listing.**  ``list`` yields objects in ascending byte order of their keys, and with ``start_after`` only
    those greater than it.
@@ -76,6 +77,31 @@ def check_range(key: str, start: int, length: int) -> None:
     """Raise ``InvalidArgumentError`` unless both numbers are 0 or more: damaged offsets must not read from the end."""
     if start < 0 or length < 0:
         raise InvalidArgumentError("a byte range must not be negative", file=key, start=start, length=length)
+
+
+class WriteGroup:
+    """Files that are written together, and of which none is of use without the others.
+
+    Each may appear when it is closed, at the latest when the group is finished; they are durable from then on.  Here
+    each is forced to disk when it is closed; a store that can do it together at less cost has a group of its own.
+    """
+
+    #: How many of its files it pays to close at the same time, since most of that is waiting.
+    writes_at_once: int
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.writes_at_once = store.writes_at_once
+
+    def open_output(self, key: str) -> IO[bytes]:
+        """A writable file, as that of :meth:`Store.open_output`; the name must be one that nobody else uses."""
+        return self.store.open_output(key)
+
+    def finish(self) -> None:
+        """Make all files that were closed visible and durable.  Raises what the end of each may raise."""
+
+    def abandon(self) -> None:
+        """Wait for what is under way: no file appears any more.  Those that have appeared stay."""
 
 
 class Store(ABC):
@@ -156,6 +182,10 @@ class Store(ABC):
 
         Used as a context manager, an exception in the block discards what was written.
         """
+
+    def write_group(self) -> WriteGroup:
+        """A group of files that become durable together."""
+        return WriteGroup(self)
 
     def unfinished(self, prefix: str = "") -> Iterator[ObjectMeta]:
         """What writers that died left below ``prefix``: not shown by :meth:`list`, removed by :meth:`delete`.

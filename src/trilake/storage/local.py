@@ -5,6 +5,8 @@ step; then the folder is forced to disk.  A process that dies in between leaves 
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output) -> fsync folder
 
+The files of a group go the same way, many at a time, and each folder is forced once: :mod:`trilake.storage.landing`.
+
 The step before the last is where ``put_if_absent`` has its one winner: ``link`` fails where the name exists, whoever
 made it.  Creating the name first and writing through it would show readers half an object, and looking before a rename
 lets two writers both win.  Names that start with ``.`` are passed over by Delta, Lance, Hive and Spark readers.
@@ -20,7 +22,6 @@ import io
 import os
 import re
 import stat
-import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -29,7 +30,9 @@ from typing import IO, Any, NoReturn
 import pyarrow as pa
 
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
+from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
+from trilake.storage.durable import make_folder, sync, sync_folder
+from trilake.storage.landing import LandingGroup
 from trilake.storage.renameat import rename_noreplace
 from trilake.storage.writer import AtomicWriter
 
@@ -216,6 +219,9 @@ class LocalStore(Store):
     def open_output(self, key: str) -> IO[bytes]:
         return _LocalWriter(self._root, check_key(key)).as_io()
 
+    def write_group(self) -> WriteGroup:
+        return LandingGroup(self, lambda key, group: _GroupWriter(self._root, check_key(key), group).as_io())
+
     def delete(self, keys: Iterable[str]) -> None:
         at, fd = None, -1  # keys of one folder mostly come together
         try:
@@ -265,22 +271,25 @@ class _LocalWriter(AtomicWriter):
 
     def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
         self._path = root + key
-        self._folder = os.path.dirname(self._path)
-        self._temp = f"{self._folder}/{temporary_name()}"
+        self.folder = os.path.dirname(self._path)
+        self._temp = f"{self.folder}/{temporary_name()}"
         self._absent = absent
         self._linked = not absent and _passes_link(root, key)
         try:
-            self._file = io.FileIO(self._temp, "xb")
-        except FileNotFoundError:
-            try:
-                make_folder(self._folder)
-                self._file = io.FileIO(self._temp, "xb")
-            except OSError as e:
-                raise storage_error(e, "create", self._folder, writing=True) from e
+            self._file = self._create()
         except OSError as e:
             raise storage_error(e, "create", self._path, writing=True) from e
         self._buffer = io.BufferedWriter(self._file, _BUFFER)
         super().__init__(key)
+
+    def _create(self) -> io.FileIO:
+        with suppress(FileNotFoundError):
+            return io.FileIO(self._temp, "xb")
+        try:
+            make_folder(self.folder)
+            return io.FileIO(self._temp, "xb")
+        except OSError as e:
+            raise storage_error(e, "create", self.folder, writing=True) from e
 
     def _append(self, data: memoryview) -> None:
         try:
@@ -289,26 +298,28 @@ class _LocalWriter(AtomicWriter):
             raise storage_error(e, "write", self._path, writing=True) from e
 
     def _publish(self) -> None:
-        landed = False
+        self.land()
+        try:
+            sync_folder(self.folder)
+        except OSError as e:
+            raise UnknownOutcomeError(
+                f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
+            ) from e
+
+    def land(self) -> None:
+        """Force the content to disk, and give the file its name, which is not forced to disk yet."""
         try:
             self._buffer.flush()
             sync(self._file.fileno())
             self._file.close()
-            make_folder(self._folder)
+            self._keep_folder()
             if self._absent or self._linked:
                 _link(self._temp, self._path)
-            else:
-                os.rename(self._temp, self._path)
-            landed = True
-            if self._absent or self._linked:
                 with suppress(OSError):  # the object is there; at worst a temporary file is left
                     os.unlink(self._temp)
-            sync_folder(self._folder)
+            else:
+                os.rename(self._temp, self._path)
         except OSError as e:
-            if landed:
-                raise UnknownOutcomeError(
-                    f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
-                ) from e
             self._discard()
             if self._absent and isinstance(e, FileExistsError):
                 raise ObjectExistsError("an object with this key exists already", file=self._path) from None
@@ -319,6 +330,9 @@ class _LocalWriter(AtomicWriter):
             self._discard()  # an interrupt, or a file system that cannot do it
             raise
 
+    def _keep_folder(self) -> None:
+        make_folder(self.folder)
+
     def _discard(self) -> None:
         # The buffer is thrown away, so it must not flush into a file that is gone: close the file below it.
         with suppress(OSError):
@@ -327,67 +341,37 @@ class _LocalWriter(AtomicWriter):
             os.unlink(self._temp)
 
 
-# --- steps that must reach the disk ----------------------------------------------------------------------------------
+class _GroupWriter(_LocalWriter):
+    """A file of a group, which gives it its name and forces it and its folder to disk."""
 
+    def __init__(self, root: str, key: str, group: LandingGroup) -> None:
+        self._group = group
+        super().__init__(root, key)
 
-def sync(fd: int) -> None:
-    """Force a file's content and size to disk."""
-    if sys.platform == "darwin":
-        import fcntl
-
-        with suppress(OSError):  # fsync stops at the drive's cache there; not every file system knows the full one
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-            return
-    os.fsync(fd)
-
-
-def sync_folder(path: str) -> None:
-    """Force the names in a folder to disk."""
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    except OSError as e:
-        # Some network and FUSE file systems have no way to sync a folder, and need none.
-        if e.errno not in (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
-            raise
-    finally:
-        os.close(fd)
-
-
-#: Folders whose names this process has forced to disk, with device and inode: a folder of the same name may be new.
-_DURABLE: dict[str, tuple[int, int]] = {}
-_DURABLE_MOST = 1 << 14
-
-
-def make_folder(path: str) -> None:
-    """Create a folder and those above it, durably.
-
-    A folder that exists may have been made just now by a process that has not forced it to disk, and may not live to
-    do it: the first time that this process meets a folder, it does so itself.
-    """
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        status = None
-    if status is not None and _DURABLE.get(path) == (status.st_dev, status.st_ino):
-        return
-    parent = os.path.dirname(path)
-    if parent != path:
-        make_folder(parent)
-        if status is None:
-            with suppress(FileExistsError):  # made by another writer meanwhile; if it is a file, the next step says so
-                os.mkdir(path)
+    def _create(self) -> io.FileIO:
         try:
-            sync_folder(parent)
-        except PermissionError:
-            # A folder that may not be read cannot be forced to disk; whoever made it ours had more rights.
-            if status is None:
-                raise
-        status = os.stat(path)
-    assert status is not None
-    if len(_DURABLE) >= _DURABLE_MOST:
-        _DURABLE.clear()
-    _DURABLE[path] = (status.st_dev, status.st_ino)
+            self._group.folders.make(self.folder)
+        except OSError as e:
+            raise storage_error(e, "create", self.folder, writing=True) from e
+        return io.FileIO(self._temp, "xb")
+
+    def _publish(self) -> None:
+        try:
+            self._buffer.flush()
+        except OSError as e:
+            self._discard()
+            raise storage_error(e, "write", self._path, writing=True) from e
+        self._group.add(self)
+
+    def _keep_folder(self) -> None:
+        """Done by the group."""
+
+    def give_up(self) -> None:
+        """Remove what was written."""
+        self._discard()
+
+
+# --- names ----------------------------------------------------------------------------------------------------------
 
 
 def _is_temporary(name: str) -> bool:

@@ -12,8 +12,8 @@ import pytest
 import trilake
 from trilake.delta.files.closing import Closing
 from trilake.errors import StorageError
-from trilake.storage.base import Store
-from trilake.storage.local import LocalStore
+from trilake.storage import landing
+from trilake.storage.local import _LocalWriter as LocalWriter
 
 
 class File:
@@ -90,7 +90,7 @@ def test_a_failure_is_raised_and_what_has_not_begun_is_given_up() -> None:
 
 def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
-    publish = trilake.storage.local._LocalWriter._publish
+    land = LocalWriter.land
 
     def slow(self: Any) -> None:
         if "part-" in self.name:
@@ -98,11 +98,11 @@ def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: 
                 raise StorageError("the disk is full")
             ended.append(self.name)
             time.sleep(0.05)
-        publish(self)
+        land(self)
 
-    monkeypatch.setattr(trilake.storage.local._LocalWriter, "_publish", slow)
+    monkeypatch.setattr(LocalWriter, "land", slow)
     with pytest.raises(StorageError, match="full"):
-        trilake.write(pa.table({"p": range(20), "x": range(20)}), tmp_path, partition_by="p")
+        trilake.write(pa.table({"p": range(200), "x": range(200)}), tmp_path, partition_by="p")
     time.sleep(0.1)
     assert not list(tmp_path.rglob("*.parquet*"))
     assert not list(tmp_path.rglob("*.json"))
@@ -111,17 +111,16 @@ def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: 
 def test_files_of_many_partitions_are_forced_to_disk_by_several_threads(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert Store.writes_at_once == 1
-    barrier, met = threading.Barrier(LocalStore.writes_at_once), []
-    publish = trilake.storage.local._LocalWriter._publish
+    barrier, met = threading.Barrier(landing._THREADS), []
+    land = LocalWriter.land
 
     def together(self: Any) -> None:
         if "part-" in self.name:
             met.append(barrier.wait(10))
-        publish(self)
+        land(self)
 
-    monkeypatch.setattr(trilake.storage.local._LocalWriter, "_publish", together)
-    count = 2 * LocalStore.writes_at_once
+    monkeypatch.setattr(LocalWriter, "land", together)
+    count = 2 * landing._THREADS
     done = trilake.write(pa.table({"p": range(count), "x": range(count)}), tmp_path, partition_by="p")
     assert done.files_added == count == len(met)
     paths = trilake.open(tmp_path).files()["path"].to_pylist()

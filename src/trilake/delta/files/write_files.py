@@ -26,7 +26,7 @@ from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
 from trilake.runtime import Runtime
-from trilake.storage.base import Store
+from trilake.storage.base import Store, WriteGroup
 from trilake.storage.ownership import discard
 
 #: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
@@ -91,7 +91,9 @@ class TaskWriter:
         self.unsplit: list[pa.RecordBatch] = []
         self.unsplit_size = 0
         self.attempt = runtime.new_attempt()
-        self.closing = Closing(store.writes_at_once)
+        # Files of other formats are opened by these themselves.
+        self.group = store.write_group() if plan.provider == "parquet" else WriteGroup(store)
+        self.closing = Closing(self.group.writes_at_once)
         self.keys: list[str] = []
 
     def __enter__(self) -> TaskWriter:
@@ -210,7 +212,7 @@ class TaskWriter:
         self.keys.append(key)
         if self.plan.provider != "parquet":
             return OtherFile(self.store, key, by_name, self.file_schema, self.plan)
-        return ParquetFile(self.store.open_output(key), key, by_name, self.file_schema, self.plan, first)
+        return ParquetFile(self.group.open_output(key), key, by_name, self.file_schema, self.plan, first)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         self._close(values, self.open.pop(values))
@@ -226,11 +228,14 @@ class TaskWriter:
             self._flush(values)
         for values in list(self.open):
             self._finish(values)
-        return self.closing.actions()
+        actions = self.closing.actions()
+        self.group.finish()
+        return actions
 
     def abort(self) -> None:
         """Give all files up, those that were finished included."""
         self.closing.abandon()
         for writer in self.open.values():
             writer.discard()
+        self.group.abandon()
         discard(self.store, self.keys)

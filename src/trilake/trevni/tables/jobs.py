@@ -40,7 +40,7 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import ObjectMeta, Store
-from trilake.storage.local import sync_folder
+from trilake.storage.durable import sync_folder
 from trilake.storage.ownership import old_temporaries, own_keys
 from trilake.storage.staging import remove_empty_folder, remove_folder
 
