@@ -249,7 +249,8 @@ def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> N
 def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:
     """The files of some tasks, and the plan's columns of a table of this schema, as Spark's native scan reads them."""
     values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
-    paths, sizes = pa.chunked_array([[t.path for t in tasks]]), pa.chunked_array([[t.size for t in tasks]])
+    paths = pa.chunked_array([[t.path for t in tasks]], pa.string())
+    sizes = pa.chunked_array([[t.size for t in tasks]], pa.int64())
     fields = [schema.field(c) for c in plan.partition_columns]
     with ThreadPoolExecutor(8) as pool:
         vectors = list(pool.map(lambda t: t.vector.load(store) if t.vector is not None else None, tasks))

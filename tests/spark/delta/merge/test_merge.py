@@ -43,7 +43,7 @@ from trilake.errors import (
     SchemaMismatchError,
 )
 from trilake.spark.delta import row_addresses
-from trilake.spark.delta.merge import run as merge_run
+from trilake.spark.delta.merge import job as merge_job
 from trilake.spark.delta.merge import source as merge_source
 from trilake.spark.delta.merge.prefilter import prefiltered
 
@@ -142,10 +142,10 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
     if number % 2:
         # As if the source were large: keys by their bounds, a shuffled join, inserts in tasks.
         for name in ("_BROADCAST_BYTES", "_FEW_INSERTS"):
-            monkeypatch.setattr(merge_run, name, -1)
-        for name in ("_FEW_BYTES", "MOST_KEYS"):
+            monkeypatch.setattr(merge_job, name, -1)
+        for name in ("FEW_BYTES", "MOST_KEYS"):
             monkeypatch.setattr(merge_source, name, -1)
-    monkeypatch.setattr(merge_run, "_MANY_ROWS", 0)
+    monkeypatch.setattr(merge_job, "_MANY_ROWS", 0)
     properties = EVERYTHING if number != 2 else {"delta.enableChangeDataFeed": "true"}
     for rows in files:
         trilake.write(_table(rows), tmp_path, mode="append", properties=properties if rows is files[0] else None)
@@ -313,13 +313,13 @@ def test_only_files_that_can_match_are_scanned(
         seen.append(len(files))
         return real(spark, table, files, **more)
 
-    monkeypatch.setattr(merge_run, "addressed_rows", spy)
+    monkeypatch.setattr(merge_job, "addressed_rows", spy)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
     source = session.sql("SELECT * FROM VALUES (12L, 1), (35L, 1) AS v(id, p)").alias("s")
     for on in ("t.id = s.id", F.expr("t.id = s.id"), "t.p = s.p", "t.id = s.id + 0 AND t.p = 1"):
         table.merge(source, on).whenNotMatchedInsertAll().execute()
     with monkeypatch.context() as large:
-        large.setattr(merge_source, "_FEW_BYTES", -1)
+        large.setattr(merge_source, "FEW_BYTES", -1)
         large.setattr(merge_source, "MOST_KEYS", -1)
         table.merge(source, "t.id = s.id").whenNotMatchedInsertAll().execute()  # by bounds
     assert seen == [2, 2, 2, 2, 3]

@@ -21,7 +21,7 @@ from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.internals import items_of, query_execution
 
 #: Bytes of a source, as Spark estimates it, whose rows are looked at on the driver.
-_FEW_BYTES = 16 << 20
+FEW_BYTES = 16 << 20
 #: Steps of a plan that make no more rows than they get, so that the estimate of their size is one.
 _STEADY = frozenset(
     (
@@ -59,7 +59,13 @@ class SourceRows:
 
 
 def look_at_source(
-    original: DataFrame, source: DataFrame, columns: Sequence[KeyColumn], inserts: Inserts | None, *, files: int
+    original: DataFrame,
+    source: DataFrame,
+    columns: Sequence[KeyColumn],
+    inserts: Inserts | None,
+    *,
+    files: int,
+    small: bool = True,
 ) -> SourceRows:
     """Compute the source: how many rows it has, what is known of its keys, and of a small one the rows it would insert.
 
@@ -70,8 +76,9 @@ def look_at_source(
     columns: columns of the target that must equal something of the source.
     inserts: what makes the rows to insert; ``None`` where none are.
     files: files of the target, which the keys choose from.
+    small: whether a small source may be looked at whole, here.
     """
-    if _plan_bytes(original) <= _FEW_BYTES:
+    if small and plan_bytes(original) <= FEW_BYTES:
         try:
             return _small_source(source, columns, inserts)
         except AnalysisException:
@@ -115,7 +122,7 @@ def row_bytes(frame: DataFrame) -> int:
     return sum(sizes.get(f.dataType.typeName(), 8 if f.dataType.typeName() == "long" else 32) for f in frame.schema)
 
 
-def _plan_bytes(frame: DataFrame) -> int:
+def plan_bytes(frame: DataFrame) -> int:
     """What Spark thinks that a frame holds, before it is computed; beyond all limits where that is not known, or where
     a step may make many rows of one."""
     try:

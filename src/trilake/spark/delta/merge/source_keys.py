@@ -41,7 +41,7 @@ def key_columns(
     its columns."""
     from trilake.delta.commands.merge.scope import Scope  # late: the parser takes a third of a second to load
 
-    text = condition if isinstance(condition, str) else _analysed(spark, snapshot.schema, source, condition, alias)
+    text = condition_text(spark, snapshot.schema, source, condition, alias)
     if text is None:
         return (), ()
     source_schema = from_spark(source.schema)
@@ -88,10 +88,12 @@ def alias_of(frame: DataFrame) -> str | None:
         return None
 
 
-def _analysed(
-    spark: SparkSession, schema: StructType, source: DataFrame, condition: Column, alias: str | None
+def condition_text(
+    spark: SparkSession, schema: StructType, source: DataFrame, condition: str | Column, alias: str | None
 ) -> str | None:
-    """The text of a column as Spark resolves it; classic sessions only."""
+    """The text of a condition, of a column as Spark resolves it; ``None`` where that is not known."""
+    if isinstance(condition, str):
+        return condition
     if is_connect(spark):
         return None
     target = empty_frame(spark, schema)

@@ -83,6 +83,40 @@ class MergeTask:
             return TaskOutcome(error=e)
 
 
+class Addresses:
+    """The rows of the target that a task is to change: :attr:`taken` by number of the file in the scan.
+
+    A row that it was given twice is a :attr:`clash`.
+    """
+
+    def __init__(self, *, lenient: bool) -> None:
+        self.taken: dict[int, BitMap64] = {}
+        self.clash: tuple[int, int] | None = None
+        self._lenient = lenient
+
+    def note(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Note the rows of the target that are changed; which of them were not noted before."""
+        files, places = rows.column(FILE).to_numpy(), rows.column(ROW).to_numpy()
+        new = np.ones(len(files), bool)
+        for file in np.unique(files):
+            at = np.flatnonzero(files == file)
+            here = places[at].astype(np.uint64)
+            distinct, first = np.unique(here, return_index=True)
+            old = self.taken.get(int(file), BitMap64())
+            add = BitMap64(distinct)
+            again = old & add
+            if len(distinct) < len(here) or len(again):
+                fresh = np.zeros(len(here), bool)
+                fresh[first] = True
+                if len(again):
+                    fresh &= ~np.isin(here, np.asarray(again.to_array(), np.uint64))
+                new[at] = fresh
+                if not self._lenient and self.clash is None:
+                    self.clash = (int(file), int(here[np.flatnonzero(~fresh)[0]]))
+            self.taken[int(file)] = old | add
+        return new
+
+
 class ClauseRunner:
     """Does with the rows of one task what their clauses say, and keeps what is to be said of it."""
 
@@ -97,9 +131,8 @@ class ClauseRunner:
             else c.rules.start(task * count + i, tasks=1 if count == 1 and tasks == 1 else tasks and tasks * count)
             for i, c in enumerate(job.clauses)
         ]
-        self.taken: dict[int, BitMap64] = {}
+        self.addresses = Addresses(lenient=job.lenient)
         self.seen = BitMap64()
-        self.clash: tuple[int, int] | None = None
         self.rows = 0
 
     def __enter__(self) -> ClauseRunner:
@@ -121,7 +154,7 @@ class ClauseRunner:
             keep = chosen >= 0
             if not keep.all():
                 rows, chosen = rows.filter(pa.array(keep)), chosen[keep]
-            new = self._address(rows)
+            new = self.addresses.note(rows)
             if not new.all():
                 rows, chosen = rows.filter(pa.array(new)), chosen[new]
         for number, (clause, pipeline) in enumerate(zip(self.job.clauses, self.pipelines, strict=True)):
@@ -130,31 +163,9 @@ class ClauseRunner:
                 clause_rows = rows if len(which) == rows.num_rows else rows.take(pa.array(which))
                 self._apply(clause, pipeline, clause_rows)
 
-    def _address(self, rows: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Note the rows of the target that are changed; which of them were not noted before."""
-        files, places = rows.column(FILE).to_numpy(), rows.column(ROW).to_numpy()
-        new = np.ones(len(files), bool)
-        for file in np.unique(files):
-            at = np.flatnonzero(files == file)
-            here = places[at].astype(np.uint64)
-            distinct, first = np.unique(here, return_index=True)
-            old = self.taken.get(int(file), BitMap64())
-            add = BitMap64(distinct)
-            again = old & add
-            if len(distinct) < len(here) or len(again):
-                fresh = np.zeros(len(here), bool)
-                fresh[first] = True
-                if len(again):
-                    fresh &= ~np.isin(here, np.asarray(again.to_array(), np.uint64))
-                new[at] = fresh
-                if not self.job.lenient and self.clash is None:
-                    self.clash = (int(file), int(here[np.flatnonzero(~fresh)[0]]))
-            self.taken[int(file)] = old | add
-        return new
-
     def _apply(self, clause: TaskClause, pipeline: RowPipeline | None, rows: pa.RecordBatch) -> None:
         matched = clause.kind == "matched"
-        if self.clash is not None:
+        if self.addresses.clash is not None:
             return  # nothing of this will be committed
         changes_row = self.job.feed and clause.action != "insert"
         old = [old_images(rows, self.job.before, self.job.files.schema)] if changes_row else []
@@ -174,14 +185,14 @@ class ClauseRunner:
         """Close all files."""
         if not self.rows:
             return None
-        if self.clash is not None:
+        if self.addresses.clash is not None:
             self.writer.abort()
-            return TaskOutcome(clash=self.clash)
+            return TaskOutcome(clash=self.addresses.clash)
         written, changes = self.writer.close(self.pipelines)
         return TaskOutcome(
             written,
             changes,
-            {n: rows.serialize() for n, rows in self.taken.items()},
+            {n: rows.serialize() for n, rows in self.addresses.taken.items()},
             self.seen.serialize() if len(self.seen) else None,
             self.writer.counts,
         )

@@ -1,0 +1,401 @@
+"""MERGE on Spark, which evaluates conditions and values and joins: one join with the target, in one pass.
+
+::
+
+    source, cached --keys--> files that can match --native scan with addresses--+
+       |                                                                        |
+       +--- small: broadcast -------------------------------------------------> join --> clause, new columns
+       |                                                                                  | in tasks, through Arrow
+       |                                                     rules, new files, change files, addresses of old rows
+       +--- rows without a match --> clause, new columns --> rules, new files
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap64
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.commands.merge.clauses import (
+    Clause,
+    ambiguous_rows,
+    evolved,
+    lenient_duplicates,
+    resolve,
+)
+from trilake.delta.commands.merge.commit import MergePlan, MergeResult, Times, finish_merge
+from trilake.delta.commands.merge.pruning import (
+    KeyValues,
+    Pruned,
+    key_filter,
+    prune,
+    target_schema,
+)
+from trilake.delta.commands.rows.change_commit import discard
+from trilake.delta.commands.rows.row_change_writer import RowCounts
+from trilake.delta.commands.rows.row_changes import (
+    TakenRows,
+    changed_rows_plan,
+    records_changes,
+    row_columns,
+    take_rows,
+)
+from trilake.delta.commit import row_tracking
+from trilake.delta.files.file_plan import WrittenFiles
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import TrilakeError
+from trilake.expr import Filter
+from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows
+from trilake.spark.delta.merge.prefilter import prefiltered
+from trilake.spark.delta.merge.request import Expr, SparkMerge
+from trilake.spark.delta.merge.source import SourceRows, look_at_source, row_bytes
+from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
+from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
+from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
+from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, session_flag
+from trilake.spark.native.columns import as_column, column_sql, read_condition
+from trilake.spark.session.compat import arrow_frame, to_arrow
+from trilake.spark.session.row_jobs import failed_job, run_over_rows
+from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.schemas import from_spark
+from trilake.text import quote_name
+
+#: What takes the rows of a task.
+Task = Callable[[Iterator[pa.RecordBatch], int], TaskOutcome | None]
+#: Bytes of a source that is sent to every executor, so that the target is not shuffled.
+_BROADCAST_BYTES = 64 << 20
+#: Rows of a target that are worth a filter before the join.
+_MANY_ROWS = 1 << 20
+#: Rows that are inserted from the driver: a job in Python takes longer than those.
+_FEW_INSERTS = 50_000
+
+
+class MergeJob:
+    """One merge: its clauses, its source, and the jobs that move its rows."""
+
+    def __init__(self, spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> None:
+        self.spark, self.table, self.request = spark, table, request
+        self.snapshot, self.log, self.runtime = table.snapshot, table.log, table.log.engine.runtime
+        self.started = self.runtime.clock_ms()
+        self.job_id = self.runtime.new_id()
+        snapshot, source_schema = self.snapshot, from_spark(request.source.schema)
+        self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
+        self.evolve = evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
+        if evolve:
+            self.protocol, self.metadata = evolved(
+                self.protocol,
+                self.metadata,
+                source_schema,
+                request.clauses,
+                alias=request.alias,
+                version=snapshot.version + 1,
+                uri=snapshot.uri,
+                new_id=self.runtime.new_id,
+            )
+        self.clauses = [
+            SparkClause.of(
+                i,
+                resolve(c, self.metadata.schema, source_schema, alias=request.alias, evolve=evolve),
+                self.metadata,
+                uri=snapshot.uri,
+                now_ms=self.started,
+            )
+            for i, c in enumerate(request.clauses)
+        ]
+        self.matched, self.unmatched, self.inserts = (
+            [c for c in self.clauses if c.clause.kind == kind]
+            for kind in ("matched", "not_matched_by_source", "not_matched")
+        )
+        self.changing = bool(self.matched or self.unmatched)
+        self.feed = records_changes(snapshot) and self.changing
+        self.source = self.numbered(request.source)
+        self.ansi = is_ansi(spark)
+
+    def of_source(self, source: DataFrame, condition: str) -> MergeJob:
+        """The same merge, whose source is read from elsewhere; for a merge that has not looked at its own yet."""
+        other = copy(self)
+        other.request = replace(self.request, source=source, condition=condition)
+        other.source = other.numbered(source)
+        return other
+
+    def numbered(self, source: DataFrame) -> DataFrame:
+        """The source with the numbers of its rows.
+
+        With the job's name in it, because Spark takes equal plans for one, and another merge may let go of its rows.
+        """
+        return source.withColumns({SOURCE: F.monotonically_increasing_id(), "__trilake_job": F.lit(self.job_id)})
+
+    def sides(self, target: DataFrame | None) -> Sides:
+        """The frames whose columns clauses name."""
+        return Sides(
+            self.source,
+            target,
+            self.snapshot.schema,
+            self.metadata.schema,
+            self.request.source.schema,
+            self.ansi,
+            self.evolve,
+        )
+
+    # --- which files -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def keys(self) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
+        """Columns of the target that must equal something of the source, and conditions on the target alone."""
+        if self.request.frames.asked([self.request.condition]) and self._shared_names:
+            return (), ()  # its text would not say which table a name is of
+        return key_columns(self.spark, self.snapshot, self.source, self.request.condition, self.request.alias)
+
+    def look_at_source(self, *, small: bool = True) -> SourceRows:
+        """Compute the source, and say what is known of it; ``small`` allows to look at all rows of one that is."""
+        return look_at_source(
+            self.request.source,
+            self.source,
+            self.keys[0],
+            self.rows_to_insert if self.inserts else None,
+            files=self.snapshot.adds.num_rows,
+            small=small,
+        )
+
+    def rows_to_insert(self, rows: DataFrame, carried: Sequence[Column], *, chosen: bool = False) -> DataFrame:
+        """What the clauses that insert make of rows of the source; ``chosen`` leaves out those that none takes."""
+        values = Values(self.sides(None), rows, self.inserts)
+        rows = rows.withColumn(CLAUSE, values.choice())
+        if chosen:
+            rows = rows.where(F.col(CLAUSE).isNotNull())
+        return new_rows(rows, self.metadata, values.columns_by_clause(), [F.col(CLAUSE), *carried])
+
+    def pruned(self, keys: Sequence[KeyValues]) -> Pruned:
+        """The files to look into."""
+        others = [f for text in self.keys[1] if (f := self._filter(text)) is not None]
+        match = key_filter(keys, others, target_schema(self.snapshot))
+        return prune(self.snapshot, match, [self._filter(c.clause.condition) for c in self.unmatched])
+
+    def _filter(self, condition: Expr | None) -> Filter | None:
+        if condition is None:
+            return None
+        return read_condition(
+            self.spark, condition, self.snapshot.schema, alias=self.request.alias, extend=self.request.frames.added
+        ).filter
+
+    # --- run and commit -----------------------------------------------------------------------------------------------
+
+    def run(self) -> MergeResult:
+        """Move the rows and commit."""
+        clock = self.runtime.clock_ms
+        source = self.look_at_source()
+        count = source.count
+        materialized_at = clock()
+        pruned = self.pruned(source.keys)
+        done: list[MergeOutcome] = []
+        try:
+            taken: Mapping[int, BitMap64] = {}
+            seen: BitMap64 | pa.Array | None = None
+            if len(pruned.numbers) and (count or self.unmatched):
+                target = addressed_rows(self.spark, self.table, pruned.numbers.tolist(), row_ids=self.changing)
+                if not self.unmatched and (target.most_rows is None or target.most_rows >= _MANY_ROWS):
+                    target = replace(target, frame=prefiltered(self.spark, target.frame, source.keys))
+                if self.changing:
+                    done.append(self._change(target, count))
+                    taken = {int(target.files[n]): rows for n, rows in done[-1].taken.items()}
+                    seen = done[-1].seen
+                else:
+                    seen = self._matched_ids(target, count)
+            scanned_at = clock()
+            if self.inserts and count:
+                done.append(self._insert(seen, source, feed=self.feed and bool(taken)))
+            parts = MergeOutcome.of([], lenient=True) if not done else done[0]
+            for other in done[1:]:
+                parts = replace(
+                    parts,
+                    written=(*parts.written, *other.written),
+                    cdc=(*parts.cdc, *other.cdc),
+                    counts=parts.counts + other.counts,
+                )
+            removed = self.take(taken)
+        except BaseException:
+            for part in done:
+                discard(self.log.store, part.actions, self.job_id)
+            raise
+        counts = parts.counts + RowCounts(source=count)
+        return self.finish(pruned, parts.written, parts.cdc, removed, counts, (materialized_at, scanned_at))
+
+    def take(self, rows: Mapping[int, BitMap64]) -> TakenRows:
+        """Take rows out of the table, by position in ``snapshot.adds``."""
+        run = SparkRunner(self.spark)
+        return take_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime, run=run)
+
+    def finish(
+        self,
+        pruned: Pruned,
+        written: Sequence[WrittenFiles],
+        changes: Sequence[Mapping[str, object]],
+        removed: TakenRows,
+        counts: RowCounts,
+        times: tuple[int, int],
+    ) -> MergeResult:
+        """Commit; ``times`` are those when the source was there, and when the rows were found."""
+        now, (held, found) = self.runtime.clock_ms(), times
+        return finish_merge(
+            self.log,
+            self.snapshot,
+            self._plan(pruned),
+            written,
+            changes,
+            removed,
+            counts,
+            Times(now - self.started, held - self.started, found - held, now - found),
+            self.runtime,
+        )
+
+    def _plan(self, pruned: Pruned) -> MergePlan:
+        clauses: list[Clause[str]] = [
+            Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
+        ]
+        on = _text(self.request.condition)
+        return MergePlan(on, clauses, self.metadata, self.protocol, pruned.read, self.job_id, txn=self.request.txn)
+
+    def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
+        return MergeTask(
+            self.log.store,
+            changed_rows_plan(self.snapshot, self.metadata, self.job_id),
+            tuple(c.task for c in self.clauses),
+            origins,
+            feed,
+            lenient_duplicates(self.request.clauses),
+            tuple(self.snapshot.schema.names),
+        )
+
+    # --- rows of the target ------------------------------------------------------------------------------------------
+
+    def named(self, addressed: AddressedRows) -> DataFrame:
+        named = addressed.frame if self.request.alias is None else addressed.frame.alias(self.request.alias)
+        return self.request.frames.added(named, self.request.expressions, besides=self.request.source)
+
+    def joined(self, target: DataFrame, count: int, how: str) -> DataFrame:
+        small = count * row_bytes(self.source) <= _BROADCAST_BYTES
+        source = F.broadcast(self.source) if small else self.source
+        return target.join(source, as_column(self.request.condition), how)
+
+    def _matched_ids(self, addressed: AddressedRows, count: int) -> pa.Array:
+        """The numbers of source rows that have a match; nothing but the columns of the condition is read."""
+        joined = self.joined(self.named(addressed), count, "inner")
+        return to_arrow(joined.select(self.source[SOURCE]).distinct()).column(0).combine_chunks()
+
+    def _change(self, addressed: AddressedRows, count: int) -> MergeOutcome:
+        """Update and delete rows of the target."""
+        target = self.named(addressed)
+        unmatched: Values | None = None
+        if self.unmatched:
+            unmatched = Values(self.sides(target), target, self.unmatched, hoist=self._shared_names)
+            target = unmatched.frame
+        joined = self.joined(target, count, "left" if self.unmatched else "inner")
+        sides = self.sides(target)
+        matched = Values(sides, joined, self.matched)
+        choice = matched.choice()
+        values = matched.columns_by_clause()
+        if unmatched is not None:
+            unmatched.sides = sides
+            choice = F.when(self.source[SOURCE].isNotNull(), choice).otherwise(unmatched.choice())
+            values += unmatched.columns_by_clause()
+        rows = joined.withColumn(CLAUSE, choice)
+        if not self.inserts:
+            rows = rows.where(F.col(CLAUSE).isNotNull())
+        elif self.unmatched:
+            rows = rows.where(F.col(CLAUSE).isNotNull() | self.source[SOURCE].isNotNull())
+        task = self._task(RowOrigins.of(self.snapshot, addressed.files), feed=self.feed)
+        carried = [target[FILE], target[ROW], F.col(CLAUSE)]
+        if self.inserts:
+            carried.append(self.source[SOURCE])
+        if self.feed:
+            names = self.snapshot.schema.names
+            carried += [target[quote_name(n)].alias(f"{OLD}{i}") for i, n in enumerate(names)]
+        id_column = self.snapshot.metadata.configuration.get(row_tracking.ID_COLUMN)
+        if any(f.name == id_column for f in row_columns(self.snapshot)):
+            carried.append(target[quote_name(str(id_column))].alias(ROW_ID))
+        frame = new_rows(rows, self.metadata, [(c, columns) for c, columns in values if c.rules is not None], carried)
+        outcomes = self.run_over(frame, task)
+        if outcomes.clash is not None:
+            raise self._ambiguous(rows, target, outcomes, addressed)
+        return outcomes
+
+    @cached_property
+    def _shared_names(self) -> bool:
+        """Whether a name may be that of columns of both tables."""
+        return bool({n.lower() for n in self.request.source.columns} & {n.lower() for n in self.snapshot.schema.names})
+
+    def _ambiguous(
+        self, rows: DataFrame, target: DataFrame, outcomes: MergeOutcome, addressed: AddressedRows
+    ) -> TrilakeError:
+        assert outcomes.clash is not None
+        discard(self.log.store, outcomes.actions, self.job_id)
+        file, row = outcomes.clash
+        here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
+        names = self.request.source.columns
+        shown = to_arrow(here.select(*(self.source[quote_name(n)] for n in names)).limit(3)).to_pylist()
+        path = self.snapshot.adds["path"][int(addressed.files[file])].as_py()
+        return ambiguous_rows(shown, file=path, row=row)
+
+    # --- rows of the source ------------------------------------------------------------------------------------------
+
+    def _insert(self, seen: BitMap64 | pa.Array | None, source: SourceRows, *, feed: bool) -> MergeOutcome:
+        """Insert the source rows that match nothing."""
+        numbers = pa.array([], pa.int64())
+        if isinstance(seen, BitMap64):
+            numbers = pa.array(np.asarray(seen.to_array(), np.uint64).view(np.int64))
+        elif seen is not None:
+            numbers = seen
+        left = source.count - len(numbers)
+        if not left:
+            return MergeOutcome()
+        task = self._task(None, feed=feed)
+        if source.inserts is not None:
+            rows = source.inserts
+            new = pc.invert(pc.is_in(rows[SOURCE], numbers))
+            return self._insert_here(rows.filter(pc.and_(new, pc.is_valid(rows[CLAUSE]))).drop([SOURCE]), task)
+        rest = self.source
+        if len(numbers):
+            known = arrow_frame(self.spark, pa.table({"__trilake_seen": numbers}))
+            if len(numbers) * 8 <= _BROADCAST_BYTES:
+                known = F.broadcast(known)
+            rest = rest.join(known, F.col(SOURCE) == F.col("__trilake_seen"), "left_anti")
+        frame = self.rows_to_insert(rest, [], chosen=True)
+        if left > _FEW_INSERTS:
+            return self.run_over(frame, task)
+        try:
+            inserts = to_arrow(frame)
+        except AnalysisException:
+            raise
+        except PySparkException as e:
+            raise failed_job(e, self.log, self.job_id, "merge") from None
+        return self._insert_here(inserts, task)
+
+    def _insert_here(self, rows: pa.Table, task: MergeTask) -> MergeOutcome:
+        done = task(iter(rows.to_batches()), 0, tasks=1)
+        return self._checked([done] if done is not None else [])
+
+    # --- tasks -------------------------------------------------------------------------------------------------------
+
+    def run_over(self, frame: DataFrame, task: Task) -> MergeOutcome:
+        """What all tasks did."""
+        return self._checked(run_over_rows(frame, task, self.log, self.job_id, "merge"))
+
+    def _checked(self, parts: Sequence[TaskOutcome]) -> MergeOutcome:
+        done = MergeOutcome.of(parts, lenient=lenient_duplicates(self.request.clauses))
+        if done.error is not None:
+            discard(self.log.store, done.actions, self.job_id)
+            raise done.error
+        return done
+
+
+def _text(condition: Expr) -> str:
+    return condition if isinstance(condition, str) else column_sql(condition) or str(condition)

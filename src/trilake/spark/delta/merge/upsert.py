@@ -1,0 +1,224 @@
+"""MERGE that writes each row of a large source as it is, where it matches and where it does not.
+
+::
+
+    source --> new files, written by Spark itself
+                  |
+                  +-- columns of the condition --join--> rows of the target that they replace
+
+The rows are computed once and never pass through Python; new files are what the source is read from afterwards.  Where
+the join shows that a row of either table has several matches, the new files go, and the merge is done row by row.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyroaring import BitMap64
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trilake.delta.commands.merge.clauses import FromExpression, FromSource
+from trilake.delta.commands.merge.commit import MergeResult
+from trilake.delta.commands.merge.pruning import Pruned
+from trilake.delta.commands.rows.change_commit import discard
+from trilake.delta.commands.rows.row_change_writer import RowCounts
+from trilake.delta.commands.rows.row_changes import TakenRows, changed_rows_plan
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.scan.scan import FileTask, read_plan
+from trilake.errors import TrilakeError
+from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
+from trilake.spark.delta.merge.source_keys import alias_of, condition_text
+from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome, TaskOutcome
+from trilake.spark.delta.read import files_refusal, task_files
+from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows
+from trilake.spark.native.columns import as_column, empty_frame
+from trilake.spark.native.scan import NativeScanError, native_frame
+from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.session.row_jobs import chunks, failed_job
+from trilake.text import quote_name
+
+_log = logging.getLogger("trilake.spark")
+
+
+def upsert(job: MergeJob) -> MergeResult | None:
+    """Run a merge in this way; ``None`` where it cannot be, and then nothing has changed.
+
+    Raises what :func:`trilake.spark.delta.merge.run.merge_dataframe` does, but for ``AmbiguousMergeError``.
+    """
+    planned = _planned(job)
+    if isinstance(planned, str):
+        _log.info("%s is merged row by row: %s", job.snapshot.uri, planned)
+        return None
+    try:
+        written = write_natively(planned.rows, job.log.store, planned.files, job.runtime)
+    except (TrilakeError, AnalysisException):
+        raise
+    except (PySparkException, Py4JError) as e:
+        raise failed_job(e, job.log, job.job_id, "merge") from None
+    try:
+        found: _Found | str = _replaced(planned.reading(written))
+    except NativeScanError as e:
+        found = str(e)
+    except BaseException:
+        _discard(job, written)
+        raise
+    if isinstance(found, str):
+        _discard(job, written)
+        _log.info("%s is merged row by row: %s", job.snapshot.uri, found)
+        return None
+    return found.finish(written)
+
+
+def _discard(job: MergeJob, written: WrittenFiles) -> None:
+    discard(job.log.store, [{"add": a} for a in written.actions], job.job_id)
+
+
+# --- whether it can be -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """The rows to write, and how; ``columns`` are those of the source that can be read from the files, by the names
+    that the table has for them."""
+
+    job: MergeJob
+    rows: DataFrame
+    files: FilePlan
+    columns: dict[str, str]
+    condition: str
+
+    def reading(self, written: WrittenFiles) -> MergeJob:
+        """The merge, with the files that were ``written`` as its source."""
+        job = self.job
+        plan = read_plan(replace(job.snapshot, state=replace(job.snapshot.state, metadata=job.metadata)), None, None)
+        tasks = [FileTask(unquote(str(a["path"])), int(a["size"]), {}) for a in written.actions]
+        frame = native_frame(job.spark, task_files(job.log.store, job.metadata.schema, plan, tasks))
+        frame = frame.select(*(F.col(quote_name(n)).alias(of) for n, of in self.columns.items()))
+        own = alias_of(job.request.source)
+        return job.of_source(frame if own is None else frame.alias(own), self.condition)
+
+
+def _planned(job: MergeJob) -> _Planned | str:
+    """How to run it in this way, or why not."""
+    columns = _columns(job)
+    if columns is None:
+        return "its clauses do not take each row of the source as it is"
+    if job.feed or job.request.frames.asked([job.request.condition]):
+        return "the table records changes, or the condition names a frame of the table"
+    if plan_bytes(job.request.source) <= FEW_BYTES:
+        return "the source is small"
+    files = replace(changed_rows_plan(job.snapshot, job.metadata, job.job_id), rules=job.inserts[0].rules)
+    rows = job.rows_to_insert(job.source, [])
+    refusal = native_write_refusal(rows, job.log.store, files) or files_refusal(
+        job.metadata, job.snapshot.uri, job.spark, vectors=False
+    )
+    if refusal is not None:
+        return refusal
+    kinds = {f.name: f.dataType for f in job.sides(None).types_after.fields}
+    same = {n: c for n, c in columns.items() if job.request.source.schema[c].dataType == kinds[n]}
+    text = condition_text(job.spark, job.snapshot.schema, job.source, job.request.condition, job.request.alias)
+    if text is None or not _resolves(job, text, list(same.values())):
+        return "the condition names more than the columns that the table gets as they are"
+    return _Planned(job, rows, files, same, text)
+
+
+def _columns(job: MergeJob) -> dict[str, str] | None:
+    """The source's columns by the table's that they become, where all clauses give all rows the same; else ``None``."""
+    if len(job.clauses) != 2 or len(job.matched) != 1 or len(job.inserts) != 1:
+        return None
+    changed, new = job.matched[0].clause, job.inserts[0].clause
+    if changed.action != "update" or changed.condition is not None or new.condition is not None:
+        return None
+    names = {c.lower(): c for c in job.request.source.columns}
+    own = alias_of(job.request.source)
+    pairs = [[_column(c.values[f.name], names, own) for c in (changed, new)] for f in job.metadata.schema.fields]
+    if len(names) < len(job.request.source.columns) or any(a is None or a != b for a, b in pairs):
+        return None
+    return {f.name: str(a) for f, (a, _) in zip(job.metadata.schema.fields, pairs, strict=True)}
+
+
+def _column(value: Any, names: dict[str, str], own: str | None) -> str | None:
+    """The column of the source that a value is, if it is one."""
+    match value:
+        case FromSource((name,)):
+            return names.get(name.lower())
+        case FromExpression(str(text)) if own is not None:
+            spelled = {f"{own}.{c}": c for c in names.values()} | {f"{own}.{quote_name(c)}": c for c in names.values()}
+            return spelled.get(text.strip())
+    return None
+
+
+def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
+    """Whether the condition names no other columns of the source."""
+    if not columns:
+        return False
+    source, target = job.request.source, empty_frame(job.spark, job.snapshot.schema)
+    try:
+        rows = source.select(*(source[quote_name(c)] for c in columns))
+        named = target if job.request.alias is None else target.alias(job.request.alias)
+        named.join(rows, as_column(condition)).schema  # noqa: B018 - a Connect session asks only now
+    except (PySparkException, Py4JError):
+        return False
+    return True
+
+
+# --- what the rows replace -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A merge whose new rows are written, and the rows that they replace taken."""
+
+    job: MergeJob
+    pruned: Pruned
+    removed: TakenRows
+    counts: RowCounts
+    times: tuple[int, int]
+
+    def finish(self, written: WrittenFiles) -> MergeResult:
+        """Commit it."""
+        return self.job.finish(self.pruned, [written], [], self.removed, self.counts, self.times)
+
+
+def _replaced(job: MergeJob) -> _Found | str:
+    """Take the rows that match out of the target; or why the rows of the source are not what is to be written."""
+    held_at = job.runtime.clock_ms()
+    source = job.look_at_source(small=False)
+    pruned = job.pruned(source.keys)
+    outcome = MergeOutcome()
+    taken: dict[int, BitMap64] = {}
+    if len(pruned.numbers) and source.count:
+        target = addressed_rows(job.spark, job.table, pruned.numbers.tolist())
+        joined = job.joined(job.named(target), source.count, "inner")
+        outcome = job.run_over(joined.select(FILE, ROW, job.source[SOURCE]), _match)
+        if outcome.clash is not None or len(outcome.seen) < outcome.counts.updated:
+            return "a row has several matches"
+        taken = {int(target.files[n]): rows for n, rows in outcome.taken.items()}
+    found_at = job.runtime.clock_ms()
+    counts = outcome.counts + RowCounts(source=source.count, inserted=source.count - outcome.counts.updated)
+    return _Found(job, pruned, job.take(taken), counts, (held_at, found_at))
+
+
+def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
+    """What a task says of pairs that match: addresses of the target's rows, and numbers of the source's."""
+    addresses, seen, count = Addresses(lenient=False), BitMap64(), 0
+    for rows in chunks(batches):
+        addresses.note(rows)
+        seen |= BitMap64(rows.column(SOURCE).to_numpy().astype(np.uint64))
+        count += rows.num_rows
+    return TaskOutcome(
+        taken={n: rows.serialize() for n, rows in addresses.taken.items()},
+        seen=seen.serialize(),
+        clash=addresses.clash,
+        counts=RowCounts(updated_matched=count),
+    )

@@ -1,0 +1,258 @@
+"""MERGE that writes its source as it is: its rows are right, and what does not fit is merged row by row."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake import DeltaTable
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
+from trilake.spark.delta.merge import upsert as merge_upsert
+
+_ROW_BY_ROW = "is merged row by row"
+
+
+@pytest.fixture
+def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    trilake.register(spark)
+    monkeypatch.setattr(merge_upsert, "FEW_BYTES", -1)  # as if each source were large
+    return spark
+
+
+@pytest.fixture
+def reasons(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Why merges were done row by row since it was asked last."""
+    caplog.set_level(logging.INFO, "trilake.spark")
+
+    def told() -> list[str]:
+        found = [m for r in caplog.records if _ROW_BY_ROW in (m := r.getMessage())]
+        caplog.clear()
+        return found
+
+    return told
+
+
+def _opened(path: Path) -> ArrowDeltaTable:
+    found = trilake.open(path)
+    assert isinstance(found, ArrowDeltaTable)
+    return found
+
+
+def _rows(path: Path) -> Counter[str]:
+    return Counter(map(repr, _opened(path).to_arrow().to_pylist()))
+
+
+def _files(path: Path) -> list[str]:
+    return sorted(p.name for p in path.glob("*.parquet"))
+
+
+def _merge(session: SparkSession, path: Path, source: DataFrame, on: Any = "t.id = s.id", **more: Any) -> Any:
+    merge = DeltaTable.forPath(session, str(path)).alias("t").merge(source.alias("s"), on)
+    if more.get("evolve"):
+        merge = merge.withSchemaEvolution()
+    return merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().collect()[0]
+
+
+def _table(path: Path, ids: Any, **properties: str) -> Path:
+    """Two files of rows ``id, v``."""
+    ids = list(ids)
+    for part in (ids[: len(ids) // 2], ids[len(ids) // 2 :]):
+        rows = pa.table({"id": pa.array(part, pa.int64()), "v": pa.array(["old"] * len(part))})
+        trilake.write(rows, path, mode="append", properties=properties if not path.exists() else None)
+    return path
+
+
+def _source(session: SparkSession, ids: Any) -> DataFrame:
+    rows = pa.table({"id": pa.array(ids, pa.int64()), "v": pa.array([f"new {i}" for i in range(len(ids))])})
+    return session.createDataFrame(rows)
+
+
+@pytest.mark.parametrize(
+    "properties", [{}, {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}]
+)
+def test_rows_of_the_source_replace_those_that_match(
+    session: SparkSession, tmp_path: Path, reasons: Any, properties: dict[str, str]
+) -> None:
+    path = _table(tmp_path / "t", [*range(100), None], **properties)
+    result = _merge(session, path, _source(session, [5, 60, None, 200, 200, 201]))
+    assert reasons() == []
+    # A null is equal to nothing, and two rows with one new key are two new rows.
+    expected = [(i, "old") for i in [*range(100), None] if i not in (5, 60)]
+    expected += [(5, "new 0"), (60, "new 1"), (None, "new 2"), (200, "new 3"), (200, "new 4"), (201, "new 5")]
+    assert _rows(path) == Counter(repr({"id": i, "v": v}) for i, v in expected)
+    assert (result.num_updated_rows, result.num_inserted_rows, result.num_deleted_rows) == (2, 4, 0)
+    entry = DeltaTable.forPath(session, str(path)).history(1).collect()[0]
+    assert entry.operation == "MERGE"
+    metrics = entry.operationMetrics
+    assert [int(metrics[n]) for n in ("numSourceRows", "numTargetRowsMatchedUpdated", "numTargetRowsInserted")] == [
+        6,
+        2,
+        4,
+    ]
+
+
+def test_every_type_comes_as_it_is(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    """What another engine of the same library makes of the same merge is the oracle."""
+    types = {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "text": ["a", None, "ü"],
+        "bytes": [b"\x00", None, b"x"],
+        "number": [float("nan"), -0.0, None],
+        "exact": pa.array([Decimal("1.50"), None, Decimal("-9.99")], pa.decimal128(9, 2)),
+        "day": pa.array([0, None, -1], pa.date32()),
+        "at": pa.array([datetime(1900, 1, 1, tzinfo=UTC), None, datetime(2026, 1, 1, 1, 2, 3, 4, tzinfo=UTC)]),
+        "list": pa.array([[1, None], None, []], pa.list_(pa.int64())),
+        "struct": pa.array([{"a": 1, "b": None}, None, {"a": None, "b": "x"}]),
+        "map": pa.array([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+    }
+    table = pa.table(types)
+    newer = table.set_column(0, "id", pa.array([2, 3, 4], pa.int32()))
+    for name in ("spark", "here"):
+        trilake.write(table, tmp_path / name)
+    _merge(session, tmp_path / "spark", session.createDataFrame(newer))
+    assert reasons() == []
+    here = _opened(tmp_path / "here").merge(newer, "t.id = s.id", "s", "t")
+    here.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert _rows(tmp_path / "spark") == _rows(tmp_path / "here")
+
+
+def test_clauses_may_name_each_column(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    path = _table(tmp_path, range(10))
+    values = {"id": "s.key", "v": "s.`text`"}
+    source = _source(session, [3, 30]).toDF("key", "text").alias("s")
+    merge = DeltaTable.forPath(session, str(path)).alias("t").merge(source, F.expr("t.id = s.key"))
+    merge.whenMatchedUpdate(set=values).whenNotMatchedInsert(values=values).execute()
+    assert reasons() == []
+    assert [r["v"] for r in _opened(path).to_arrow().sort_by("id").to_pylist() if r["id"] in (3, 30)] == [
+        "new 0",
+        "new 1",
+    ]
+
+
+def test_the_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    path = _table(tmp_path, range(100))
+    counter = session.sparkContext.accumulator(0)
+
+    @F.udf("long")
+    def counted(x: int) -> int:
+        counter.add(1)
+        return x
+
+    _merge(session, path, _source(session, list(range(90, 110))).withColumn("id", counted("id")))
+    assert reasons() == []
+    assert counter.value == 20
+    assert _opened(path).count() == 110
+
+
+def test_random_keys_match_what_they_were_written_with(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    path = _table(tmp_path, range(100))
+    source = session.range(1000).select(F.floor(F.rand() * 200).alias("id"), F.lit("new").alias("v")).distinct()
+    result = _merge(session, path, source)
+    assert reasons() == []
+    ids = Counter(_opened(path).to_arrow()["id"].to_pylist())
+    assert set(ids.values()) == {1}
+    assert len(ids) == 100 + result.num_inserted_rows
+
+
+def test_new_columns_of_the_source_come_too(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    path = _table(tmp_path, range(4))
+    source = _source(session, [3, 4]).withColumn("more", F.lit(1.5))
+    _merge(session, path, source, evolve=True)
+    assert reasons() == []
+    rows = _opened(path).to_arrow().sort_by("id").to_pylist()
+    assert [(r["id"], r["more"]) for r in rows] == [(0, None), (1, None), (2, None), (3, 1.5), (4, 1.5)]
+
+
+def test_an_empty_table_gets_all_rows(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    trilake.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}), tmp_path)
+    _merge(session, tmp_path, _source(session, [1, 1]))
+    assert reasons() == []
+    assert _opened(tmp_path).count() == 2
+    version = _opened(tmp_path).version
+    _merge(session, tmp_path, _source(session, []))
+    assert reasons() == []
+    assert (_opened(tmp_path).count(), _opened(tmp_path).version) == (2, version)
+
+
+# --- what is left to the merge row by row ----------------------------------------------------------------------------
+
+
+def test_a_row_that_matches_twice_changes_both(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    path = _table(tmp_path, [1, 1, 2])
+    before = _files(path)
+    _merge(session, path, _source(session, [1, 3]))
+    assert len(reasons()) == 1
+    rows = sorted((r["id"], r["v"]) for r in _opened(path).to_arrow().to_pylist())
+    assert rows == [(1, "new 0"), (1, "new 0"), (2, "old"), (3, "new 1")]
+    assert sorted({*_files(path)} - {*_opened(path).files()["path"].to_pylist()}) == before
+
+
+def test_rows_that_change_one_row_are_refused(session: SparkSession, tmp_path: Path) -> None:
+    path = _table(tmp_path, [1, 2])
+    before = _files(path)
+    with pytest.raises(AmbiguousMergeError):
+        _merge(session, path, _source(session, [1, 1]))
+    assert _files(path) == before
+    assert _opened(path).version == 1
+
+
+def test_a_null_that_must_not_be_leaves_nothing(session: SparkSession, tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("v", pa.string(), nullable=False)])
+    trilake.write(pa.table({"id": [1], "v": ["old"]}, schema=schema), tmp_path)
+    before = _files(tmp_path)
+    source = _source(session, [1, 2]).withColumn("v", F.when(F.col("id") == 1, F.col("v")))
+    with pytest.raises(ConstraintViolatedError):
+        _merge(session, tmp_path, source)
+    assert _files(tmp_path) == before
+    assert _rows(tmp_path) == Counter([repr({"id": 1, "v": "old"})])
+
+
+def test_a_commit_that_fails_leaves_nothing(
+    session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _table(tmp_path, range(4))
+    before = _files(path)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(merge_upsert, "addressed_rows", fail)
+    with pytest.raises(RuntimeError, match="lost"):
+        _merge(session, path, _source(session, [1, 9]))
+    assert _files(path) == before
+
+
+@pytest.mark.parametrize("kind", ["feed", "check", "partition", "condition", "types", "other column", "row tracking"])
+def test_merges_that_are_done_row_by_row(kind: str, session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    properties = {
+        "feed": {"delta.enableChangeDataFeed": "true"},
+        "row tracking": {"delta.enableRowTracking": "true"},
+    }
+    rows = pa.table({"id": [1, 2], "v": ["old", "old"]})
+    by = ["v"] if kind == "partition" else None
+    trilake.write(rows, tmp_path, partition_by=by, properties=properties.get(kind))
+    if kind == "check":
+        trilake.alter(tmp_path).add_constraint("c", "id >= 0")
+    source = _source(session, [2, 3]).withColumn("op", F.lit("x"))
+    if kind == "types":
+        source = source.withColumn("id", F.col("id").cast("int"))
+    if kind != "other column":
+        source = source.drop("op")
+    on = "t.id = s.id AND s.op = 'x'" if kind == "other column" else "t.id = s.id"
+    merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source.alias("s"), on)
+    merge = merge.whenMatchedUpdateAll("s.id > 0" if kind == "condition" else None).whenNotMatchedInsertAll()
+    merge.execute()
+    assert len(reasons()) == 1
+    assert sorted(r["v"] for r in _opened(tmp_path).to_arrow().to_pylist()) == ["new 0", "new 1", "old"]
