@@ -202,6 +202,29 @@ def test_filters(ds: LanceDataset, text: str) -> None:
     assert ds.count_rows(text) == expected.num_rows
 
 
+@pytest.mark.parametrize("columns", [None, ["id"], ["name", "v"], ["v", "x"], ["s", "kind"]])
+@pytest.mark.parametrize(
+    ("low", "high"), [(0, 64), (0, 2000), (10, 700), (63, 129), (64, 128), (200, 600), (1999, 2000), (3000, 4000)]
+)
+def test_ranges_of_a_sorted_column(columns: list[str] | None, low: int, high: int) -> None:
+    """Matching rows that follow one another are read as a range; a deleted row among them, or one apart, ends that."""
+    uri = "memory://lance-ranges"
+    lance.write_dataset(ROWS, uri, mode="overwrite", max_rows_per_group=64)
+    text = f"id >= {low} AND id < {high}"
+    for deleted, more in ((None, ""), (None, " OR x = 400.0"), ("id IN (65, 301)", "")):
+        if deleted:
+            lance.dataset(uri).delete(deleted)
+        found = lance.dataset(uri).to_table(columns=columns, filter=text + more, use_stats=False, with_row_id=True)
+        live = [
+            i for i in range(N) if (low <= i < high or (more and i == 1600)) and (not deleted or i not in (65, 301))
+        ]
+        assert found["_rowid"].to_pylist() == live
+        assert (
+            found.drop_columns(["_rowid"]).to_pylist()
+            == ROWS.select(columns or ROWS.schema.names).take(pa.array(live, pa.int64())).to_pylist()
+        )
+
+
 def test_pyarrow_expressions(ds: LanceDataset) -> None:
     assert ds.count_rows((pc.field("id") < 10) & pc.field("name").is_valid()) == 8
     assert ds.to_table(columns=["id"], filter=pc.field("id") == 7).to_pylist() == [{"id": 7}]

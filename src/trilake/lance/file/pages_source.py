@@ -24,6 +24,9 @@ from trilake.storage.reader import coalesce
 Bytes = npt.NDArray[np.uint8]
 _T = TypeVar("_T")
 
+#: Bytes of a piece up to which numpy copies many faster than one by one.
+_SHORT = 1 << 16
+
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
@@ -112,12 +115,12 @@ class MappedSource(Source):
         return [self._gather(pieces) for pieces in requests]
 
     def _gather(self, pieces: Pieces) -> Bytes:
-        if not isinstance(pieces.lengths, int):
+        width = _same(pieces.lengths)
+        if width is None:
             view = memoryview(self._data)
             ends = (pieces.starts + pieces.lengths).tolist()
             parts = [view[a:b] for a, b in zip(pieces.starts.tolist(), ends, strict=True)]
             return np.frombuffer(b"".join(parts), np.uint8)
-        width = pieces.lengths
         if not width or not len(pieces.starts):
             return np.empty(0, np.uint8)
         # The file as elements of this width that overlap, one beginning at each byte: numpy picks some of them.
@@ -215,3 +218,12 @@ def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:
         for i, requests in current.items():
             step(i, [next(answers) for _ in requests])
     return [results[i] for i in range(len(jobs))]
+
+
+def _same(lengths: Int64s | int) -> int | None:
+    """The length that all pieces have, unless they are so long that it makes no difference."""
+    if isinstance(lengths, int):
+        return lengths
+    if not len(lengths) or lengths[0] > _SHORT or (lengths != lengths[0]).any():
+        return None
+    return int(lengths[0])

@@ -183,7 +183,10 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
     shown = pa.Table.from_batches(read, schema=tested.to_arrow())
-    mask = np.asarray(plan.filter.mask(shown))
+    matching = plan.filter.mask(shown)
+    if not _true_count(matching):
+        return []
+    mask = np.asarray(matching)
     live = reader.live_mask(chunk.start, chunk.stop)
     if live is not None:
         mask &= live
@@ -196,6 +199,8 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     groups = _groups_with(mask, reader.batch_offsets, chunk)
     if not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
         parts = _late_columns(plan, reader, shown, rest, hits, offsets)
+    elif int(hits[-1]) - int(hits[0]) == len(hits) - 1:
+        parts = _run(plan, chunk, shown, rest, int(hits[0]), len(hits))
     else:
         parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
@@ -241,6 +246,24 @@ def _groups_with(mask: npt.NDArray[np.bool_], offsets: Rows, chunk: Chunk) -> li
     ends = np.append(inside, len(mask))
     hit = np.add.reduceat(mask, starts) > 0
     return list(zip(starts[hit].tolist(), ends[hit].tolist()))
+
+
+def _true_count(mask: pa.BooleanArray | pa.ChunkedArray) -> int:
+    chunks = mask.chunks if isinstance(mask, pa.ChunkedArray) else [mask]
+    return sum(chunk.true_count for chunk in chunks)
+
+
+def _run(
+    plan: ScanPlan, chunk: Chunk, shown: pa.Table, rest: LanceSchema, first: int, count: int
+) -> dict[str, pa.Array]:
+    """The columns of matching rows that follow one another, as those of a range of a sorted column do."""
+    wanted = [f.name for f in plan.columns.fields if f.name not in rest.names]
+    columns = {name: one_array(shown.column(name).slice(first, count)) for name in wanted}
+    start = chunk.start + first
+    read = chunk.reader.read_range(plan.view.stored(rest), start, start + count)
+    table = pa.Table.from_batches([plan.view.show(batch, rest) for batch in read])
+    columns.update((name, one_array(table.column(name))) for name in rest.names)
+    return columns
 
 
 def _masked(
