@@ -6,8 +6,10 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import deltalake
+import numpy as np
 import orjson
 import polars as pl
 import pyarrow as pa
@@ -20,6 +22,7 @@ from hypothesis import strategies as st
 import trilake
 from tests.conftest import SOAK
 from tests.delta.dml_oracle import CONDITIONS, LEAVES, ROWS, SCHEMA, SETS, Row, Said, as_set, assigned, matching
+from trilake.delta.commands.rows import removal
 from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.table import ArrowDeltaTable
@@ -32,6 +35,7 @@ from trilake.errors import (
     InvalidArgumentError,
     MissingFileError,
 )
+from trilake.expr import Filter
 from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
@@ -92,6 +96,32 @@ def test_only_files_with_matching_rows_are_touched(tmp_path: Path) -> None:
     assert len(kept) == 2
     assert (result.rows, result.metrics["numCopiedRows"], result.metrics["numAddedFiles"]) == (1, 2, 1)
     assert result.metrics["numAddedBytes"] > 0 < result.metrics["numRemovedBytes"]
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS])
+def test_a_predicate_is_asked_of_many_rows_at_once(
+    properties: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file of a million narrow rows is looked at in two pieces; wide rows in smaller ones."""
+    asked: list[int] = []
+    mask = Filter.mask
+
+    def counted(self: Filter, rows: pa.RecordBatch) -> pa.BooleanArray:
+        asked.append(rows.num_rows)
+        return mask(self, rows)
+
+    uri = f"memory://delete-{uuid4()}"
+    numbers = np.arange(1_000_000)
+    trilake.write(pa.table({"id": numbers, "v": numbers % 7}), uri, properties=properties)
+    monkeypatch.setattr(Filter, "mask", counted)
+    assert _open(uri).delete("v = 3 AND id % 1000 = 17").rows == sum(
+        1 for i in range(17, 1_000_000, 1000) if i % 7 == 3
+    )
+    assert (len(asked), sum(asked)) == (2, 1_000_000)
+    monkeypatch.setattr(removal, "_PIECE_BYTES", 1 << 20)
+    asked.clear()
+    _open(uri).delete("v = 4 AND id % 1000 = 18")
+    assert len(asked) >= 8
 
 
 def test_what_the_log_says(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ business.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,9 @@ from trilake.expr import Filter
 from trilake.progress import track
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
+
+#: What a predicate is asked of at once: to ask costs as much as 50,000 rows do.
+_PIECE_BYTES, _PIECE_BATCHES = 16 << 20, 8
 
 
 @dataclass(frozen=True)
@@ -99,11 +102,32 @@ def matching_rows(store: Store, source: TouchedFile, plan: ReadPlan, filter: Fil
     ``plan`` reads the filter's columns.
     """
     matching = []
-    for positions, batch in read_positions(store, source.file, plan):
+    for positions, batch in _in_large_pieces(read_positions(store, source.file, plan)):
         mask = filter.mask(batch)
         if mask.true_count:
             matching.append(positions[mask.to_numpy(zero_copy_only=False)])
     return np.concatenate(matching) if matching else None
+
+
+def _in_large_pieces(
+    batches: Iterable[tuple[Positions, pa.RecordBatch]],
+) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+    """The same rows in fewer batches."""
+    waiting, size = list[tuple[Positions, pa.RecordBatch]](), 0
+    for pair in batches:
+        waiting.append(pair)
+        size += pair[1].nbytes
+        if size >= _PIECE_BYTES or len(waiting) >= _PIECE_BATCHES:
+            yield _together(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield _together(waiting)
+
+
+def _together(batches: Sequence[tuple[Positions, pa.RecordBatch]]) -> tuple[Positions, pa.RecordBatch]:
+    if len(batches) == 1:
+        return batches[0]
+    return np.concatenate([p for p, _ in batches]), pa.concat_batches([b for _, b in batches])
 
 
 def remove_rows(
