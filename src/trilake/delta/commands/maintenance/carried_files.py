@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +34,31 @@ def add_action(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     if out["deletionVector"] is not None:
         out["deletionVector"] = {k: v for k, v in out["deletionVector"].items() if v is not None}
     return {"add": {k: v for k, v in out.items() if v is not None}}
+
+
+def add_actions(files: pa.Table, **changes: Any) -> list[dict[str, Any]]:
+    """The ``add`` actions of a snapshot's files, each with the same fields changed; columns without a value cost
+    nothing."""
+    names, columns, gaps = list[str](), list[Sequence[Any]](), False
+    for name in files.column_names:
+        nulls = files[name].null_count
+        if name in changes or (nulls == files.num_rows and name != "partitionValues"):
+            continue
+        values = files[name].to_pylist()
+        if name == "partitionValues":
+            values = [dict(v or ()) for v in values]
+        elif name == "tags":
+            values = [None if v is None else dict(v) for v in values]
+        elif name == "deletionVector":
+            values = [None if v is None else {k: x for k, x in v.items() if x is not None} for v in values]
+        names.append(name)
+        columns.append(values)
+        gaps = gaps or (nulls > 0 and name != "partitionValues")
+    names += changes
+    rows = zip(*columns, *map(repeat, changes.values()))
+    if gaps:
+        return [{"add": {k: v for k, v in zip(names, row) if v is not None}} for row in rows]
+    return [{"add": dict(zip(names, row))} for row in rows]
 
 
 def logical_keys(adds: pa.Table) -> pa.ChunkedArray:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trilake.delta.commands.maintenance.carried_files import (
-    add_action,
+    add_actions,
     missing_files,
     total_size,
     with_marks_of,
@@ -136,7 +136,7 @@ def restore(
         operation="RESTORE",
         parameters=parameters,
         file_actions=[
-            *(add_action(row, dataChange=True) for row in added.to_pylist()),
+            *add_actions(added, dataChange=True),
             *(remove_action(row, now) for row in removed.to_pylist()),
         ],
         metadata=metadata if metadata != base.metadata else None,

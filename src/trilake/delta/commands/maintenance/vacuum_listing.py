@@ -22,7 +22,7 @@ from trilake.storage.local import TEMP_PREFIX
 from trilake.storage.ownership import TEMPORARY, Territory, old_temporaries
 
 #: Objects of a listing that become columns at a time.
-_BATCH = 50_000
+_BATCH = 2_000
 _FIELDS = attrgetter("key", "size", "modified_ms")
 #: A temporary name, and what lies below it where it is a folder's.
 _STAGED = rf"(^|/){TEMPORARY}$"
