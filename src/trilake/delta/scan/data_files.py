@@ -21,6 +21,9 @@ from trilake.expr.views import without_views
 from trilake.parquet_files import DAMAGE, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
+#: Bytes of a batch, as far as the sizes in a footer tell them, and rows that it has all the same.
+_BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
+
 
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
     """The batches of one data file; row indexes count every row of the file, skipped row groups included.
@@ -100,9 +103,22 @@ def parquet_batches(
     # Row groups in runs of neighbours, so that row indexes stay known.
     for run in fetched_together(source, file, groups, columns):
         position = int(starts[run[0]])
-        for batch in file.iter_batches(batch_rows, row_groups=run, columns=columns, use_threads=threads):
+        rows = min(batch_rows, fitting_rows(file.metadata, run, columns))
+        for batch in file.iter_batches(rows, row_groups=run, columns=columns, use_threads=threads):
             yield position, _with_field_metadata(batch, schema)
             position += batch.num_rows
+
+
+def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
+    """How many rows of these row groups a batch holds without being large; at least some hundred."""
+    rows = max(1, sum(metadata.row_group(g).num_rows for g in groups))
+    size = sum(metadata.row_group(g).total_byte_size for g in groups)
+    if size * BATCH_ROWS > _BATCH_BYTES * rows and len(columns) < metadata.num_columns:
+        wanted = set(columns)
+        paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
+        leaves = [i for i, path in enumerate(paths) if path in wanted or path.partition(".")[0] in wanted]
+        size = sum(metadata.row_group(g).column(i).total_uncompressed_size for g in groups for i in leaves)
+    return max(_LEAST_ROWS, _BATCH_BYTES * rows // max(1, size))
 
 
 def refuse_two_of_one_name(wanted: Sequence[str], schema: pa.Schema) -> None:

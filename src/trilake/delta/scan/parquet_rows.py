@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
-from trilake.delta.scan.data_files import no_columns, refuse_two_of_one_name
+from trilake.delta.scan.data_files import fitting_rows, no_columns, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
@@ -171,7 +171,8 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
         runs = fetched_together(source, file, [int(g) for g in groups], columns)
         for group in (g for run in runs for g in run):
             at = int(starts[group])
-            for batch in file.iter_batches(BATCH_ROWS, row_groups=[group], columns=columns, use_threads=False):
+            rows = min(BATCH_ROWS, fitting_rows(metadata, [group], columns))
+            for batch in file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
                 fields_of = [schema.field(n).with_type(c.type) for n, c in zip(batch.schema.names, batch.columns)]
                 yield at, without_views(pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields_of)))
                 at += batch.num_rows
