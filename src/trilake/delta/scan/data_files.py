@@ -111,8 +111,8 @@ def parquet_batches(
 
 def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
     """How many rows of these row groups a batch holds without being large; at least some hundred."""
-    rows = max(1, sum(metadata.row_group(g).num_rows for g in groups))
-    size = sum(metadata.row_group(g).total_byte_size for g in groups)
+    rows: int = max(1, sum(metadata.row_group(g).num_rows for g in groups))
+    size: int = sum(metadata.row_group(g).total_byte_size for g in groups)
     if size * BATCH_ROWS > _BATCH_BYTES * rows and len(columns) < metadata.num_columns:
         wanted = set(columns)
         paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
