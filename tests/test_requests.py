@@ -338,12 +338,15 @@ def test_an_append_to_a_dataset_looks_at_it_while_it_says_what_it_does(
     lance.write_dataset(rows(100), uri, storage_options=dict(s3.options))
     store = open_store(uri, trace.options)
     plan = write.plan_write(store, "append", SYSTEM_RUNTIME)
-    target = plan.target(rows(10).schema)
-    fragments = write.write_fragments(store, rows(10).to_batches(), target, plan.options, SYSTEM_RUNTIME, None)
-    met = _meet(monkeypatch, {"put_if_absent": "_transactions", "list": "_versions", "read": "_versions"}, 3)
-    trace.of(lambda: write.commit_write(store, plan, target, fragments))
-    assert len(met) == 3
-    assert trace.counts == {"GET": 1, "LIST": 1, "PUT": 3}
+    target, group = plan.target(rows(10).schema), store.write_group()
+    beside = {"put_if_absent": "_transactions", "list": "_versions", "read": "_versions", "_upload": "data/"}
+    met = _meet(monkeypatch, beside, 4)
+    fragments = write.write_fragments(
+        store, rows(10).to_batches(), target, plan.options, SYSTEM_RUNTIME, together=group
+    )
+    trace.of(lambda: write.commit_write(store, plan, target, fragments, group))
+    assert len(met) == 4
+    assert trace.counts == {"GET": 1, "LIST": 1, "PUT": 4}
     monkeypatch.undo()
     assert lance.dataset(uri, storage_options=trace.options).count_rows() == 110
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pytest
 
 from trilake import lance
-from trilake.errors import TrilakeError
+from trilake.errors import StorageError, TrilakeError, WriteFailedError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
+from trilake.storage.upload import UploadWriter
 
 ROWS = pa.table({"id": pa.array(range(20_000), pa.int64()), "t": [f"text {i}" for i in range(20_000)]})
 
@@ -50,6 +53,31 @@ def test_requests_are_few(s3_options: Mapping[str, str]) -> None:
     store.forget()
     assert snapshot.take([5, 17_000], columns).num_rows == 2
     assert len(store.calls) <= 2
+
+
+@pytest.mark.parametrize("failing", [1, 3])
+def test_a_file_that_cannot_be_put_ends_the_write(
+    s3_options: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    """The last file is put beside the transaction's, which then names what no version has."""
+    uri = f"s3://lake/lance/fails-{failing}"
+    lance.write_dataset(ROWS.slice(0, 10), uri, storage_options=s3_options)
+    store = open_store(uri, dict(s3_options))
+    before = [m.key for m in store.list("data")]
+    publish, count = UploadWriter._publish, itertools.count(1)
+
+    def fails(self: UploadWriter) -> None:
+        if next(count) == failing:
+            raise StorageError("the bucket is full")
+        publish(self)
+
+    monkeypatch.setattr(UploadWriter, "_publish", fails)
+    with pytest.raises(WriteFailedError, match="full"):
+        lance.write_dataset(
+            ROWS, uri, mode="append", max_rows_per_file=8000, max_rows_per_group=1000, storage_options=s3_options
+        )
+    assert [m.key for m in store.list("data")] == before
+    assert lance.dataset(uri, storage_options=s3_options).version == 1
 
 
 def test_writers_that_race(s3_options: Mapping[str, str]) -> None:

@@ -1,11 +1,11 @@
-"""``LandingGroup``: files of a local store that are forced to disk together.
+"""``LandingGroup``: files whose end is mostly waiting, for the disk or the network, and that end together.
 
-A file that is closed waits with its content written, until there are enough of them or the group is finished; then many
-are forced at the same time, which costs the disk little more than one, while the caller writes the next ones::
+A file that is closed waits with its content written, until there are enough of them or the group is finished; then
+many are ended at the same time, which on a disk costs little more than one, while the caller writes the next ones::
 
-    open -> written -> waiting --(many, or finish)--> fsync -> rename          finish(): fsync of each folder, once
+    open -> written -> waiting --(many, or finish)--> landed           finish(): each folder is forced to disk, once
 
-Nothing may name a file before ``finish`` returned.
+To land is to be forced to disk and renamed, or to be put.  Nothing may name a file before ``finish`` returned.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import IO, Protocol, TypeVar
 from trilake.errors import UnknownOutcomeError
 from trilake.storage.base import Store, WriteGroup
 from trilake.storage.durable import FolderGroup
+from trilake.storage.writer import AtomicWriter
 
-#: Files, or bytes, that wait before they are forced; as many files more may be on their way.
-_FILES, _BYTES = 64, 8 << 20
-#: Files that are forced at the same time.
-_THREADS = 16
+#: Bytes that wait before they are landed.
+_BYTES = 8 << 20
 #: Folders that are forced one after another: a thread costs as much.
 _ALONE = 2
 
@@ -32,6 +31,7 @@ T = TypeVar("T")
 class Landing(Protocol):
     """A file whose content is written."""
 
+    #: Where its name must be forced to disk; empty where there is no such thing.
     folder: str
 
     def tell(self) -> int: ...
@@ -44,13 +44,18 @@ class Landing(Protocol):
 
 
 class LandingGroup(WriteGroup):
-    """``start`` opens the file of a key, which calls :meth:`add` when it is closed."""
+    """``start`` opens the file of a key, which calls :meth:`add` when it is closed.
 
-    def __init__(self, store: Store, start: Callable[[str, LandingGroup], IO[bytes]]) -> None:
+    ``files`` wait before they are landed by so many ``threads``.
+    """
+
+    def __init__(
+        self, store: Store, start: Callable[[str, LandingGroup], IO[bytes]], *, files: int, threads: int
+    ) -> None:
         super().__init__(store)
         self.writes_at_once = 1  # a file that is closed only waits
         self.folders = FolderGroup()
-        self._start = start
+        self._start, self._files, self._most = start, files, threads
         self._waiting: list[Landing] = []
         self._bytes = 0
         self._running: deque[tuple[Future[None], Sequence[Landing]]] = deque()
@@ -62,18 +67,23 @@ class LandingGroup(WriteGroup):
 
     def add(self, file: Landing) -> None:
         """Take a file that was closed."""
-        self._filled.add(file.folder)
         self._waiting.append(file)
+        if file.folder:
+            self._filled.add(file.folder)
         self._bytes += file.tell()
-        if len(self._waiting) >= _FILES or self._bytes >= _BYTES:
-            self._land()
+        if self._bytes >= _BYTES:
+            self._land(len(self._waiting))
+        elif len(self._waiting) > self._files:
+            self._land(self._files)
 
-    def _land(self) -> None:
-        while len(self._running) >= _THREADS:
+    def _land(self, count: int) -> None:
+        """Land the first of those that wait."""
+        while len(self._running) >= self._most:
             self._settle()
-        for some in _shares(self._waiting):
+        first, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._bytes = sum(file.tell() for file in self._waiting)
+        for some in _shares(first, self._most):
             self._running.append((self._threads().submit(_land, some), some))
-        self._waiting, self._bytes = [], 0
 
     def _settle(self) -> None:
         future, _ = self._running.popleft()
@@ -84,7 +94,7 @@ class LandingGroup(WriteGroup):
             if len(self._waiting) == 1 and not self._running:
                 self._waiting.pop().land()  # needs no thread
             else:
-                self._land()
+                self._land(len(self._waiting))
             while self._running:
                 self._settle()
             try:
@@ -105,7 +115,7 @@ class LandingGroup(WriteGroup):
         if len(folders) <= _ALONE:
             all_of(folders)
         else:
-            list(self._threads().map(all_of, _shares(folders)))
+            list(self._threads().map(all_of, _shares(folders, self._most)))
 
     def abandon(self) -> None:
         _give_up(self._waiting)
@@ -116,7 +126,7 @@ class LandingGroup(WriteGroup):
         self._stop()
 
     def _threads(self) -> ThreadPoolExecutor:
-        self._pool = self._pool or ThreadPoolExecutor(_THREADS, "trilake-land")
+        self._pool = self._pool or ThreadPoolExecutor(self._most, "trilake-land")
         return self._pool
 
     def _stop(self) -> None:
@@ -127,9 +137,36 @@ class LandingGroup(WriteGroup):
             self._pool = None
 
 
-def _shares(items: Sequence[T]) -> list[Sequence[T]]:
+class HeldWriter(AtomicWriter):
+    """A file of a group, which closes the file behind it when the group lands it."""
+
+    folder = ""
+
+    def __init__(self, key: str, file: AtomicWriter, group: LandingGroup) -> None:
+        self._file, self._group = file, group
+        super().__init__(key)
+
+    def _append(self, data: memoryview) -> None:
+        self._file.write(data)
+
+    def _publish(self) -> None:
+        self._group.add(self)
+
+    def _discard(self) -> None:
+        self._file.discard()
+
+    def land(self) -> None:
+        """Put the object."""
+        self._file.close()
+
+    def give_up(self) -> None:
+        """Put nothing."""
+        self._file.discard()
+
+
+def _shares(items: Sequence[T], most: int) -> list[Sequence[T]]:
     """One share for each thread."""
-    return [items[i::_THREADS] for i in range(min(_THREADS, len(items)))]
+    return [items[i::most] for i in range(min(most, len(items)))]
 
 
 def _land(files: Sequence[Landing]) -> None:

@@ -44,6 +44,9 @@ MAP_FROM = 1 << 20
 _SMALL = 1 << 16  # what one read call takes: most commits fit
 _BUFFER = 1 << 18  # how much a writer collects before it calls the kernel
 
+#: Files of a group that are forced to disk together, and threads that do it.
+_GROUP_FILES, _GROUP_THREADS = 64, 16
+
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK  # a pipe must not make us wait for its other end
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
 _MISSING = (FileNotFoundError, NotADirectoryError)
@@ -220,7 +223,10 @@ class LocalStore(Store):
         return _LocalWriter(self._root, check_key(key)).as_io()
 
     def write_group(self) -> WriteGroup:
-        return LandingGroup(self, lambda key, group: _GroupWriter(self._root, check_key(key), group).as_io())
+        def start(key: str, group: LandingGroup) -> IO[bytes]:
+            return _GroupWriter(self._root, check_key(key), group).as_io()
+
+        return LandingGroup(self, start, files=_GROUP_FILES, threads=_GROUP_THREADS)
 
     def delete(self, keys: Iterable[str]) -> None:
         at, fd = None, -1  # keys of one folder mostly come together

@@ -45,7 +45,8 @@ from trilake.errors import (
     masked,
 )
 from trilake.storage.aws_profiles import profile_options
-from trilake.storage.base import ObjectMeta, Store, check_key, check_prefix, check_range
+from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
+from trilake.storage.landing import HeldWriter, LandingGroup
 from trilake.storage.options import ALIASES, PREFIXES, from_hadoop, is_credential, setting, store_config, without_stated
 from trilake.storage.reader import MIN_WINDOW, ObjectFile, WindowReader, coalesce
 from trilake.storage.upload import UploadWriter
@@ -349,11 +350,20 @@ class ObjectStore(Store):
             self._sleep(random.uniform(0.5, 1.0) * 0.1 * 2**attempt)
 
     def open_output(self, key: str) -> IO[bytes]:
-        def upload(data: Any, **options: Any) -> None:
-            self._ask(lambda path: self._client.put(path, data, **options), "write the object", key, write=True)
+        return self._writer(key).as_io()
 
-        check_key(key)
-        return UploadWriter(key, upload).as_io()
+    def _writer(self, key: str) -> UploadWriter:
+        return UploadWriter(check_key(key), partial(self._upload, key))
+
+    def _upload(self, key: str, data: Any, **options: Any) -> None:
+        self._ask(lambda path: self._client.put(path, data, **options), "write the object", key, write=True)
+
+    def write_group(self) -> WriteGroup:
+        # The last file waits: it can be put beside what the caller asks in the end.
+        def start(key: str, group: LandingGroup) -> IO[bytes]:
+            return HeldWriter(key, self._writer(key), group).as_io()
+
+        return LandingGroup(self, start, files=1, threads=self.writes_at_once)
 
     def delete(self, keys: Iterable[str]) -> None:
         names = list(keys)

@@ -12,7 +12,7 @@ import pytest
 import trilake
 from trilake.delta.files.closing import Closing
 from trilake.errors import StorageError
-from trilake.storage import landing
+from trilake.storage.local import _GROUP_THREADS
 from trilake.storage.local import _LocalWriter as LocalWriter
 
 
@@ -111,7 +111,7 @@ def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: 
 def test_files_of_many_partitions_are_forced_to_disk_by_several_threads(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    barrier, met = threading.Barrier(landing._THREADS), []
+    barrier, met = threading.Barrier(_GROUP_THREADS), []
     land = LocalWriter.land
 
     def together(self: Any) -> None:
@@ -120,7 +120,7 @@ def test_files_of_many_partitions_are_forced_to_disk_by_several_threads(
         land(self)
 
     monkeypatch.setattr(LocalWriter, "land", together)
-    count = 2 * landing._THREADS
+    count = 2 * _GROUP_THREADS
     done = trilake.write(pa.table({"p": range(count), "x": range(count)}), tmp_path, partition_by="p")
     assert done.files_added == count == len(met)
     paths = trilake.open(tmp_path).files()["path"].to_pylist()

@@ -24,7 +24,7 @@ from trilake.lance.file.view import View
 from trilake.lance.scan.scan import one_batch
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.runtime import Runtime
-from trilake.storage.base import Store
+from trilake.storage.base import Store, WriteGroup
 
 NullPolicy = Literal["error", "mask", "zero"]
 
@@ -225,10 +225,12 @@ def write_fragments(
     options: WriteOptions,
     runtime: Runtime,
     progress: Progress | None = None,
+    together: WriteGroup | None = None,
 ) -> list[Fragment]:
     """Write rows into new data files, and return a fragment for each; no rows, no fragment.
 
-    Nothing of it is visible before it is committed.  Where the write fails, the files it left are removed.
+    Nothing of it is visible before it is committed.  Where the write fails, the files it left are removed.  Files that
+    are written ``together`` are there when the caller finishes the group.
 
     Raises ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
     """
@@ -236,7 +238,7 @@ def write_fragments(
     stored = (target.stored(b) for b in batches if b.num_rows)
 
     def begin() -> _Files:
-        files = _Files(store, target, runtime)
+        files = _Files(together or store, target, runtime)
         if progress is not None:
             progress.begin(files.fragment)
         return files
@@ -263,17 +265,24 @@ def write_fragments(
             group = next(groups, None)
             opened = None if group is None else begin()
     except BaseException as e:
+        if together is not None:
+            together.abandon()
         discard(store, done)
         if isinstance(e, StorageError):
-            raise WriteFailedError(f"the rows could not be written: {e.message}", file=store.uri) from e
+            raise write_failed(store, e) from e
         raise
     return done
+
+
+def write_failed(store: Store, error: StorageError) -> WriteFailedError:
+    """The error of a write whose files could not be written."""
+    return WriteFailedError(f"the rows could not be written: {error.message}", file=store.uri)
 
 
 class _Files:
     """The data files of one new fragment: one for each run of the columns' ids."""
 
-    def __init__(self, store: Store, target: Target, runtime: Runtime) -> None:
+    def __init__(self, store: Store | WriteGroup, target: Target, runtime: Runtime) -> None:
         self._target = target
         self._runs = target.runs()
         self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", r.field_ids) for r in self._runs))

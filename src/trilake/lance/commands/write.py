@@ -8,8 +8,15 @@ from typing import Literal
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError, TableExistsError, TrilakeError, UnknownOutcomeError
-from trilake.lance.commands.fragment_writer import Progress, Target, WriteOptions, discard, write_fragments
+from trilake.errors import InvalidArgumentError, StorageError, TableExistsError, TrilakeError, UnknownOutcomeError
+from trilake.lance.commands.fragment_writer import (
+    Progress,
+    Target,
+    WriteOptions,
+    discard,
+    write_failed,
+    write_fragments,
+)
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -17,7 +24,7 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import check_place, list_versions
 from trilake.runtime import Runtime
-from trilake.storage.base import Store
+from trilake.storage.base import Store, WriteGroup
 
 Mode = Literal["create", "append", "overwrite"]
 
@@ -70,8 +77,10 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
     return WritePlan(mode, base, options or WriteOptions(), runtime, key)
 
 
-def commit_write(store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment]) -> Snapshot:
-    """Make the fragments of a write a version of the dataset.
+def commit_write(
+    store: Store, plan: WritePlan, target: Target, fragments: Iterable[Fragment], group: WriteGroup | None = None
+) -> Snapshot:
+    """Make the fragments of a write a version of the dataset; the ``group`` of their files is finished before.
 
     Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``.
     """
@@ -84,8 +93,16 @@ def commit_write(store: Store, plan: WritePlan, target: Target, fragments: Itera
         operation = op.Overwrite(fragments, target.schema)
     begun = transaction.begin(read_version, operation, plan.runtime)
     create = plan.mode != "overwrite" and not plan.base
+
+    def finish() -> None:
+        try:
+            if group is not None:
+                group.finish()
+        except StorageError as e:
+            raise write_failed(store, e) from e
+
     try:
-        manifest = transaction.commit(store, begun, plan.runtime, create=create, known=plan.base_key)
+        manifest = transaction.commit(store, begun, plan.runtime, create=create, known=plan.base_key, finish=finish)
         return Snapshot(store, manifest, plan.runtime)
     except UnknownOutcomeError:
         raise  # the files may be those of a version
@@ -118,5 +135,10 @@ def write(
     """
     plan = plan_write(store, mode, runtime, options)
     target = plan.target(schema)
-    fragments = write_fragments(store, batches, target, plan.options, runtime, progress)
-    return commit_write(store, plan, target, fragments)
+    # Who wants to know when a fragment is complete is told when it is on disk.
+    group = store.write_group() if progress is None else WriteGroup(store)
+    fragments = write_fragments(store, batches, target, plan.options, runtime, progress, group)
+    try:
+        return commit_write(store, plan, target, fragments, group)
+    finally:
+        group.abandon()

@@ -27,7 +27,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.statistics import Collector, has_statistics
 from trilake.lance.file.types import PageKind, storage_type
 from trilake.lance.proto import format_pb2
-from trilake.storage.base import Store
+from trilake.storage.base import Store, WriteGroup
 
 #: What the schema in a file says of its writer: readers parse the version as three numbers.
 WRITER = ("trilake", "0.8.19")
@@ -64,7 +64,7 @@ class DataFileWriter:
 
     def __init__(
         self,
-        store: Store,
+        store: Store | WriteGroup,
         key: str,
         schema: LanceSchema,
         *,

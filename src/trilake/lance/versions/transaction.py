@@ -2,14 +2,14 @@
 
 The life of a transaction::
 
-    data files --> transaction file, newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
+    data files, transaction file, newest manifest --> put N+1 --won--> committed --> copy to _latest.manifest
                                      ^  |                |
                                      |  | conflict?      | lost, or the reply was
                                      |  v                v
                                      |  ConflictError   N+1 names our transaction file? committed
                                      +-------------------- another's: check it, and try again
 
-The transaction file and the newest manifest do not wait for each other, and put N+1 waits for both.
+The last data file, the transaction file and the newest manifest need not wait for each other; put N+1 waits for all.
 The one dangerous step is ``put_if_absent`` of the manifest.  A reply that got lost is never taken for a failure: the
 manifest names its transaction file, whose name is random, so the dataset itself says whose commit it holds.
 """
@@ -269,6 +269,7 @@ def commit(
     scheme: Scheme = "v1",
     check: Callable[[Manifest], None] | None = None,
     known: str | None = None,
+    finish: Callable[[], None] | None = None,
 ) -> Manifest:
     """Commit a transaction after whatever others have committed meanwhile, and return the new version.
 
@@ -278,6 +279,7 @@ def commit(
     scheme: how manifests of a new dataset are named.
     check: called with the newest manifest before each attempt; it raises where the operation does not fit it.
     known: the key of the manifest of the version that was read, which is mostly still the newest.
+    finish: makes the files that the operation names durable; what it raises ends the commit before its manifest.
 
     Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
     ``create``, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
@@ -285,7 +287,8 @@ def commit(
     key = f"{TRANSACTIONS}/{transaction.file}"
     put = partial(_put_transaction, store, key, serialise(transaction))
     read = partial(_manifest_or_none, store, known, transaction.read_version)
-    _, listing, guessed = store.at_once([put, partial(list_versions, store), read])
+    first = [] if finish is None else [finish]
+    *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
     checked = transaction.read_version
     for attempt in range(MAX_ATTEMPTS):
         if attempt:
