@@ -35,10 +35,11 @@ from trilake.delta.scan.scan import FileTask
 from trilake.delta.stream.offset import StreamOffset
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
+from trilake.spark.delta.batch_rows import BatchRows, few_rows
 from trilake.spark.delta.read import files_refusal, task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader
 from trilake.spark.native.scan import NativeScanError, native_scan
-from trilake.spark.session.compat import dataset_of, is_connect
+from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import java_session, jvm, query_execution
 from trilake.spark.session.options import Options
 from trilake.storage.base import Store
@@ -80,29 +81,29 @@ class _Source:
     end: StreamOffset
 
 
-def with_rows(df: DataFrame, work: Callable[[DataFrame], R]) -> R:
+def with_rows(df: DataFrame, work: Callable[[BatchRows], R], *, small: bool = False) -> R:
     """Do something with the rows of a batch, ``df``, that come by the quickest way there is; what it returned.
 
-    ``work`` may use its frame any number of times.  When it ends well, the query's progress counts the rows of the
+    ``work`` may use the rows any number of times.  When it ends well, the query's progress counts the rows of the
     source.  Where a job over Spark's own scan fails, it is done again over the batch itself: nothing was committed, and
-    if the rows are to blame, that will say so.
+    if the rows are to blame, that will say so.  With ``small``, a small batch is read in this process.
     """
-    native = _native_or_none(df)
+    native = _native_or_none(df, small)
     if native is not None:
-        frame, rows, metric = native
+        batch, rows, metric = native
         try:
-            out = work(frame)
+            out = work(batch)
         except (WriteFailedError, PySparkException, Py4JError) as e:
             _log.warning("a batch that Spark was to read itself failed, and is read through its source: %s", e)
         else:
             metric.add(rows)
             return out
-    return work(df)
+    return work(BatchRows(lambda: df))
 
 
-def _native_or_none(df: DataFrame) -> tuple[DataFrame, int, Any] | None:
+def _native_or_none(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any] | None:
     try:
-        return _native(df)
+        return _native(df, small)
     except _NotNativelyReadable as e:
         _log.info("a batch is read through its source: %s", e)
     except (TrilakeError, OSError, pa.ArrowException) as e:
@@ -112,7 +113,7 @@ def _native_or_none(df: DataFrame) -> tuple[DataFrame, int, Any] | None:
     return None
 
 
-def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
+def _native(df: DataFrame, small: bool) -> tuple[BatchRows, int, Any]:
     """The batch's rows, how many its source has, and Spark's counter of those."""
     if is_connect(df.sparkSession):
         raise _NotNativelyReadable("Spark Connect does not show plans")
@@ -124,6 +125,10 @@ def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
     tasks = [t for t in batch.tasks if isinstance(t, FileTask)]
     if len(tasks) != len(batch.tasks) or any(t.selected is not None for t in tasks):
         raise _NotNativelyReadable("changes are read, not files")
+    if tasks and small and sum(t.size for t in tasks) < SMALL:
+        table = few_rows(reader, source.schema, tasks, batch.plan)
+        if table is not None:
+            return _local(df, steps, source, table), table.num_rows, _counter(execution, source.leaf)
     if not tasks or sum(t.size for t in tasks) < SMALL:
         raise _NotNativelyReadable("so little comes quicker through the source")
     metadata = reader.stream.reading.metadata
@@ -137,7 +142,16 @@ def _native(df: DataFrame) -> tuple[DataFrame, int, Any]:
         frame = native_scan(df.sparkSession, files, keep=False).frame(df.sparkSession, files.output)
     except NativeScanError as e:
         raise _NotNativelyReadable(str(e)) from e
-    return _replaced(df, steps, source, frame), rows, counter
+    replaced = _replaced(df, steps, source, frame)
+    return BatchRows(lambda: replaced), rows, counter
+
+
+def _local(df: DataFrame, steps: list[Any], source: _Source, table: pa.Table) -> BatchRows:
+    """The rows of a batch that was read here: with steps, those are Spark's to do."""
+    if not steps:
+        return BatchRows(lambda: arrow_frame(df.sparkSession, table, df.schema), table)
+    frame = _replaced(df, steps, source, arrow_frame(df.sparkSession, table, source.schema))
+    return BatchRows(lambda: frame)
 
 
 # --- the plan of the batch -------------------------------------------------------------------------------------------
@@ -175,8 +189,7 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
     table = relation.table()
     if table.getClass().getName() != _PYTHON_TABLE or table.name() not in _NAMES:
         raise _NotNativelyReadable(f"the source is {table.name()}")
-    java_options = dict(relation.options().asCaseSensitiveMap())
-    options = {str(k): str(v) for k, v in java_options.items()}
+    options = _options(relation)
     path = options.get("path")
     if not path:
         raise _NotNativelyReadable("the source has no path")
@@ -185,6 +198,13 @@ def _source(plan: Any) -> tuple[list[Any], _Source]:
         raise _NotNativelyReadable("the batch has no offsets")
     offsets = [StreamOffset.from_json(json.loads(o.get().json())) for o in (start, end)]
     return steps, _Source(plan, path, options, T.StructType.fromJson(json.loads(plan.schema().json())), *offsets)
+
+
+def _options(relation: Any) -> dict[str, str]:
+    """The options of a source.  Keys come as an array: at the end of a map's keys, py4j asks Spark's classes of errors
+    one by one, 70 calls, which class the end is of."""
+    options = relation.options().asCaseSensitiveMap()
+    return {str(key): str(options.get(key)) for key in options.keySet().toArray()}
 
 
 def _counter(execution: Any, leaf: Any) -> Any:

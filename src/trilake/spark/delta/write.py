@@ -22,6 +22,7 @@ from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMi
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
@@ -48,11 +49,13 @@ def write_dataframe(
     finish: Finish = finish_write,
     decided: Collection[str] = (),
     seen: Head | None = None,
+    here: pa.Table | None = None,
 ) -> WriteResult:
     """Run the write as one Spark job, or here where the driver has the rows, and commit it.
 
     What the session says of writes holds where the request does not decide, see
-    :func:`trilake.spark.delta.settings.with_session`.  ``seen`` is the table where it was looked at already.
+    :func:`trilake.spark.delta.settings.with_session`.  ``seen`` is the table where it was looked at already, ``here``
+    the rows of ``df`` where this process has them already: then ``df`` says no more than their columns and session.
 
     Raises as :func:`trilake.delta.commands.write.write.plan_write` and
     :func:`trilake.delta.commands.write.write.finish_write` do, and ``WriteFailedError`` where a task failed: then no
@@ -64,8 +67,10 @@ def write_dataframe(
     if plan.nothing:
         return finish_write(log, plan, [])
     try:
+        if here is not None and _spark_computes(plan.files):
+            df, here = arrow_frame(df.sparkSession, here, df.schema), None
         rows = _computed(df, plan.files)
-        here = rows_on_driver(rows)
+        here = rows_on_driver(rows) if here is None else here
         if here is not None:
             written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
         else:
@@ -94,6 +99,10 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
         log.store.delete([unquote(str(a["path"])) for part in parts for a in part.actions])
         raise refused[0]
     return written
+
+
+def _spark_computes(files: FilePlan) -> bool:
+    return files.rules is not None and bool(files.rules.spark_stages())
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:

@@ -27,6 +27,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
 from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.spark.delta.batch_rows import BatchRows
 from trilake.spark.delta.merge.merge import DeltaMergeBuilder
 from trilake.spark.delta.native_batch import with_rows
 from trilake.spark.delta.table import DeltaTable
@@ -98,10 +99,13 @@ class WriteBatch:
         ) -> WriteResult:
             return commit_batch(log, plan, batch, written, run=run)
 
-        def write(rows: DataFrame) -> None:
-            write_dataframe(rows, self.path, self.store, request, finish=finish, decided=self.decided)
+        def write(rows: BatchRows) -> None:
+            if rows.here is None:
+                write_dataframe(rows.frame, self.path, self.store, request, finish=finish, decided=self.decided)
+            else:
+                write_dataframe(df, self.path, self.store, request, finish=finish, decided=self.decided, here=rows.here)
 
-        with_rows(df, write)
+        with_rows(df, write, small=True)
 
 
 def sink_batches(path: str, options: Options, schema: T.StructType, *, complete: bool) -> WriteBatch:
@@ -140,7 +144,7 @@ class MergeBatch:
         batch = BatchId(running_query(df, self.app_id), batch_id)
         log = DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine())
         if not committed(log, batch):
-            with_rows(df, lambda rows: self._merge(rows, log, batch))
+            with_rows(df, lambda rows: self._merge(rows.frame, log, batch))
 
     def _merge(self, rows: DataFrame, log: DeltaLog, batch: BatchId) -> None:
         for attempt in range(_ATTEMPTS):

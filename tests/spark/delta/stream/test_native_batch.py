@@ -27,9 +27,9 @@ def ways(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     true = native_batch._native
 
-    def noted(df: DataFrame) -> Any:
+    def noted(df: DataFrame, small: bool) -> Any:
         try:
-            out = true(df)
+            out = true(df, small)
         except Exception as e:
             found.append(str(e))
             raise
@@ -106,15 +106,6 @@ def test_vectors_partitions_and_mapped_columns(
     assert read(query) == 11
     source, target = (trilake.open(tmp_path / n).to_arrow().sort_by("id") for n in ("in", "out"))
     assert target.equals(source)
-
-
-def test_small_batches_are_not_worth_it(
-    spark: SparkSession, tmp_path: Path, ways: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native_batch, "SMALL", 8 << 20)
-    grow(tmp_path / "in", range(5))
-    assert read(run(stream(spark, tmp_path / "in"), tmp_path / "out")) == 5
-    assert ways == ["so little comes quicker through the source"]
 
 
 def test_what_comes_through_the_source(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
