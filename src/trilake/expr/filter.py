@@ -67,7 +67,9 @@ class Filter:
 
         A record batch gives an array, a table a chunked one.
         """
-        mask = pc.fill_null(self.evaluate(rows), False)
+        mask = self.evaluate(rows)
+        if mask.null_count:
+            mask = pc.fill_null(mask, False)
         return mask.combine_chunks() if isinstance(rows, pa.RecordBatch) else mask
 
     def apply(self, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
