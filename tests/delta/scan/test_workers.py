@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import uuid4
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,8 @@ from tests.delta.tables import add, log_of, metadata, parquet, protocol
 from trilake.delta.scan import read
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
+from trilake.errors import CorruptFileError
+from trilake.storage import open_store
 
 
 @pytest.fixture
@@ -48,3 +51,55 @@ def test_files_of_a_distant_store_are_asked_for_together(counts: list[int], monk
     monkeypatch.setattr(store, "uri", "s3://bucket/table")
     assert sorted(table.to_arrow()["a"].to_pylist()) == [0, 1, 2]
     assert counts == [3]
+
+
+@pytest.mark.parametrize("where", [None, "v % 7 = 3 AND p = 'b'", "t = 'x' OR d < 3"])
+def test_very_many_small_files_are_read_together(where: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows are those of one file after the other: partition values, deleted rows, the filter and other columns."""
+    uri = f"memory://many-{uuid4()}"
+    schema = pa.schema([("v", pa.int64()), ("t", pa.string()), ("p", pa.string()), ("d", pa.float64())])
+    properties = {"delta.enableDeletionVectors": "true"}
+    trilake.create(uri, schema, partition_by=["p"], properties=properties)
+    transaction = trilake.Transaction(open_store(uri))
+    for n in range(700):
+        rows = {"v": range(n, n + 5), "t": [f"t{n}", None] * 2 + ["x"], "p": ["abc"[n // 300]] * 5, "d": [n / 2] * 5}
+        transaction.write(pa.table(rows, schema=schema))
+    transaction.commit("WRITE")
+    table = trilake.open(uri)
+    assert isinstance(table, ArrowDeltaTable)
+    table.delete("v in (20, 400)")
+    table = trilake.open(uri)
+    merged: list[int] = []
+    real = read.merge_files
+    monkeypatch.setattr(read, "merge_files", lambda files: merged.append(len(files)) or real(files))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+    def rows(columns: list[str]) -> pa.Table:
+        return table.to_arrow(columns, filter=where).sort_by([(name, "ascending") for name in columns])
+
+    together = {names: rows(list(names)) for names in (("v", "t", "p", "d"), ("v", "t"))}
+    assert sum(merged) > 500
+    monkeypatch.setattr(read, "FEWEST", 1 << 20)
+    merged.clear()
+    for names, found in together.items():
+        assert found.equals(rows(list(names)))
+        assert found.num_rows
+    assert not merged
+    assert table.count() == 3500 - 10
+
+
+def test_a_damaged_file_among_very_many_is_named() -> None:
+    uri = f"memory://damaged-{uuid4()}"
+    trilake.create(uri, pa.schema([("v", pa.int64())]))
+    store = open_store(uri)
+    transaction = trilake.Transaction(store)
+    for n in range(300):
+        transaction.write(pa.table({"v": [n] * 100}))
+    transaction.commit("WRITE")
+    table = trilake.open(uri)
+    bad = table.files()["path"].to_pylist()[200]
+    data = bytearray(store.read(bad))
+    data[20:40] = bytes(20)
+    store.put(bad, bytes(data))
+    with pytest.raises(CorruptFileError, match=bad):
+        table.to_arrow()

@@ -10,9 +10,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
-from typing import Any
+from operator import attrgetter
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,6 +38,8 @@ from trilake.storage.uri import is_absolute, split_absolute
 _FEW, _SMALL = 8, 64 << 10
 #: A file up to here may be read together with others; what a batch of their rows has at most before compression.
 _MERGED_FILE, _MERGED_BATCH = 256 << 10, 4 << 20
+#: Small files that one thread reads at a time, and the bytes that they have at most.
+_PACK_FILES, _PACK_BYTES = 1024, 8 << 20
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
@@ -74,7 +78,11 @@ def read_task(store: Store, task: FileTask, plan: ReadPlan, *, threads: bool = F
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError``: never fewer rows.
     """
-    for _, batch in _read_rows(store, task, plan, threads, positions=False):
+    yield from _wanted((batch for _, batch in _read_rows(store, task, plan, threads, positions=False)), plan)
+
+
+def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
         if plan.filter is not None:
             batch = plan.filter.apply(batch)
         if batch.num_rows:
@@ -129,11 +137,12 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
 def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run) -> Iterator[pa.RecordBatch]:
     done = 0
     if run.merged is not None:
+        plain = replace(plan, filter=None)  # a merged file has no statistics to choose row groups by
         constants = partition_constants(tasks[0], plan)
         most = max(1, min(BATCH_ROWS, run.rows * _MERGED_BATCH // max(1, run.plain_size)))
         try:
             for _, raw in parquet_batches(
-                pa.BufferReader(run.merged), plan, threads=False, checked=True, batch_rows=most
+                pa.BufferReader(run.merged), plain, threads=False, checked=True, batch_rows=most
             ):
                 batch = conform_batch(without_views(raw), list(plan.fields), plan.resolver, constants)
                 yield batch
@@ -142,7 +151,7 @@ def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run)
         except (TrilakeError, *DAMAGE, OSError):
             pass  # one by one they say which of them is damaged; what came of them so far is right
     for task in tasks:
-        for _, batch in read_positions(store, task, plan):
+        for _, batch in _read_rows(store, task, plan, False, positions=False):
             if batch.num_rows > done:
                 yield batch.slice(done)
             done = max(0, done - batch.num_rows)
@@ -188,7 +197,32 @@ def read_tasks(
         for task in tasks:
             yield from read_task(store, task, plan, threads=True)
         return
-    yield from _parallel(tasks, lambda t: read_task(store, t, plan), count)
+
+    def read(pack: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
+        if len(pack) == 1:
+            return read_task(store, pack[0], plan)
+        return _wanted(read_together(store, pack, plan), plan)
+
+    share = len(tasks) // (2 * count)
+    todo = packs(tasks, _size, share if share >= FEWEST else 1)
+    yield from _parallel(todo, read, count)
+
+
+_size = attrgetter("size")
+T = TypeVar("T")
+
+
+def packs(items: Sequence[T], size_of: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
+    """The items in their order, neighbours together while they are small: at most ``most`` of them."""
+    pack, size = list[T](), 0
+    for item in items:
+        if pack and (len(pack) >= min(most, _PACK_FILES) or size + size_of(item) > _PACK_BYTES):
+            yield pack
+            pack, size = [], 0
+        pack.append(item)
+        size += size_of(item)
+    if pack:
+        yield pack
 
 
 def _default_workers(store: Store, tasks: Sequence[FileTask]) -> int:
@@ -203,7 +237,7 @@ class _Stopped(BaseException):
 
 
 def _parallel(
-    tasks: Iterable[FileTask], read: Callable[[FileTask], Iterator[pa.RecordBatch]], workers: int
+    tasks: Iterable[T], read: Callable[[T], Iterator[pa.RecordBatch]], workers: int
 ) -> Iterator[pa.RecordBatch]:
     """Workers take tasks in turn and put batches into a short queue: what is in memory is what the queue holds."""
     todo = iter(tasks)

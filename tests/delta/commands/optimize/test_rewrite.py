@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import trilake
-from trilake.delta.commands.optimize.rewrite import in_turn, packs
+from trilake.delta.commands.optimize.rewrite import in_turn
 from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.files.file_writer import ParquetFile
+from trilake.delta.scan.read import packs
 from trilake.delta.scan.scan import FileTask
 from trilake.storage import open_store
 
@@ -25,7 +26,7 @@ def files_of(sizes: list[int]) -> list[TouchedFile]:
 
 @given(st.lists(st.integers(0, 1 << 24), max_size=300), st.integers(0, 100))
 def test_packs_hold_every_file_once_and_no_more_than_they_may(sizes: list[int], most: int) -> None:
-    made = [list(pack) for pack in packs(files_of(sizes), most)]
+    made = [list(pack) for pack in packs(files_of(sizes), lambda item: item.file.size, most)]
     assert [item.number for pack in made for item in pack] == list(range(len(sizes)))
     for pack in made:
         assert 1 <= len(pack) <= max(1, min(most, 1024))

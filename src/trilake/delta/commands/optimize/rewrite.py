@@ -24,7 +24,7 @@ from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.scan.merged_files import FEWEST
-from trilake.delta.scan.read import read_positions, read_together
+from trilake.delta.scan.read import packs, read_positions, read_together
 from trilake.delta.scan.scan import ReadPlan
 from trilake.storage.base import Store
 
@@ -34,8 +34,8 @@ MEMORY = 512 << 20
 _WAITING, _AHEAD_BYTES = 4, 16 << 20
 #: What a file counts besides its bytes.
 _OPENING = 128 << 10
-#: Files that one thread reads at a time, the bytes that they have at most, and those of the batches of their rows.
-_PACK_FILES, _PACK_BYTES, _BATCH_BYTES = 1024, 8 << 20, 4 << 20
+#: Bytes of the batches that rows of small files are gathered into.
+_BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,8 @@ def in_turn(
 
     share = len(items) // max(1, readers)
     # Two packs a thread where they are merged, which gets cheaper with their number; else more, for equal shares.
-    todo = packs(items, most=share // 2 if share >= 2 * FEWEST else share // 8)
+    most = share // 2 if share >= 2 * FEWEST else share // 8
+    todo = packs(items, lambda item: item.file.size, most)
     begun = deque[tuple[queue.Queue[Any], int]]()
     with ThreadPoolExecutor(max(1, readers)) as pool:
         try:
@@ -202,19 +203,6 @@ def in_turn(
                     yield result
         finally:
             stop.set()
-
-
-def packs(items: Sequence[TouchedFile], most: int) -> Iterator[Sequence[TouchedFile]]:
-    """The items in their order, neighbours together while they are small: at most ``most`` of them."""
-    pack, size = list[TouchedFile](), 0
-    for item in items:
-        if pack and (len(pack) >= min(most, _PACK_FILES) or size + item.file.size > _PACK_BYTES):
-            yield pack
-            pack, size = [], 0
-        pack.append(item)
-        size += item.file.size
-    if pack:
-        yield pack
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
