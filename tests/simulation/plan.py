@@ -76,9 +76,17 @@ class Plan:
         """The operations by number."""
         return {op.number: op for ops in self.actors for op in ops}
 
+    @property
+    def torn(self) -> bool:
+        """Whether a listing may or may not show what comes and goes while it is made, as folders of a disk do."""
+        return random.Random(f"torn {self.seed}").random() < 0.25
+
     def describe(self) -> str:
         """The plan for people."""
-        lines = [f"seed {self.seed}, {self.format}, {dict(self.options)}, stay {self.stay}, page {self.page}"]
+        lines = [
+            f"seed {self.seed}, {self.format}, {dict(self.options)}, stay {self.stay}, page {self.page}",
+            *(["  torn listings"] if self.torn else []),
+        ]
         for i, ops in enumerate(self.actors):
             lines.append(f"  actor {i}: " + "; ".join(f"#{o.number} {o.kind}{list(o.args) or ''}" for o in ops))
         lines += [f"  fault: actor {f.actor}, call {f.call}: {f.kind}" for f in self.faults]

@@ -42,7 +42,13 @@ class SimStore(Store):
         return self._do("head", (key,), lambda: self.inner.head(key))
 
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
-        """Page by page, as object stores do: each page shows what is there when it is asked for."""
+        """Page by page, as object stores do: each page shows what is there when it is asked for.
+
+        Or, in some plans, as a folder of a disk is read: what comes or goes meanwhile is there or not, each by itself.
+        """
+        if self.actor.world.plan.torn:
+            yield from self._torn(prefix, start_after)
+            return
         size = self.actor.world.plan.page
         while True:
             after = start_after
@@ -51,6 +57,15 @@ class SimStore(Store):
             if len(page) <= size:
                 return
             start_after = page[size - 1].key
+
+    def _torn(self, prefix: str, start_after: str | None) -> Iterator[ObjectMeta]:
+        first, last = (
+            {m.key: m for m in self._do("list", (prefix,), lambda: list(self.inner.list(prefix, start_after)))}
+            for _ in range(2)
+        )
+        for key in sorted({*first, *last}):
+            if (key in first and key in last) or self.actor.listed.random() < 0.5:
+                yield last.get(key) or first[key]
 
     def put(self, key: str, data: bytes | pa.Buffer) -> None:
         content = bytes(memoryview(data))

@@ -82,6 +82,8 @@ class Actor(threading.Thread):
         self.next_op: Op | None = None
         self.memory: dict[str, Any] = {}
         self.kept: dict[str, Any] = {}
+        #: Decides what a torn listing shows.
+        self.listed = random.Random(f"listed {world.plan.seed} {number}")
         self._ids = random.Random(f"ids {world.plan.seed} {number}")
         self.op: Op | None = None
 

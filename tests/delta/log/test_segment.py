@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.segment import LAST_CHECKPOINT, LogListing, choose_segment, commit_key, sort_listing
+from trilake.delta.log.segment import LAST_CHECKPOINT, LogListing, choose_segment, commit_key, first_gap, sort_listing
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.runtime import SYSTEM_RUNTIME
@@ -285,3 +287,60 @@ def test_a_log_without_protocol_or_metadata_is_refused() -> None:
         store.put(commit_key(0), lines([kept]))
         with pytest.raises(CorruptLogError, match=lacking):
             DeltaLog(store, standard_engine()).snapshot()
+
+
+# --- listings while others commit ------------------------------------------------------------------------------------
+
+
+class _Torn(MemoryStore):
+    """Hides commits from its next listings, as a folder of a disk does that is read while they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden: list[set[int]] = []
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        hidden = {commit_key(v) for v in (self.hidden.pop(0) if self.hidden else ())}
+        return (m for m in super().list(prefix, start_after) if m.key not in hidden)
+
+
+def _torn(*hidden: set[int]) -> DeltaLog:
+    store = _Torn()
+    store.put(commit_key(0), lines([protocol(), metadata()]))
+    for v in range(1, 8):
+        store.put(commit_key(v), lines([add(f"f{v}")]))
+    store.hidden = list(hidden)
+    return DeltaLog(store)
+
+
+@pytest.mark.parametrize("hidden", [[{6}], [{3, 6}, {6}], [{2}, {5}, {6}]])
+def test_a_commit_that_a_listing_passed_over_is_no_gap(hidden: list[set[int]]) -> None:
+    assert _torn(*hidden).snapshot().version == 7
+    assert [v for v, _ in _torn(*hidden).commits()] == list(range(8))
+    assert sorted(_torn(*hidden).listing().commits) == list(range(8))
+
+
+def test_the_commit_after_a_known_one_is_not_passed_over() -> None:
+    """A stream would go on without its rows, and a vacuum delete the files that it brought back."""
+    assert [v for v, _ in _torn({4}).commits(4)] == [4, 5, 6, 7]
+    log = _torn()
+    old = log.snapshot(3)
+    log.store.hidden = [{4}]  # type: ignore[attr-defined]
+    assert log.update(old).adds.num_rows == 7
+
+
+def test_a_commit_that_is_gone_is_a_gap() -> None:
+    log = _torn()
+    log.store.delete([commit_key(4)])
+    with pytest.raises(LogGapError) as error:
+        log.snapshot()
+    assert error.value.context["version"] == 4
+    assert [v for v, _ in log.commits(2)] == [2, 3, 5, 6, 7]
+
+
+@given(st.sets(st.integers(0, 30)), st.none() | st.integers(0, 30))
+def test_the_first_gap_is_the_least_version_before_a_later_one(versions: set[int], first: int | None) -> None:
+    versions = {v for v in versions if first is None or v >= first}
+    start = min(versions, default=0) if first is None else first
+    missing = [v for v in range(start, max(versions, default=0)) if v not in versions]
+    assert first_gap(versions, first) == (missing[0] if versions and missing else None)

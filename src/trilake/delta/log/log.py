@@ -32,6 +32,7 @@ from trilake.delta.log.segment import (
     choose_segment,
     commit_key,
     first_version,
+    settled,
     sort_listing,
 )
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
@@ -126,6 +127,8 @@ _LONG = 1000
 BEFORE = 1000
 #: A checkpoint of more bytes or files is read when somebody asks for the files, and then as far as a filter needs it.
 LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
+#: How often a log that has a gap is listed again.
+_LISTINGS = 3
 
 
 class DeltaLog:
@@ -143,7 +146,7 @@ class DeltaLog:
     def listing(self, *, start: int | None = None) -> LogListing:
         """The log folder, from version ``start`` on."""
         after = None if start is None else f"{LOG}/{start:020d}"
-        return sort_listing(self.store.list(LOG, start_after=after))
+        return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda found: found.commits)
 
     def hint(self) -> CheckpointHint | None:
         """What ``_last_checkpoint`` says, where the file is there and undamaged."""
@@ -179,9 +182,17 @@ class DeltaLog:
             # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
             if not any(v >= hint.version for v, _ in listing.checkpoints):
                 listing = None
-        segment = choose_segment(listing or self.listing(), uri=self.store.uri, version=version)
+        segment = self._chosen(listing or self.listing(), version)
         named = hint is not None and hint.version == segment.checkpoint_version
         return replace(segment, hint=hint) if named else segment
+
+    def _chosen(self, listing: LogListing, version: int | None) -> LogSegment:
+        for _ in range(_LISTINGS):
+            try:
+                return choose_segment(listing, uri=self.store.uri, version=version)
+            except LogGapError:  # or a checkpoint came while the folder was listed, and the commits before it went
+                listing = self.listing()
+        return choose_segment(listing, uri=self.store.uri, version=version)
 
     def _old_segment(self, version: int) -> LogSegment | None:
         """The segment of a version by listing what lies shortly before it; ``None`` where that does not show it.
@@ -340,7 +351,10 @@ class DeltaLog:
         self, start: int = 0, end: int | None = None, *, most: int | None = None
     ) -> list[tuple[int, ObjectMeta]]:
         """The commit files there are between two versions, both included, ascending; at most ``most``, the oldest."""
-        return list(islice(self._commits(start, end), most))
+        known = start if start > 0 else None
+        return settled(
+            lambda: list(islice(self._commits(start, end), most)), lambda found: [v for v, _ in found], known
+        )
 
     def _commits(self, start: int, end: int | None) -> Iterator[tuple[int, ObjectMeta]]:
         after = f"{LOG}/{start:020d}" if start > 0 else None
@@ -403,7 +417,7 @@ class DeltaLog:
 
     def _all_times(self, newest: Head | None) -> tuple[list[tuple[int, ObjectMeta]], CommitTimes]:
         listing = self.listing()
-        newest = newest or self._newest(choose_segment(listing, uri=self.store.uri))
+        newest = newest or self._newest(self._chosen(listing, None))
         commits = sorted(listing.commits.items())
         if not commits:
             raise VersionNotFoundError(

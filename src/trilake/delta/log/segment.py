@@ -6,13 +6,17 @@ Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  Nothing h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NoReturn
+from typing import NoReturn, TypeVar
+
+import numpy as np
 
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.errors import LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta
+
+T = TypeVar("T")
 
 LOG = "_delta_log"
 SIDECARS = f"{LOG}/_sidecars"
@@ -217,3 +221,45 @@ def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int
         out.append((v, last, file))
         v = last + 1
     return tuple(out)
+
+
+# --- listings while others commit ------------------------------------------------------------------------------------
+
+
+def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], first: int | None = None) -> T:
+    """What ``listed`` returns, once it has no gap that listing again fills.
+
+    A folder of a disk is read piece by piece: of two commits that come meanwhile, the later may be shown and the
+    earlier not.  A commit that is shown proves that those before it were there by then: listed again, they are shown,
+    unless they are gone.
+
+    Parameters
+    ----------
+    listed: lists the log.
+    versions: the commits of a listing.
+    first: the version after the last one that is known, where a listing must begin with it or be empty.
+    """
+    missing: int | None = None
+    while True:
+        found = listed()
+        gap = first_gap(versions(found), first)
+        if gap is None or gap == missing:
+            return found
+        missing = gap
+
+
+def first_gap(versions: Collection[int], first: int | None = None) -> int | None:
+    """The first version from ``first`` on, or from the least, that is not there and a later one is.
+
+    >>> first_gap([3, 4, 7]), first_gap([3, 4], 1), first_gap([3, 4]), first_gap([])
+    (5, 1, None, None)
+    """
+    if not versions:
+        return None
+    start = min(versions) if first is None else first
+    if max(versions) - start + 1 == len(versions):
+        return None
+    # As floats a version that a file name claims may be of any size.
+    there = np.sort(np.fromiter(versions, np.float64, len(versions)))
+    wrong = np.flatnonzero(there != start + np.arange(len(there)))
+    return start + int(wrong[0]) if len(wrong) else None
