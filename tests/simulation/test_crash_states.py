@@ -28,7 +28,7 @@ from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
 #: Random disks for each step; the soak looks at more than 20,000 disks in all.
-VARIANTS = 60 if SOAK else 1
+VARIANTS = 90 if SOAK else 1
 Rows = list[tuple[int, str]]
 
 
