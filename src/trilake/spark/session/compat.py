@@ -18,6 +18,8 @@ Classes of the data source API come from :mod:`~trilake.spark.session.sources.ap
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -75,7 +77,8 @@ def is_connect(spark: SparkSession) -> bool:
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
     """Arrow data as a frame, with the columns of ``schema`` where it is given."""
     if RELEASE >= (4, 0):
-        return spark.createDataFrame(rows) if schema is None else spark.createDataFrame(rows, schema)
+        with _active_session_kept():
+            return spark.createDataFrame(rows) if schema is None else spark.createDataFrame(rows, schema)
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
@@ -86,6 +89,19 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None
         frame: DataFrame = dataframe.DataFrame.withPlan(relation, spark)  # type: ignore[attr-defined]
         return frame
     return _classic_frame(spark, rows, schema)
+
+
+@contextmanager
+def _active_session_kept() -> Iterator[None]:
+    """Leaves the active session as it is: ``createDataFrame`` lets its own be that of all threads, even where it is the
+    session of a query's batch."""
+    sessions: Any = SparkSession
+    before = getattr(sessions, "_activeSession", None)
+    try:
+        yield
+    finally:
+        if before is not None:
+            sessions._activeSession = before
 
 
 def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFrame:

@@ -56,10 +56,12 @@ def test_a_copy_of_a_table_takes_no_job(spark: SparkSession, tmp_path: Path, way
 
 def test_steps_are_sparks(spark: SparkSession, tmp_path: Path, ways: list[str]) -> None:
     grow(tmp_path / "in", range(6))
+    active = type(spark).getActiveSession()
     df = stream(spark, tmp_path / "in").where("id % 3 <> 0")
     df = df.selectExpr("id", "explode(array(p, 'more')) AS word", "current_timestamp() AS at").alias("x")
     query = run(df.selectExpr("x.id + 100 AS id", "word", "at"), tmp_path / "out")
     assert (ways, read(query)) == (["frame"], 6)
+    assert type(spark).getActiveSession() is active  # and not the session of the batch
     rows = trilake.open(tmp_path / "out").to_arrow()
     assert sorted(rows["id"].to_pylist()) == [101, 101, 102, 102, 104, 104, 105, 105]
     assert len(rows["at"].unique()) == 1
