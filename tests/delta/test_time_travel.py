@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import add, log_of, metadata, protocol
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.log import DeltaLog, timestamp_text
+from trilake.delta.log.commit_times import timestamp_text
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import choose_segment, commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine

@@ -225,11 +225,7 @@ def test_6_a_failure_before_the_name_leaves_nothing(
     assert files(root) == []
 
 
-@pytest.mark.parametrize("method", ["put", "put_if_absent"])
-def test_6_a_failure_after_the_name_is_an_unknown_outcome(
-    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, method: str
-) -> None:
-    store.put("other", b"x")
+def no_folder_can_be_forced(monkeypatch: pytest.MonkeyPatch) -> None:
     real = os.fsync
 
     def fsync(fd: int) -> None:
@@ -238,6 +234,14 @@ def test_6_a_failure_after_the_name_is_an_unknown_outcome(
         real(fd)
 
     monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.parametrize("method", ["put", "put_if_absent"])
+def test_6_a_failure_after_the_name_is_an_unknown_outcome(
+    store: Store, root: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    store.put("other", b"x")
+    no_folder_can_be_forced(monkeypatch)
     with pytest.raises(UnknownOutcomeError):
         getattr(store, method)("k", b"x")
     assert files(root) == ["k", "other"]
@@ -275,14 +279,7 @@ def test_6_a_group_that_is_given_up_leaves_no_temporary_file(
 def test_6_a_group_whose_folder_cannot_be_forced_is_an_unknown_outcome(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = os.fsync
-
-    def fsync(fd: int) -> None:
-        if stat.S_ISDIR(os.fstat(fd).st_mode):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
+    no_folder_can_be_forced(monkeypatch)
     with (group := store.write_group()).open_output("a/k") as file:
         file.write(b"x")
     with pytest.raises(UnknownOutcomeError):

@@ -16,7 +16,6 @@ from tests.delta.tables import add, lines, log_of, metadata, protocol, remove, r
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import checkpoint as checkpoint_module
 from trilake.delta.log import checkpoint_parts
-from trilake.delta.log import log as log_module
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.checksum import of_snapshot, read_checksum
 from trilake.delta.log.log import DeltaLog, PendingSnapshot
@@ -30,7 +29,7 @@ V2 = {"delta.checkpointPolicy": "v2"}
 
 @pytest.fixture(autouse=True)
 def every_table_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint_parts, "_AT_ONCE_ROWS", 0)
     monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", 4)
     monkeypatch.setattr(checkpoint_module, "_BATCH_ROWS", 3)

@@ -15,7 +15,6 @@ import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log import checkpoint_parts
-from trilake.delta.log import log as log_module
 from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint
 from trilake.delta.log.segment import checkpoint_key
 from trilake.delta.table import ArrowDeltaTable
@@ -36,7 +35,7 @@ FILES, OF_A_GROUP = 40, 4
 @pytest.fixture(autouse=True)
 def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every checkpoint is a large one, and is written in row groups of four files."""
-    monkeypatch.setattr(log_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", OF_A_GROUP)
 
 

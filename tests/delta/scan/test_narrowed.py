@@ -13,7 +13,6 @@ import pytest
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from trilake.delta.log import checkpoint, replay
-from trilake.delta.log import log as log_module
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog, PendingSnapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key
@@ -31,7 +30,7 @@ FILTERS = ["id = 23", "id < 15 or id > 60", "p = 'b'", "p = 'a' and id >= 40", "
 @pytest.fixture
 def all_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every checkpoint is a large one, and comes in pieces of three rows."""
-    monkeypatch.setattr(log_module, "LARGE_BYTES", 0)
+    monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint, "_BATCH_ROWS", 3)
     monkeypatch.setattr(replay, "_MANY", 0)
 

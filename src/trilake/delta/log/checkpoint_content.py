@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint import checkpoint_pieces
 from trilake.delta.log.live_files import live_files
-from trilake.delta.log.log import LARGE_FILES, DeltaLog, Head, PendingSnapshot, Snapshot
-from trilake.delta.log.segment import LogSegment
+from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
+from trilake.delta.log.segment import LARGE_FILES, LogSegment
 from trilake.errors import InvalidArgumentError
 
 #: File actions of one kind (``add`` or ``remove``).

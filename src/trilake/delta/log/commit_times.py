@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
+import pyarrow as pa
+
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import is_on
@@ -123,3 +125,13 @@ def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
             f"inCommitTimestamp is {value!r}, which is no time", file=commit_key(version), version=version
         )
     return value
+
+
+def timestamp_text(ms: int) -> str:
+    """A time in ms since the epoch as ISO text in UTC.
+
+    >>> timestamp_text(0)
+    '1970-01-01 00:00:00.000Z'
+    """
+    # Through Arrow's own text: Python's datetimes end with the year 9999, times in a log need not.
+    return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"

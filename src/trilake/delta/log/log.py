@@ -21,7 +21,13 @@ import pyarrow as pa
 from trilake.delta.engine import Engine
 from trilake.delta.log import last_checkpoint
 from trilake.delta.log.checkpoint import read_checkpoint, read_checkpoint_rare, read_checkpoint_tombstones
-from trilake.delta.log.commit_times import CommitTimes, in_commit_ms, in_commit_timestamps_from, newest_until
+from trilake.delta.log.commit_times import (
+    CommitTimes,
+    in_commit_ms,
+    in_commit_timestamps_from,
+    newest_until,
+    timestamp_text,
+)
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.delta.log.replay import State, Touched, apply, apply_rare, empty_state, refuse_paths_twice, unreconciled
 from trilake.delta.log.segment import (
@@ -32,7 +38,9 @@ from trilake.delta.log.segment import (
     choose_segment,
     commit_key,
     first_version,
+    is_large,
     settled,
+    settled_segment,
     sort_listing,
 )
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
@@ -125,10 +133,6 @@ _NEAR = 100
 _LONG = 1000
 #: Commits before others whose files' times are looked at: one in the future moves those after it on.
 BEFORE = 1000
-#: A checkpoint of more bytes or files is read when somebody asks for the files, and then as far as a filter needs it.
-LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
-#: How often a log that has a gap is listed again.
-_LISTINGS = 3
 
 
 class DeltaLog:
@@ -182,17 +186,9 @@ class DeltaLog:
             # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
             if not any(v >= hint.version for v, _ in listing.checkpoints):
                 listing = None
-        segment = self._chosen(listing or self.listing(), version)
+        segment = settled_segment(listing or self.listing(), self.listing, uri=self.store.uri, version=version)
         named = hint is not None and hint.version == segment.checkpoint_version
         return replace(segment, hint=hint) if named else segment
-
-    def _chosen(self, listing: LogListing, version: int | None) -> LogSegment:
-        for _ in range(_LISTINGS):
-            try:
-                return choose_segment(listing, uri=self.store.uri, version=version)
-            except LogGapError:  # or a checkpoint came while the folder was listed, and the commits before it went
-                listing = self.listing()
-        return choose_segment(listing, uri=self.store.uri, version=version)
 
     def _old_segment(self, version: int) -> LogSegment | None:
         """The segment of a version by listing what lies shortly before it; ``None`` where that does not show it.
@@ -351,10 +347,7 @@ class DeltaLog:
         self, start: int = 0, end: int | None = None, *, most: int | None = None
     ) -> list[tuple[int, ObjectMeta]]:
         """The commit files there are between two versions, both included, ascending; at most ``most``, the oldest."""
-        known = start if start > 0 else None
-        return settled(
-            lambda: list(islice(self._commits(start, end), most)), lambda found: [v for v, _ in found], known
-        )
+        return settled(lambda: list(islice(self._commits(start, end), most)), dict, start if start > 0 else None)
 
     def _commits(self, start: int, end: int | None) -> Iterator[tuple[int, ObjectMeta]]:
         after = f"{LOG}/{start:020d}" if start > 0 else None
@@ -417,7 +410,7 @@ class DeltaLog:
 
     def _all_times(self, newest: Head | None) -> tuple[list[tuple[int, ObjectMeta]], CommitTimes]:
         listing = self.listing()
-        newest = newest or self._newest(self._chosen(listing, None))
+        newest = newest or self._newest(settled_segment(listing, self.listing, uri=self.store.uri))
         commits = sorted(listing.commits.items())
         if not commits:
             raise VersionNotFoundError(
@@ -495,12 +488,6 @@ class DeltaLog:
         return commits[at][0]
 
 
-def is_large(segment: LogSegment) -> bool:
-    """Whether the checkpoint of a version holds so many files that they are not read before somebody asks for them."""
-    counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
-    return counted > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
-
-
 def _check_complete(head: Head) -> None:
     state = head.state
     lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
@@ -511,13 +498,3 @@ def _check_complete(head: Head) -> None:
             file=head.uri,
             version=head.version,
         )
-
-
-def timestamp_text(ms: int) -> str:
-    """A time in ms since the epoch as ISO text in UTC.
-
-    >>> timestamp_text(0)
-    '1970-01-01 00:00:00.000Z'
-    """
-    # Through Arrow's own text: Python's datetimes end with the year 9999, times in a log need not.
-    return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"

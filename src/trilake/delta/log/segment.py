@@ -21,6 +21,10 @@ T = TypeVar("T")
 LOG = "_delta_log"
 SIDECARS = f"{LOG}/_sidecars"
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
+#: A checkpoint of more bytes or files is read when somebody asks for the files, and then as far as a filter needs it.
+LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
+#: How often a log that has a gap is listed again.
+_LISTINGS = 3
 
 _COMMIT = re.compile(r"(\d{20})\.json")
 _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
@@ -158,6 +162,12 @@ class LogSegment:
     checksum: ObjectMeta | None = None
 
 
+def is_large(segment: LogSegment) -> bool:
+    """Whether the checkpoint of a version holds so many files that they are not read before somebody asks for them."""
+    counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
+    return counted > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
+
+
 def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:
     """The segment of ``version``, or of the newest one.
 
@@ -246,6 +256,21 @@ def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], f
         if gap is None or gap == missing:
             return found
         missing = gap
+
+
+def settled_segment(
+    listing: LogListing, again: Callable[[], LogListing], *, uri: str, version: int | None = None
+) -> LogSegment:
+    """What :func:`choose_segment` makes of a listing; of ``again``, another one, where versions are missing.
+
+    A checkpoint may come while a folder is listed, and the commits before it go.  Raises as that function does.
+    """
+    for _ in range(_LISTINGS):
+        try:
+            return choose_segment(listing, uri=uri, version=version)
+        except LogGapError:
+            listing = again()
+    return choose_segment(listing, uri=uri, version=version)
 
 
 def first_gap(versions: Collection[int], first: int | None = None) -> int | None:

@@ -26,34 +26,36 @@ _ASK = 500
 _CHUNK = 50
 
 
+#: Fields of an ``add`` action that Arrow holds in another form than JSON has.
+_OTHER_FORM = ("partitionValues", "tags", "deletionVector")
+
+
+def _as_json(name: str, value: Any) -> Any:
+    """The value of a field as JSON has it."""
+    if name == "partitionValues":
+        return dict(value or ())
+    if value is None or name not in _OTHER_FORM:
+        return value
+    return dict(value) if name == "tags" else {k: v for k, v in value.items() if v is not None}
+
+
 def add_action(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     """The ``add`` action of a row of a snapshot's files, with some of its fields changed; ``None`` drops a field."""
-    out = {**row, "partitionValues": dict(row["partitionValues"] or ()), **changes}
-    if row["tags"] is not None:
-        out["tags"] = dict(row["tags"])
-    if out["deletionVector"] is not None:
-        out["deletionVector"] = {k: v for k, v in out["deletionVector"].items() if v is not None}
+    out = {name: _as_json(name, value) for name, value in {**row, **changes}.items()}
     return {"add": {k: v for k, v in out.items() if v is not None}}
 
 
 def add_actions(files: pa.Table, **changes: Any) -> list[dict[str, Any]]:
-    """The ``add`` actions of a snapshot's files, each with the same fields changed; columns without a value cost
-    nothing."""
+    """The same of all of a snapshot's files, each with the same changes; columns without a value cost nothing."""
     names, columns, gaps = list[str](), list[Sequence[Any]](), False
     for name in files.column_names:
-        nulls = files[name].null_count
-        if name in changes or (nulls == files.num_rows and name != "partitionValues"):
+        nulls = files[name].null_count if name != "partitionValues" else 0
+        if name in changes or (nulls and nulls == files.num_rows):
             continue
         values = files[name].to_pylist()
-        if name == "partitionValues":
-            values = [dict(v or ()) for v in values]
-        elif name == "tags":
-            values = [None if v is None else dict(v) for v in values]
-        elif name == "deletionVector":
-            values = [None if v is None else {k: x for k, x in v.items() if x is not None} for v in values]
         names.append(name)
-        columns.append(values)
-        gaps = gaps or (nulls > 0 and name != "partitionValues")
+        columns.append([_as_json(name, v) for v in values] if name in _OTHER_FORM else values)
+        gaps = gaps or nulls > 0
     names += changes
     rows = zip(*columns, *map(repeat, changes.values()))
     if gaps:

@@ -76,7 +76,8 @@ def upsert(job: MergeJob) -> MergeResult | None:
         _discard(job, written)
         _log.info("%s is merged row by row: %s", job.snapshot.uri, found)
         return None
-    return found.finish(written)
+    # The merge as it was asked for: its condition is told as the caller gave it.
+    return job.finish(found.pruned, [written], [], found.removed, found.counts, found.times)
 
 
 def _discard(job: MergeJob, written: WrittenFiles) -> None:
@@ -177,17 +178,12 @@ def _resolves(job: MergeJob, condition: str, columns: list[str]) -> bool:
 
 @dataclass(frozen=True)
 class _Found:
-    """A merge whose new rows are written, and the rows that they replace taken."""
+    """The rows that new ones replace, taken out of the table, and when that was."""
 
-    job: MergeJob
     pruned: Pruned
     removed: TakenRows
     counts: RowCounts
     times: tuple[int, int]
-
-    def finish(self, written: WrittenFiles) -> MergeResult:
-        """Commit it."""
-        return self.job.finish(self.pruned, [written], [], self.removed, self.counts, self.times)
 
 
 def _replaced(job: MergeJob) -> _Found | str:
@@ -206,7 +202,7 @@ def _replaced(job: MergeJob) -> _Found | str:
         taken = {int(target.files[n]): rows for n, rows in outcome.taken.items()}
     found_at = job.runtime.clock_ms()
     counts = outcome.counts + RowCounts(source=source.count, inserted=source.count - outcome.counts.updated)
-    return _Found(job, pruned, job.take(taken), counts, (held_at, found_at))
+    return _Found(pruned, job.take(taken), counts, (held_at, found_at))
 
 
 def _match(batches: Iterator[pa.RecordBatch], task: int) -> TaskOutcome | None:
