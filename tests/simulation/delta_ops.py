@@ -242,7 +242,7 @@ class Job:
 
     def _checkpoint(self) -> None:
         log = self.log()
-        write_checkpoint(log, log.snapshot(), self.engine.runtime)
+        write_checkpoint(log, log.opened(), self.engine.runtime)
 
     def _cleanup(self) -> None:
         cleanup_log(self.log(), self.engine.runtime)

@@ -125,6 +125,14 @@ LATER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "trilake.checkpoint.partSize": (0.15, ("1", "2")),
     "trilake.checkpoint.topLevelFormat": (0.3, ("json",)),
 }
+#: A table whose files are never read all at once, and whose checkpoints name sidecars of older ones again: drawn last.
+LARGE_CHANCE = 0.15
+LARGE = {
+    "large": ("true",),
+    "delta.checkpointPolicy": ("v2",),
+    "delta.checkpointInterval": ("2", "3"),
+    "trilake.checkpoint.partSize": ("1", "2", "4"),
+}
 
 
 def make_plan(seed: int, format: str | None = None) -> Plan:
@@ -170,6 +178,9 @@ def _with_later(plan: Plan, rng: random.Random) -> Plan:
     options = dict(plan.options)
     if plan.format == "delta":
         options |= {k: rng.choice(v) for k, (chance, v) in LATER_OPTIONS.items() if rng.random() < chance}
+        drawn = random.Random(f"large {plan.seed}")
+        if drawn.random() < LARGE_CHANCE:
+            options |= {k: drawn.choice(v) for k, v in LARGE.items()}
     number, actors = len(plan.ops), list(plan.actors)
     for i, ops in enumerate(actors):
         if ops[0].kind != "stream" and rng.random() < LATER_CHANCE:

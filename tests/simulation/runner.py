@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest import mock
@@ -106,8 +106,11 @@ def run_plan(plan: Plan) -> Result:
         from tests.simulation.delta_history import DeltaHistory
         from tests.simulation.delta_ops import DeltaOps, begin
 
-        world = World(plan, DeltaHistory, DeltaOps())
-        begin(world)
+        large = mock.patch("trilake.delta.log.segment.LARGE_BYTES", 0) if "large" in plan.options else nullcontext()
+        with large:
+            world = World(plan, DeltaHistory, DeltaOps())
+            begin(world)
+            return _result(plan, world)
     else:
         from tests.simulation.lance_history import LanceHistory
         from tests.simulation.lance_ops import LanceOps
@@ -115,6 +118,10 @@ def run_plan(plan: Plan) -> Result:
 
         world = World(plan, LanceHistory, LanceOps())
         begin_lance(world)
+        return _result(plan, world)
+
+
+def _result(plan: Plan, world: World) -> Result:
     failure = world.run()
     return Result(plan, failure, tuple(world.events), world.history.newest, world.cause)
 

@@ -187,7 +187,7 @@ def test_the_hint_never_goes_back() -> None:
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
-@pytest.mark.parametrize(("part_size", "sidecars"), [(1000, 1), (8, 3)])
+@pytest.mark.parametrize(("part_size", "sidecars"), [(1000, 1), (8, 4)])
 def test_v2(extension: str, part_size: int, sidecars: int) -> None:
     conf = {"delta.checkpointPolicy": "v2", TOP_LEVEL_FORMAT: extension}
     history = _history([V2_PROTOCOL, metadata(**conf)])

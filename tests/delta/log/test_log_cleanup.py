@@ -236,14 +236,14 @@ def test_file_times_that_go_back() -> None:
 @pytest.mark.parametrize("extension", ["json", "parquet"])
 def test_sidecars_of_checkpoints_that_went(extension: str) -> None:
     conf = {"delta.checkpointPolicy": "v2", TOP_LEVEL_FORMAT: extension, "delta.checkpointInterval": "100"}
-    world = _daily(20, checkpoints=[5, 10, 15], **conf)
+    world = _daily(20, checkpoints=[5, 10, 15], **{**conf, "delta.logRetentionDuration": "interval 6 days"})
     old = (1_003 * DAY_MS, "orphan"), (world.now - 2 * HOUR_MS, "of-a-checkpoint-being-written")
     now = world.now
     for world.now, name in old:
         world.store.put(f"{SIDECARS}/{name}.parquet", b"x")
     world.now = now
     assert len(world.names) == 20 + 3 + 3 + 2 + 1
-    result = cleanup_log(world.log, world.runtime, retention_ms=6 * DAY_MS)
+    result = cleanup_log(world.log, world.runtime)
     assert result.oldest_version == 10
     gone = [k for k in result.keys if k.startswith(SIDECARS)]
     assert len(gone) == 2

@@ -5,7 +5,7 @@ Protocol: *Checkpoints*.  The ``add`` column is read as Arrow and kept so; the f
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -31,6 +31,8 @@ _BATCH_ROWS = 128 * 1024
 #: Tags of ``checkpointMetadata`` that say how many sidecars and files a checkpoint of ours has: a line of it that is
 #: lost would otherwise not be missed.
 SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
+#: The fields of an ``add`` action by which it is told whether a later action is for the same file.
+KEY_FIELDS = frozenset({"path", "size", "dataChange", "deletionVector"})
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
@@ -88,7 +90,7 @@ def checkpoint_pieces(
         yield piece
     if kind == "add":
         left = 0 if choice is None else choice.left
-        _compare(store, segment, count + left, None if left else size, others)
+        compare(store, segment, count + left, None if left else size, others)
 
 
 def _pieces(
@@ -102,12 +104,41 @@ def _pieces(
     for file in segment.checkpoint_files:
         yield from _file_pieces(store, file.key, kind, version, rare, choice=choice)
     for sidecar in [d for n, d in rare if n == "sidecar"]:
-        key = _sidecar_key(str(sidecar.get("path") or ""), version)
-        yield from _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"), choice)
+        yield from _sidecar_pieces(store, sidecar, version, kind, choice=choice)
 
 
-def _compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
-    """Compare the ``count`` files of ``size`` bytes, where all were read, with what is known of a checkpoint."""
+def sidecar_pieces(
+    store: Store,
+    segment: LogSegment,
+    sidecar: Mapping[str, Any],
+    kind: str = "add",
+    only: frozenset[str] | None = None,
+) -> Iterator[pa.Table]:
+    """The file actions of one kind in one sidecar that the segment's checkpoint names, piece by piece.
+
+    ``only`` are the fields that are read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
+    """
+    assert segment.checkpoint_version is not None
+    return _sidecar_pieces(store, sidecar, segment.checkpoint_version, kind, only=only)
+
+
+def _sidecar_pieces(
+    store: Store,
+    sidecar: Mapping[str, Any],
+    version: int,
+    kind: str,
+    choice: _Choice | None = None,
+    only: frozenset[str] | None = None,
+) -> Iterator[pa.Table]:
+    key = _sidecar_key(str(sidecar.get("path") or ""), version)
+    return _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"), choice, only)
+
+
+def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
+    """Compare the ``count`` files of ``size`` bytes, where all were read, with what is known of a checkpoint.
+
+    ``rare`` are its other actions.  Raises ``CorruptLogError`` where they differ.
+    """
     sidecars = [str(d.get("path") or "") for n, d in rare if n == "sidecar"]
     names = [unquote(s).rpartition("/")[2] for s in sidecars]
     differences: list[str] = []
@@ -118,7 +149,7 @@ def _compare(store: Store, segment: LogSegment, count: int, size: int | None, ra
     if segment.checksum is not None and (hint is None or hint.num_add_files is None):
         differences += _differences_of_checksum(store, segment.checksum.key, count, size)
     for data in (d for n, d in rare if n == "checkpointMetadata"):
-        tags = {str(k): v for k, v in _pairs(data.get("tags"))}
+        tags = tags_of(data)
         own = {"version": data.get("version")} | {t: tags[t] for t in (SIDECARS_TAG, ADDS_TAG) if t in tags}
         true = {"version": segment.checkpoint_version, SIDECARS_TAG: str(len(names)), ADDS_TAG: str(count)}
         wrong = [(k, v) for k, v in own.items() if v != true[k]]
@@ -148,18 +179,19 @@ def _differences_of_checksum(store: Store, key: str, count: int, size: int | Non
     ]
 
 
-def _pairs(value: Any) -> list[tuple[Any, Any]]:
-    """A JSON object, or an Arrow map (a list of pairs), as pairs."""
+def tags_of(action: Mapping[str, Any]) -> dict[str, Any]:
+    """The ``tags`` of an action: a JSON object, or an Arrow map, which is a list of pairs."""
+    value = action.get("tags")
     if isinstance(value, dict):
-        return list(value.items())
-    return [p for p in value if isinstance(p, tuple)] if isinstance(value, list) else []
+        return {str(k): v for k, v in value.items()}
+    return {str(p[0]): p[1] for p in value if isinstance(p, tuple)} if isinstance(value, list) else {}
 
 
 def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
     """The state that the segment's checkpoint holds, without any file action."""
     if segment.checkpoint_version is None:
         return empty_state()
-    rare = _rare_actions(store, segment, segment.checkpoint_version)
+    rare = checkpoint_actions(store, segment)
     return apply(empty_state(), _batch(segment.checkpoint_version, rare))
 
 
@@ -175,7 +207,7 @@ def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
     version = segment.checkpoint_version
     if version is None:
         return []
-    rare = _rare_actions(store, segment, version)
+    rare = checkpoint_actions(store, segment)
     return [_sidecar_key(str(d.get("path") or ""), version) for n, d in rare if n == "sidecar"]
 
 
@@ -183,10 +215,12 @@ def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
     return replace(EMPTY_BATCH, rare=tuple((version, n, d) for n, d in rare))
 
 
-def _rare_actions(store: Store, segment: LogSegment, version: int) -> list[tuple[str, Any]]:
+def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any]]:
+    """The actions of the segment's checkpoint that are no files, those that name its sidecars included."""
     rare: list[tuple[str, Any]] = []
     for file in segment.checkpoint_files:
-        for _ in _file_pieces(store, file.key, None, version, rare):
+        assert segment.checkpoint_version is not None
+        for _ in _file_pieces(store, file.key, None, segment.checkpoint_version, rare):
             pass
     return rare
 
@@ -206,10 +240,11 @@ def _file_pieces(
     rare: list[tuple[str, Any]],
     size: object = None,
     choice: _Choice | None = None,
+    only: frozenset[str] | None = None,
 ) -> Iterator[pa.Table]:
     """The file actions of one kind, or of none; before them, the rare actions are appended to ``rare``.
 
-    ``size`` is what the file must have.
+    ``size`` is what the file must have; ``only`` are the fields that are wanted.
     """
     try:
         if key.endswith(".json"):
@@ -226,7 +261,7 @@ def _file_pieces(
             _check_columns(set(file.schema_arrow.names))
             rare += _read_rare(source, file, footer)
             if kind:
-                yield from _read_actions(source, file, footer, kind, choice)
+                yield from _read_actions(source, file, footer, kind, choice, only)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
@@ -276,14 +311,19 @@ def _groups_with(file: pq.ParquetFile, footer: Footer, names: Sequence[str]) -> 
 
 
 def _read_actions(
-    source: pa.NativeFile, file: pq.ParquetFile, footer: Footer, kind: str, choice: _Choice | None
+    source: pa.NativeFile,
+    file: pq.ParquetFile,
+    footer: Footer,
+    kind: str,
+    choice: _Choice | None,
+    only: frozenset[str] | None,
 ) -> Iterator[pa.Table]:
     schema = file.schema_arrow
     if kind not in schema.names:
         return
     fields = schema.field(kind).type
-    parts = [f"{kind}.{f.name}" for f in fields if f.name in FILE_ACTIONS[kind].names]
-    if "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
+    parts = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
+    if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
         parts.append(f"{kind}.stats_parsed")
     groups = _groups_with(file, footer, [kind])
     if choice is not None and kind == "add":
@@ -294,7 +334,7 @@ def _read_actions(
     # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
     for run in fetched_together(source, file, groups, parts):
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
-            yield _file_actions(pa.Table.from_batches([batch]), kind)
+            yield _file_actions(pa.Table.from_batches([batch]), kind, only)
 
 
 def _read_selected(
@@ -327,9 +367,11 @@ def _needs_parsed_stats(file: pq.ParquetFile, footer: Footer, fields: pa.StructT
     return False
 
 
-def _file_actions(table: pa.Table, kind: str) -> pa.Table:
-    """The file actions of one kind with all their fields, whatever the checkpoint's writer left out."""
+def _file_actions(table: pa.Table, kind: str, only: frozenset[str] | None = None) -> pa.Table:
+    """The file actions of one kind with all their fields, or some, whatever the checkpoint's writer left out."""
     type_ = FILE_ACTIONS[kind]
+    if only is not None:
+        type_ = pa.struct([f for f in type_ if f.name in only])
     if kind not in table.column_names:
         return _NO_ACTIONS[kind]
     column = table[kind]

@@ -42,13 +42,7 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
     The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be among
     them twice, and else what reading a checkpoint raises.
     """
-    retention = _retention_ms(version)
-
-    def kept(removes: pa.Table) -> pa.Table:
-        if retention is None:
-            return removes
-        return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
-
+    kept = unexpired(version, now_ms)
     if isinstance(version, PendingSnapshot):
         expected = _counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
         return Content(version, lambda: _streamed(log, version, kept), expected, None)
@@ -61,6 +55,18 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
                 yield kind, files.slice(start, _PIECE_ROWS)
 
     return Content(version, whole, adds.num_rows + removes.num_rows, adds.num_rows)
+
+
+def unexpired(version: Head, now_ms: int) -> Callable[[pa.Table], pa.Table]:
+    """What leaves of tombstones those that are not older than ``delta.deletedFileRetentionDuration``."""
+    retention = _retention_ms(version)
+
+    def kept(removes: pa.Table) -> pa.Table:
+        if retention is None:
+            return removes
+        return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
+
+    return kept
 
 
 def _counted(segment: LogSegment) -> int:

@@ -7,6 +7,7 @@ writer may die anywhere.
 Of version 2, a top-level file of a unique name and sidecars with the file actions, where the table supports
 ``v2Checkpoint`` and its property ``delta.checkpointPolicy`` says ``v2``.  Sidecars come first: the top-level file makes
 them visible all together, and what a writer leaves that dies before it is read by nobody and goes with log cleanup.
+That of a large table names sidecars of the checkpoint before again (:mod:`trilake.delta.log.sidecars.reuse`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from uuid import UUID
+from typing import Any
 
 import numpy as np
 import orjson
@@ -22,13 +23,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
-from trilake.delta.log.checkpoint_content import Content, FilePieces, content_of
+from trilake.delta.log.checkpoint_content import Content, FilePieces, content_of, unexpired
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema, owners, rare_actions
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
-from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checkpoint_part_key, v2_checkpoint_key
+from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, v2_checkpoint_key
+from trilake.delta.log.sidecars.reuse import is_there, reusable
+from trilake.delta.log.sidecars.sidecar import Sidecar, layout_of
+from trilake.delta.log.sidecars.writing import SidecarWriter, unique
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
@@ -38,6 +42,12 @@ from trilake.storage.base import Store
 #: Table property: actions of one file of a checkpoint, above which there are several.
 PART_SIZE = "trilake.checkpoint.partSize"
 DEFAULT_PART_SIZE = 5_000_000
+#: The same for a sidecar, which is written again as a whole when one of its files is removed.
+DEFAULT_SIDECAR_SIZE = 1_000_000
+#: A table of less than this share of a full sidecar has one of everything.
+_SMALL = 16
+#: More sidecars are not named in the hint, which every reader fetches.
+_MAX_SIDECARS_IN_HINT = 30
 #: Table property: ``parquet`` or ``json``, the format of the top-level file of version 2.
 TOP_LEVEL_FORMAT = "trilake.checkpoint.topLevelFormat"
 #: A longer description of the checkpoint's columns is left out of the hint, which every reader fetches.
@@ -72,24 +82,22 @@ def write_checkpoint(
     size that is no positive number.
     """
     content = content_of(log, version, runtime.clock_ms())
-    parts = max(1, -(-content.expected // _part_size(version, part_size)))
     try:
-        hint, totals = _write(log, content, parts, runtime, replace=replace)
+        if _is_v2(version):
+            hint, totals = _write_v2(
+                log, version, content, _part_size(version, part_size, DEFAULT_SIDECAR_SIZE), runtime, replace=replace
+            )
+        else:
+            parts = max(1, -(-content.expected // _part_size(version, part_size, DEFAULT_PART_SIZE)))
+            hint, totals = _write_classic(log.store, content, parts, replace=replace)
     except MaybeTwiceError:
         assert isinstance(version, PendingSnapshot)
         return write_checkpoint(log, log.load(version), runtime, part_size=part_size, replace=replace)
+    except _BaseGoneError:
+        return write_checkpoint(log, log.opened(version.version), runtime, part_size=part_size)
     if hint is not None and not _points_further(log, version.version):
         log.store.put(LAST_CHECKPOINT, hint)
     return totals
-
-
-def _write(
-    log: DeltaLog, content: Content, parts: int, runtime: Runtime, *, replace: bool
-) -> tuple[bytes | None, FileTotals | None]:
-    """Write the files; the hint at them, and what they come to."""
-    if _is_v2(content.head):
-        return _write_v2(log.store, content, parts, runtime)
-    return _write_classic(log.store, content, parts, replace=replace)
 
 
 def _points_further(log: DeltaLog, version: int) -> bool:
@@ -100,10 +108,10 @@ def _points_further(log: DeltaLog, version: int) -> bool:
     return any(v == newest.version for v, _ in log.listing(start=newest.version).checkpoints)
 
 
-def _part_size(head: Head, part_size: int | None) -> int:
+def _part_size(head: Head, part_size: int | None, default: int) -> int:
     text = head.properties.text(PART_SIZE) if part_size is None else str(part_size)
     if text is None:
-        return DEFAULT_PART_SIZE
+        return default
     if not re.fullmatch(r"[1-9]\d{0,17}", text):
         raise InvalidArgumentError(f"{text!r} is no number of actions for a part of a checkpoint", help="1 or more")
     return int(text)
@@ -211,37 +219,73 @@ def _is_v2(head: Head) -> bool:
     return policy.lower() == "v2" and "v2Checkpoint" in (head.protocol.writer_features or ())
 
 
-def _write_v2(store: Store, content: Content, parts: int, runtime: Runtime) -> tuple[bytes, FileTotals]:
-    """Write sidecars and top-level file."""
-    head = content.head
-    extension = (head.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
+class _BaseGoneError(Exception):
+    """The older checkpoint was deleted while one was written that names its sidecars; that one is gone again, too."""
+
+
+def _write_v2(
+    log: DeltaLog,
+    version: Snapshot | PendingSnapshot,
+    content: Content,
+    most: int,
+    runtime: Runtime,
+    *,
+    replace: bool,
+) -> tuple[bytes | None, FileTotals | None]:
+    """Write sidecars of at most ``most`` actions, and the top-level file; the hint, and what the files come to."""
+    extension = (version.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
     if extension not in ("parquet", "json"):
         raise InvalidArgumentError(
             f"the table property {TOP_LEVEL_FORMAT} is {extension!r}", help="set it to parquet or json"
         )
-    columns, rare = FileColumns.of(head), rare_actions(head)
-    schema = file_schema(columns, (), files_only=True)
-    each = -(-content.expected // parts)
-    with ExitStack() as stack:
-        files = [
-            stack.enter_context(
-                CheckpointFile(store, f"{SIDECARS}/{_unique(runtime)}.parquet", columns, schema, each, keep_empty=False)
-            )
-            for _ in range(parts)
-        ]
-        totals = _spread(files, content.pieces())
-    sidecars = [
-        {"path": f.key.rpartition("/")[2], "sizeInBytes": f.size, "modificationTime": store.head(f.key).modified_ms}
-        for f in files
-        if f.rows
-    ]
+    columns, store = FileColumns.of(version), log.store
+    if isinstance(version, PendingSnapshot) and not replace:
+        now = runtime.clock_ms()
+        reuse = reusable(log, version, layout_of(columns.type), most, now)
+        if reuse is not None:
+            again = SidecarWriter(store, runtime, columns, most=most, expected=reuse.expected, mixed=False)
+            again.write(reuse.pieces(unexpired(version, now)))
+            # Writing has taken its time; and the store's clock may be ahead of this machine's.
+            if reuse.outlasts(max(runtime.clock_ms(), again.newest_ms)):
+                top, hint, totals = _publish(store, version, columns, again, extension, runtime, reuse.kept)
+                if is_there(log, version):
+                    return hint, totals
+                # Somebody deleted what the retention protects, and may delete the sidecars that are named again.
+                store.delete([top])
+                raise _BaseGoneError
+            again.take_back()
+    return _write_whole(store, content, columns, most, extension, runtime)
+
+
+def _write_whole(
+    store: Store, content: Content, columns: FileColumns, most: int, extension: str, runtime: Runtime
+) -> tuple[bytes, FileTotals]:
+    small = content.expected * _SMALL < most
+    sidecars = SidecarWriter(store, runtime, columns, most=most, expected=content.expected, mixed=small)
+    sidecars.write(content.pieces())
+    _, hint, totals = _publish(store, content.head, columns, sidecars, extension, runtime)
+    return hint, totals
+
+
+def _publish(
+    store: Store,
+    head: Head,
+    columns: FileColumns,
+    written: SidecarWriter,
+    extension: str,
+    runtime: Runtime,
+    kept: Sequence[Sidecar] = (),
+) -> tuple[str, bytes, FileTotals]:
+    """Write the top-level file, which names the sidecars; its key, the hint at it, and what the files come to."""
+    sidecars = [*(s.action for s in kept), *written.actions]
+    totals = sum((s.files for s in kept), written.totals)
     counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(totals.num_files)}
     actions = [
         ("checkpointMetadata", {"version": head.version, "tags": counts}),
-        *rare,
+        *rare_actions(head),
         *(("sidecar", s) for s in sidecars),
     ]
-    key = v2_checkpoint_key(head.version, _unique(runtime), extension)
+    key = v2_checkpoint_key(head.version, unique(runtime), extension)
     if extension == "json":
         data = b"".join(orjson.dumps({name: action}) + b"\n" for name, action in actions)
         store.put(key, data)
@@ -250,22 +294,18 @@ def _write_v2(store: Store, content: Content, parts: int, runtime: Runtime) -> t
         with CheckpointFile(store, key, columns, file_schema(columns, actions), len(actions)) as top:
             top.take_rare(actions)
         size = top.size
-    pointer = {
+    pointer: dict[str, Any] = {
         "path": key.rpartition("/")[2],
         "sizeInBytes": size,
         "modificationTime": store.head(key).modified_ms,
-        "sidecarFiles": sidecars,
     }
-    rows = len(actions) + sum(f.rows for f in files)
+    if len(sidecars) <= _MAX_SIDECARS_IN_HINT:
+        pointer["sidecarFiles"] = [{k: v for k, v in s.items() if k != "tags"} for s in sidecars]
     hint = make_hint(
         head.version,
-        size=rows,
-        size_in_bytes=size + sum(f.size for f in files),
+        size=len(actions) + written.rows + sum(s.files.num_files for s in kept),
+        size_in_bytes=size + written.size + sum(s.size for s in kept),
         num_add_files=totals.num_files,
         v2_checkpoint=pointer,
     )
-    return hint, totals
-
-
-def _unique(runtime: Runtime) -> str:
-    return str(UUID(runtime.new_id()))
+    return key, hint, totals

@@ -6,6 +6,7 @@ Protocol: *Metadata Cleanup*.  The life of a cleanup::
       --> cut-off commit: the newest that is not newer; the table's state at the cut-off time
       --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
       --> every log file of a version before the base goes, oldest first
+      --> the log listed once more: a checkpoint that came meanwhile may name old sidecars
       --> sidecars that no checkpoint names any more go, once they are a day old, and so do temporary files
 
 All versions from the base on stay readable, as do their commits.  Nothing that is deleted is needed to read them, so a
@@ -109,12 +110,17 @@ def cleanup_log(
     objects = list(log.store.list(LOG))
     base = _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
     keys: list[str] = []
+    spared: set[str] | None = set()
     if base is not None:
         keys = own_keys(log.store, _before(objects, base), rf"{LOG}/\d{{20}}\.[^/]+", what="log cleanup")
+        if retention_ms < _retention(head):
+            # Who writes a checkpoint relies on the log's own retention, and may be about to name these again.
+            going = set(keys)
+            spared = _named(log, [o for o in objects if o.key in going])
         if not dry_run:
             _delete(log, keys)
     old = cutoff_time(now, DAY_MS)
-    left = _orphans(log, objects, set(keys), old)
+    left = [] if spared is None else [k for k in _orphans(log, objects, set(keys), old) if k not in spared]
     left += [m.key for m in old_temporaries(log.store, LOG, old)]
     if not dry_run:
         _delete(log, left)
@@ -247,22 +253,35 @@ def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
 
 
 def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], old_ms: int) -> list[str]:
-    """Sidecars that no checkpoint names and that are too old to belong to one that is being written."""
+    """Sidecars that no checkpoint names and that are too old to be new ones of one that is being written.
+
+    One that is being written may name old sidecars of a checkpoint that was there when it began, and sees that this is
+    still there when it ends.  So of the two one is in a listing made before and one made after files were deleted,
+    unless it was deleted here; then the other is in the second listing.
+    """
     old = [o.key for o in objects if o.key.startswith(f"{SIDECARS}/") and o.modified_ms < old_ms]
     if not old:
         return []
-    # Checkpoints that came meanwhile have young sidecars; those there were are asked, whole or not.
+    now = {o.key: o for o in (*objects, *log.store.list(LOG))}
+    named = _named(log, [o for o in now.values() if o.key not in deleted])
+    if named is None:
+        return []
+    return own_keys(log.store, [key for key in old if key not in named], _SIDECAR, what="log cleanup")
+
+
+def _named(log: DeltaLog, objects: Sequence[ObjectMeta]) -> set[str] | None:
+    """The sidecars that some log files name, complete checkpoints or not; ``None`` where one cannot be asked."""
     named: set[str] = set()
     for o in objects:
         version = first_version(o.key)
-        if version is None or o.key in deleted or not may_name_sidecars(o.key) or o.size == 0:
+        if version is None or not may_name_sidecars(o.key) or o.size == 0:
             continue
         try:
             named.update(sidecar_keys(log.store, LogSegment(version, version, (o,), ())))
         except TrilakeError as e:
             _log.warning("the sidecars of %s are not cleaned up: %s", log.store.uri, e)
-            return []
-    return own_keys(log.store, [key for key in old if key not in named], _SIDECAR, what="log cleanup")
+            return None
+    return named
 
 
 def _delete(log: DeltaLog, keys: Sequence[str]) -> None:

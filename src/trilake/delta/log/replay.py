@@ -87,7 +87,8 @@ def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
     return False
 
 
-def _any_absolute(paths: pa.ChunkedArray) -> bool:
+def any_absolute(paths: pa.ChunkedArray) -> bool:
+    """Whether one of some decoded paths is not relative to the table."""
     if pc.any(pc.starts_with(paths, "/")).as_py():
         return True
     return _holds(paths, b":") and bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
@@ -151,7 +152,7 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
         # Only files with a vector can be there twice, and they are few.
         suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
         _refuse_twice(suspects, uri, version)
-    if _any_absolute(adds["path"]):
+    if any_absolute(adds["path"]):
         _refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
 
 
@@ -179,7 +180,7 @@ def any_twice(numbers: npt.NDArray[np.uint64]) -> bool:
 def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
     """The decoded paths of files as they are below the table at ``uri``, where they are below it."""
     paths = decoded_paths(adds["path"])
-    if _any_absolute(paths):
+    if any_absolute(paths):
         paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")
         root = re.sub(r"^file:(?://)?/", "/", unquote(uri)).rstrip("/") + "/"
         inside = pc.starts_with(paths, root)

@@ -1,0 +1,181 @@
+"""Which sidecars of the newest checkpoint the next one names again, and which files it writes anew.
+
+Protocol: *Sidecar Files*, *Metadata Cleanup*.  A checkpoint of version 2 of a large table costs what the commits since
+the one before cost::
+
+    newest checkpoint, of ours --> sidecars of today's columns, whose tags say what they hold
+      --> a changed path between a sidecar's bounds?  its paths are read: one that lost a file is written again
+      --> small ones are folded together with what is new
+      --> the others are named again; tombstones have a sidecar of their own, which is written each time
+
+No file is there twice: none was in the older checkpoint, whose writer has looked, what is new is compared with itself,
+and its paths with those of every sidecar that may hold them.
+
+**A sidecar that stays is old**, so log cleanup does not spare it as it spares those of a checkpoint that is being
+written; it spares what a checkpoint names.  The older checkpoint must therefore outlast the writing of the new one.
+It does where the commit after it is younger, by a day, than the retention of the log: no cleanup by that retention may
+take the checkpoint which that commit needs.  :func:`base_outlasts` says so before and after files are written, and the
+writer looks once more when the new checkpoint is there (:func:`is_there`).  In doubt everything is written anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.log.checkpoint import (
+    ADDS_TAG,
+    KEY_FIELDS,
+    checkpoint_actions,
+    compare,
+    sidecar_pieces,
+    tags_of,
+)
+from trilake.delta.log.checksum import FileTotals
+from trilake.delta.log.commit_times import in_commit_timestamps_from
+from trilake.delta.log.live_files import MaybeTwiceError
+from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.replay import any_twice, decoded_paths, hashes, one_spelling
+from trilake.delta.log.segment import SIDECARS, commit_key
+from trilake.delta.log.sidecars.sidecar import Sidecar, folded
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.storage.base import Store
+
+_DAY_MS = 24 * 3600 * 1000
+
+
+@dataclass(frozen=True)
+class Reuse:
+    """The sidecars that a checkpoint names again; ``expected`` is about how many files it writes."""
+
+    log: DeltaLog
+    version: PendingSnapshot
+    kept: tuple[Sidecar, ...]
+    rewritten: tuple[Mapping[str, Any], ...]
+    expected: int
+    _rare: list[tuple[str, Any]]
+
+    def pieces(self, unexpired: Callable[[pa.Table], pa.Table]) -> Iterator[tuple[str, pa.Table]]:
+        """The file actions that are written, tombstones last, of which ``unexpired`` leaves those that stay.
+
+        Raises ``MaybeTwiceError`` after the last file, where one may be in the version twice, and ``CorruptLogError``.
+        """
+        log, version = self.log, self.version
+        known = sum((s.files for s in self.kept), FileTotals())
+        added = one_spelling(version.newer.adds, version.uri)
+        for sidecar in self.rewritten:
+            for piece in sidecar_pieces(log.store, version.segment, sidecar):
+                known += FileTotals.of(piece)
+                left = version.touched.left_of(piece)
+                _refuse_again(left, added, version.uri)
+                yield "add", left
+        compare(log.store, version.segment, known.num_files, known.size_in_bytes, self._rare)
+        if any_twice(hashes(added)):
+            raise MaybeTwiceError
+        yield "add", version.newer.adds
+        for sidecar in self.rewritten:
+            for piece in sidecar_pieces(log.store, version.segment, sidecar, "remove"):
+                yield "remove", unexpired(version.touched.left_of(piece))
+        yield "remove", unexpired(version.newer.removes)
+
+    def outlasts(self, now_ms: int) -> bool:
+        """Whether no cleanup takes the older checkpoint within a day."""
+        return base_outlasts(self.log, self.version, now_ms)
+
+
+def reusable(log: DeltaLog, version: PendingSnapshot, layout: str, most: int, now_ms: int) -> Reuse | None:
+    """The sidecars of the older checkpoint that the version's checkpoint can name again; ``None`` where there are none.
+
+    Parameters
+    ----------
+    log, version: what the checkpoint is of.
+    layout: of the sidecars that are written today; others do not stay.
+    most: files of a full sidecar.
+    now_ms: the writer's clock.
+
+    Raises ``MaybeTwiceError`` where a file may be in the version twice, and ``CorruptLogError``.
+    """
+    segment, store = version.segment, log.store
+    if not segment.commits:
+        return None
+    rare = checkpoint_actions(store, segment)
+    named = [d for n, d in rare if n == "sidecar"]
+    ours = any(ADDS_TAG in tags_of(d) for n, d in rare if n == "checkpointMetadata")
+    if not named or not ours or not base_outlasts(log, version, now_ms):
+        return None
+    described = [Sidecar.of(d, tags_of(d)) for d in named]
+    sizes = {m.key.rpartition("/")[2]: m.size for m in store.list(SIDECARS)}
+    paths = _changed_paths(version)
+    added = one_spelling(version.newer.adds, version.uri)
+    stay: list[Sidecar] = []
+    for sidecar in described:
+        if sidecar is None or sidecar.layout != layout or sizes.get(sidecar.path) != sidecar.size:
+            continue
+        if not (sidecar.may_hold(paths) and _changed(store, version, sidecar, added)):
+            stay.append(sidecar)
+    together = folded([s.files.num_files for s in stay], version.newer.adds.num_rows, most)
+    stay = [s for place, s in enumerate(stay) if place not in together]
+    if not stay:
+        return None
+    kept = {s.path for s in stay}
+    again = [(d, s) for d, s in zip(named, described, strict=True) if s is None or s.path not in kept]
+    files = sum(0 if s is None else s.files.num_files for _, s in again)
+    expected = files + version.actions.add.num_rows + version.actions.remove.num_rows
+    return Reuse(log, version, tuple(stay), tuple(d for d, _ in again), expected, rare)
+
+
+def _changed_paths(version: PendingSnapshot) -> list[str]:
+    """The decoded paths of all files that the commits since the older checkpoint name, in every spelling, sorted."""
+    actions = [version.actions.add, version.actions.remove]
+    texts = [t for a in actions for t in (decoded_paths(a["path"]), one_spelling(a, version.uri))]
+    return sorted(pc.unique(pa.chunked_array([c for t in texts for c in t.chunks], pa.string())).to_pylist())
+
+
+def _changed(store: Store, version: PendingSnapshot, sidecar: Sidecar, added: pa.ChunkedArray) -> bool:
+    """Whether a later commit removes one of the files of a sidecar, or says something else of it."""
+    for piece in sidecar_pieces(store, version.segment, sidecar.action, only=KEY_FIELDS):
+        left = version.touched.left_of(piece)
+        if left.num_rows < piece.num_rows:
+            return True  # whether one is there twice is seen when it is written again
+        _refuse_again(left, added, version.uri)
+    return False
+
+
+def _refuse_again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> None:
+    """Raise ``MaybeTwiceError`` where a file stays beside one of its path that was added later."""
+    if len(added) and pc.any(pc.is_in(one_spelling(files, uri), pc.unique(added))).as_py():
+        raise MaybeTwiceError
+
+
+def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
+    """Whether the checkpoint that a version is replayed from stays for another day, whoever cleans the log up."""
+    segment, base = version.segment, version.segment.checkpoint_version
+    if base is None or not segment.commits:
+        return False
+    try:
+        retention = version.properties.duration_ms("delta.logRetentionDuration")
+        # A compaction file that stands for the commit has another time, and those of stores go back.
+        times = [log.store.head(commit_key(base + 1)).modified_ms]
+        since = in_commit_timestamps_from(version.metadata)
+        if since is not None and since <= base + 1:
+            stated = log.commit_info(base + 1).get("inCommitTimestamp")
+            times.append(stated if isinstance(stated, int) else 0)
+    except (InvalidArgumentError, ObjectNotFoundError):
+        return False
+    # A clock that is behind must not make everything young.
+    now = max(now_ms, *(f.modified_ms for _, _, f in segment.commits))
+    return min(times) - _DAY_MS > now - retention
+
+
+def is_there(log: DeltaLog, version: PendingSnapshot) -> bool:
+    """Whether the checkpoint that a version is replayed from has not gone meanwhile."""
+    try:
+        for file in version.segment.checkpoint_files:
+            log.store.head(file.key)
+    except ObjectNotFoundError:
+        return False
+    return True

@@ -1,0 +1,123 @@
+"""Writing sidecars in a row: the next one begins where one is full, and another where the tombstones begin.
+
+Protocol: *Sidecar Files*.  Each has a name that nothing else has and is read by nobody before a top-level file names
+it.  A writer that fails takes back those it had finished; one that dies leaves them to log cleanup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from uuid import UUID
+
+import pyarrow as pa
+
+from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema
+from trilake.delta.log.checksum import FileTotals
+from trilake.delta.log.segment import SIDECARS
+from trilake.delta.log.sidecars.sidecar import PathBounds, Sidecar, layout_of
+from trilake.errors import TrilakeError
+from trilake.runtime import Runtime
+from trilake.storage.base import Store
+
+
+def unique(runtime: Runtime) -> str:
+    """A UUID, as names of checkpoints have one."""
+    return str(UUID(runtime.new_id()))
+
+
+class SidecarWriter:
+    """Writes file actions to sidecars of at most ``most`` actions.
+
+    Parameters
+    ----------
+    store, runtime: where they go, and ids.
+    columns: of the table's checkpoints.
+    most: actions of one.
+    expected: about how many actions come.
+    mixed: whether tombstones go into the sidecar of the files, as those of a small table do.  No later checkpoint
+        names such a sidecar again.
+    """
+
+    def __init__(
+        self, store: Store, runtime: Runtime, columns: FileColumns, *, most: int, expected: int, mixed: bool
+    ) -> None:
+        self.store, self.runtime, self.columns = store, runtime, columns
+        self.most, self.expected, self.mixed = most, expected, mixed
+        #: ``sidecar`` actions of the finished ones, what their files come to, and how many actions they hold.
+        self.actions: list[dict[str, object]] = []
+        self.totals, self.rows = FileTotals(), 0
+        self._schema, self._layout = file_schema(columns, (), files_only=True), layout_of(columns.type)
+        self._file: CheckpointFile | None = None
+        self._kind, self._held, self._files, self._bounds = "add", 0, FileTotals(), PathBounds()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the finished ones."""
+        return sum(int(str(a["sizeInBytes"])) for a in self.actions)
+
+    @property
+    def newest_ms(self) -> int:
+        """When the last one was finished, by the store's clock."""
+        return max((int(str(a["modificationTime"])) for a in self.actions), default=0)
+
+    def write(self, pieces: Iterator[tuple[str, pa.Table]]) -> None:
+        """Write file actions; ``add`` actions come before ``remove`` actions."""
+        try:
+            for kind, piece in pieces:
+                self._take(kind, piece)
+            self._end()
+        except BaseException as e:
+            if self._file is not None:
+                self._file.__exit__(type(e), e, None)
+                self._file = None
+            self.take_back()
+            raise
+
+    def take_back(self) -> None:
+        """Delete what was finished, which nobody names."""
+        with suppress(TrilakeError):
+            self.store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
+
+    def _take(self, kind: str, piece: pa.Table) -> None:
+        if kind != self._kind:
+            if not self.mixed:
+                self._end()
+            self._kind = kind
+        start = 0
+        while start < piece.num_rows:
+            file = self._open()
+            part = piece.slice(start, self.most - self._held)
+            start += part.num_rows
+            self._held += part.num_rows
+            file.take(kind, part)
+            if kind == "add":
+                self._files += FileTotals.of(part)
+                self._bounds.take(part)
+            if self._held == self.most:
+                self._end()
+
+    def _open(self) -> CheckpointFile:
+        if self._file is None:
+            key = f"{SIDECARS}/{unique(self.runtime)}.parquet"
+            expected = min(self.most, max(1, self.expected))
+            self._file = CheckpointFile(self.store, key, self.columns, self._schema, expected, keep_empty=False)
+            self._file.__enter__()
+            self._held = 0
+        return self._file
+
+    def _end(self) -> None:
+        file = self._file
+        if file is None:
+            return
+        self._file = None  # what fails to end is taken back by itself
+        file.__exit__(None, None, None)
+        files, bounds = self._files, self._bounds.bounds
+        self._files, self._bounds = FileTotals(), PathBounds()
+        path, modified = file.key.rpartition("/")[2], self.store.head(file.key).modified_ms
+        action: dict[str, object] = {"path": path, "sizeInBytes": file.size, "modificationTime": modified}
+        if files.num_files == file.rows and not self.mixed:
+            action = Sidecar(path, file.size, modified, files, self._layout, bounds).action
+        self.actions.append(action)
+        self.totals += files
+        self.rows += file.rows
