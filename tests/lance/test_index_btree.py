@@ -101,6 +101,19 @@ def test_texts_and_nulls() -> None:
         build(pa.array([1])).is_null()
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary()])
+def test_pages_of_nothing_but_nulls(kind: pa.DataType) -> None:
+    count = 3 * PAGE_ROWS
+    values = pa.array([None if i % 3 else f"t{i}" for i in range(count)], pa.string()).cast(kind)
+    index = build(values)
+    assert index.num_pages == 3
+    assert index.equal(values[501].as_py()).tolist() == [501]
+    assert index.is_null().tolist() == [i for i in range(count) if i % 3]
+    assert index.statistics()["num_nulls"] == count // 3 * 2
+    above = pc.fill_null(pc.greater_equal(values, values[3]), False).to_numpy(zero_copy_only=False)
+    assert index.range(Bound(values[3].as_py()), None).tolist() == np.flatnonzero(above).tolist()
+
+
 @pytest.mark.parametrize("value", ["x", 2**70])
 def test_values_that_do_not_fit(value: Any) -> None:
     with pytest.raises(InvalidArgumentError, match="does not fit"):

@@ -99,6 +99,27 @@ def test_filters_find_the_same_through_an_index(ds: LanceDataset, monkeypatch: p
     assert "MaterializeIndex" not in ds.scanner(filter="i != 17").explain_plan()
 
 
+@pytest.mark.parametrize(("nulls", "nullable"), [("mask", True), ("error", False), ("error", True)])
+def test_empty_texts_and_nulls_fill_pages(nulls: Any, nullable: bool) -> None:
+    """More than a page of the index of each."""
+    values: list[str | None] = ["" if i % 3 == 0 else f"t{i}" for i in range(15_000)]
+    if nullable:
+        values[1::3] = [None] * 5000
+    schema = pa.schema([pa.field("s", pa.string(), nullable), pa.field("i", pa.int64()), pa.field("other", pa.int64())])
+    numbers = pa.array(range(len(values)))
+    table = pa.Table.from_arrays([pa.array(values, pa.string()), numbers, numbers], schema=schema)
+    made = lance.write_dataset(table, "memory://empty-texts", mode="overwrite", max_rows_per_file=6000, nulls=nulls)
+    texts = ("s = ''", "s <= ''", "s < 'a'", "s IN ('', 't2')", "s >= ''", "s = 't5'", "s > 't14'", "s IS NULL")
+    scanned = {text: made.count_rows(text) for text in texts}
+    assert scanned["s = ''"] == (0 if (nulls, nullable) == ("error", True) else 5000)
+    made.create_scalar_index("s", "BTREE")
+    for text in texts:
+        assert made.count_rows(text) == scanned[text], text
+        assert by_index(made, text) == plain(made, text), text
+    made.optimize.compact_files()
+    assert {text: made.count_rows(text) for text in texts} == scanned
+
+
 def test_what_came_and_went_since(ds: LanceDataset) -> None:
     ds.delete("i = 17 OR other % 7 = 0")
     same(ds)

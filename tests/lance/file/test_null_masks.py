@@ -103,6 +103,19 @@ def test_every_command_keeps_them() -> None:
     assert sorted(map(str, masked.to_table()["w"].to_pylist())) == ["1", "1"] + ["None"] * 4
 
 
+def test_empty_texts_are_found_after_a_compaction() -> None:
+    """A compaction writes them as they are stored, where null and empty are alike."""
+    rows = pa.table({"t": ["", "b", None] * 4, "b": pa.array([b"x", None, b""] * 4, pa.large_binary())})
+    ds = lance.write_dataset(rows, uri(), max_rows_per_file=5, max_rows_per_group=5, nulls="mask")
+    filters = ("t = ''", "t <= ''", "t IN ('', 'z')", "t IS NULL", "b = X''", "b < X'01'", "t > 'a'")
+    before = [ds.count_rows(f) for f in filters]
+    assert before == [4, 4, 4, 4, 4, 4, 4]
+    ds.optimize.compact_files()
+    assert len(ds.get_fragments()) == 1
+    assert [ds.count_rows(f) for f in filters] == before
+    assert ds.to_table() == rows
+
+
 def test_other_readers_see_one_column_more(tmp_path: Any) -> None:
     path = str(tmp_path / "t")
     lance.write_dataset(ROWS, path, nulls="mask")

@@ -277,6 +277,9 @@ def trusted(
             low, high = (pc.if_else(lost, pa.scalar(None, b.type), b) for b in (low, high))
             count = pa.array(np.zeros(len(nulls), np.int64))
         if each.id in masks:
+            if each.layout.kind is PageKind.VARIABLE:
+                # What was written as it is stored, by a compaction, counts empty values as nulls.
+                low = pc.if_else(pc.greater(nulls, 0), pa.scalar(None, low.type), low)
             count = _masked_count(statistics, masks[each.id], rows)
         by_path[path] = ColumnStats(min=low, max=high, null_count=count)
     return by_path

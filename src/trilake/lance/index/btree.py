@@ -123,6 +123,7 @@ class ScalarIndex:
     def range(self, low: Bound | None, high: Bound | None) -> RowIds:
         """Rows with values between two bounds, ``None`` for no bound; NaN is greater than all else, null is nowhere.
 
+        Empty texts and bytes are what the index has for null, too: where they are asked for, rows of both are found.
         Raises ``InvalidArgumentError`` for a bound that does not fit the type.
         """
         above, below = self._scalar(low), self._scalar(high)
@@ -191,9 +192,11 @@ class ScalarIndex:
 
         Raises ``InvalidArgumentError`` for types of which an index cannot keep nulls: all but texts and bytes.
         """
-        if not types.is_variable(self.value_type):
+        empty = _empty(self.value_type)
+        if empty is None:
             raise InvalidArgumentError(f"an index of {self.value_type} does not know nulls", help="read the column")
-        return self._search(self._nulls > 0, pc.is_null, np.empty(0, np.int64))
+        pages = (self._nulls > 0) | _may(pc.equal(self._min, empty))
+        return self._search(pages, lambda values: pc.equal(values, empty), np.empty(0, np.int64))
 
     def read(self) -> pa.Table:
         """All values with their row ids, in order: what an index that takes in more rows begins with."""
@@ -239,10 +242,11 @@ class ScalarIndex:
         if not self._checksums:
             for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
                 self._page(number)
-        row_ids = []
+        row_ids, empty = [], _empty(self.value_type)
         for page in self._pages[keep].tolist():
             batch = self._page(page)
-            row_ids.append(batch.column(1).filter(pc.fill_null(match(batch.column(0)), False)).to_numpy())
+            values = batch.column(0) if empty is None else batch.column(0).fill_null(empty)
+            row_ids.append(batch.column(1).filter(pc.fill_null(match(values), False)).to_numpy())
         return np.sort(np.concatenate([np.empty(0, np.uint64), *row_ids]))
 
     def _scalar(self, bound: Bound | None) -> pa.Scalar | None:
@@ -313,6 +317,11 @@ def _is_nan(array: pa.Array) -> npt.NDArray[np.bool_]:
     return result
 
 
+def _empty(kind: pa.DataType) -> pa.Scalar | None:
+    """What null and the empty value are alike in the file, for types whose nulls are there."""
+    return pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
+
+
 def _between(
     values: pa.Array, low: Bound | None, above: pa.Scalar | None, high: Bound | None, below: pa.Scalar | None
 ) -> pa.Array:
@@ -343,23 +352,24 @@ def train(store: Store, folder: str, rows: pa.Table) -> int:
         table = table.set_column(0, "values", table["values"].cast(kind))
     if pt.is_nested(kind) or pt.is_null(kind):
         raise InvalidArgumentError(f"values of type {kind} have no order", help="index a column of single values")
-    if not types.is_variable(kind):
+    empty = _empty(kind)
+    if empty is None:
         table = table.filter(pc.is_valid(table["values"]))  # in the index's file they would be zeros
-    order = pc.sort_indices(table, [("values", "ascending"), ("row_ids", "ascending")])
-    table = table.take(order).combine_chunks()
+    # Nulls of texts and bytes are in front: in the file they are empty.
+    ordered = table if empty is None else table.set_column(0, "values", table["values"].fill_null(empty))
+    table = table.take(pc.sort_indices(ordered, [("values", "ascending"), ("row_ids", "ascending")])).combine_chunks()
     column = pa.field("values", kind)
     data_schema = pa.schema([column, pa.field("row_ids", pa.uint64())])
-    lookup: list[tuple[pa.Scalar, pa.Scalar, int]] = []
-    empty = pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
+    lookup: list[tuple[pa.Scalar | None, pa.Scalar | None, int]] = []
     stored = LanceSchema.from_arrow(data_schema)
     checksums: list[int] = []
     with DataFileWriter(store, f"{folder}/{DATA}", stored, statistics=False) as writer:
         for batch in table.cast(data_schema).to_batches(max_chunksize=PAGE_ROWS):
             values = batch.column(0)
             valid = values.drop_null()
-            # A page of nothing but nulls: texts that are empty, in front of all others.
-            ends = (valid[0], valid[-1]) if len(valid) else (empty, empty)
-            lookup.append((*ends, values.null_count))
+            # Nulls that were read from an index may be empty values.
+            low = empty if values.null_count else valid[0]
+            lookup.append((low, valid[-1] if len(valid) else empty, values.null_count))
             checksums.append(page_checksum(stored, batch))
             writer.write(batch)
     lows, highs, nulls = (list(part) for part in zip(*lookup, strict=True)) if lookup else ([], [], [])
