@@ -270,9 +270,12 @@ def test_versions_and_times(uri: Path, made: LanceDataset) -> None:
     assert (first["version"], first["metadata"], first["timestamp"] < second["timestamp"]) == (1, {}, True)
     for asof in (before, pd.Timestamp(before), str(before)):
         assert lance.dataset(uri, asof=asof).version == 1
-    for bad in ({"version": 99}, {"asof": "2000-01-01 00:00:00"}):
+    for bad in ({"version": 99}, {"version": "no-tag"}, {"asof": "2000-01-01 00:00:00"}):
         with pytest.raises(ValueError):
             lance.dataset(uri, **bad)
+    for nowhere in (99, "no-tag"):
+        with pytest.raises(OSError):
+            newer.checkout_version(nowhere)
     old = lance.dataset(uri, version=1)
     old.restore()
     assert (old.version, old.count_rows()) == (3, 100)
@@ -420,6 +423,42 @@ def test_merged_columns(made: LanceDataset) -> None:
     assert (made.version, made.to_table(columns=["d"])["d"].null_count) == (3, 97)
     with pytest.raises(OSError):
         made.merge(pa.table({"a": range(100), "e": range(100)}), "zz")
+
+
+def test_errors_of_new_columns_and_merges(made: LanceDataset) -> None:
+    with pytest.raises(OSError, match="fewer new values"):
+        made.add_columns(TABLE.select(["a"]).rename_columns(["n"]).slice(0, 99))
+    longer = pa.concat_tables([TABLE, TABLE.slice(0, 1)]).select(["a"]).rename_columns(["n"])
+    with pytest.raises(OSError, match="more new values"):
+        made.add_columns(longer.to_batches(), reader_schema=longer.schema)
+    with pytest.raises(OSError, match="the source has the columns a"):
+        made.merge_insert("a").when_matched_update_all().execute(TABLE.select(["a"]))
+    with pytest.raises(ValueError, match="says nothing"):
+        made.alter_columns({"path": "a"})
+    assert (made.version, made.latest_version, made.schema.names) == (1, 1, ["a", "b"])
+    assert len(list(made.snapshot.store.list("data"))) == 1
+
+
+def test_functions_of_columns_get_batches_of_a_size(made: LanceDataset) -> None:
+    seen: list[int] = []
+
+    def twice(batch: pa.RecordBatch) -> pa.RecordBatch:
+        seen.append(batch.num_rows)
+        return pa.record_batch({"twice": pc.multiply(batch["a"], 2)})
+
+    made.delete("a >= 95")
+    made.add_columns(twice, read_columns=["a"], batch_size=40)
+    assert seen[-3:] == [40, 40, 15]
+    assert made.to_table()["twice"].to_pylist() == list(range(0, 190, 2))
+    for wrong, error in (
+        (lambda b: b["a"], "must be a RecordBatch"),
+        (lambda b: pa.record_batch({"n": b["a"][:1]}), "new values"),
+        (lambda b: pa.record_batch({f"n{b['a'][0]}": b["a"]}), "differ from batch to batch"),
+    ):
+        with pytest.raises(ValueError, match=error):
+            made.add_columns(wrong, ["a"], pa.schema({"n": pa.int64()}), batch_size=40)
+    with pytest.raises(ValueError, match="batch_size"):
+        made.add_columns(twice, batch_size=0)
 
 
 # --- fragments and operations ----------------------------------------------------------------------------------------

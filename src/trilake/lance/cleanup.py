@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from trilake.display import Displayed
-from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.errors import ObjectNotFoundError
+from trilake.lance.file.errors import TaggedVersionError
 from trilake.lance.versions.manifest import Manifest, parse_manifest
 from trilake.lance.versions.versions import list_versions, read_tags
 from trilake.runtime import Runtime
@@ -127,7 +128,7 @@ def plan_cleanup(
                 old_files |= files_of(manifest)
                 continue
             if error_if_tagged:
-                raise InvalidArgumentError(
+                raise TaggedVersionError(
                     f"version {version} is old, and tagged {tagged[version]!r}",
                     help="delete the tag, or pass error_if_tagged_old_versions=False to keep tagged versions",
                     file=store.uri,

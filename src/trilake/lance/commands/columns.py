@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.file.errors import UnknownColumnError
+from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
-from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment, Manifest
@@ -52,13 +52,7 @@ def widen(reader: FragmentReader, snapshot: Snapshot, target: Target, read: Lanc
                 yield target.blank(batch.num_rows)
                 continue
             shown = snapshot.view.show(batch, read)
-            new = values(shown if mask is None else shown.filter(pa.array(mask)))
-            if not isinstance(new, pa.RecordBatch):
-                raise InvalidArgumentError(f"the new columns must be a RecordBatch, not a {type(new).__name__}")
-            if new.num_rows != live:
-                raise SchemaMismatchError(
-                    f"{live} rows got {new.num_rows} new values", help="return one value for each row"
-                )
+            new = _new_values(values, shown if mask is None else shown.filter(pa.array(mask)))
             if mask is not None:
                 at = np.maximum(np.cumsum(mask) - 1, 0)
                 new = new.take(pa.array(at))
@@ -66,10 +60,21 @@ def widen(reader: FragmentReader, snapshot: Snapshot, target: Target, read: Lanc
 
     def check(rows: int) -> None:
         if rows != reader.physical_rows:
-            raise SchemaMismatchError(f"{reader.physical_rows} rows got {rows} new values")
+            raise RowsDoNotFitError(f"{reader.physical_rows} rows got {rows} new values")
 
     entry = write_columns(reader.store, batches(), target, snapshot.runtime, check)
     return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
+
+
+def _new_values(values: Values, rows: pa.RecordBatch) -> pa.RecordBatch:
+    new = values(rows)
+    if not isinstance(new, pa.RecordBatch):
+        raise InvalidArgumentError(f"the new columns must be a RecordBatch, not a {type(new).__name__}")
+    if new.num_rows != rows.num_rows:
+        raise RowsDoNotFitError(
+            f"{rows.num_rows} rows got {new.num_rows} new values", help="return one value for each row"
+        )
+    return new
 
 
 def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
@@ -93,6 +98,7 @@ def add_columns(
     *,
     nulls: NullPolicy = "error",
     repeatable: bool = True,
+    check: Callable[[], object] = lambda: None,
 ) -> Snapshot:
     """Add columns that are computed from others.
 
@@ -102,6 +108,7 @@ def add_columns(
     read: names of the columns that the values are made of; ``None`` for all.
     values: begins the computation over all rows in their order; called again after a conflict.
     repeatable: whether it can be.
+    check: raises where values are left when all rows have theirs.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
@@ -116,6 +123,7 @@ def add_columns(
             fragment = widen(reader, current, target, columns, compute)
             written.append(replace(fragment, files=fragment.files[-1:]))
             fragments.append(fragment)
+        check()
         return op.Merge(tuple(fragments), _merged(current, target.schema))
 
     return replanned_with_files(snapshot, make, replans=REPLANS if repeatable else 0)
@@ -155,7 +163,8 @@ def add_rows(
 ) -> Snapshot:
     """Add columns whose values come in the order of the rows."""
     source = _Feed(schema, iter(batches))
-    return add_columns(snapshot, schema, snapshot.schema.names[:1], lambda: source, nulls=nulls, repeatable=False)
+    first = snapshot.schema.names[:1]
+    return add_columns(snapshot, schema, first, lambda: source, nulls=nulls, repeatable=False, check=source.check_end)
 
 
 class _Feed:
@@ -169,13 +178,18 @@ class _Feed:
         while self._waiting.num_rows < batch_of_rows.num_rows:
             batch = next(self._batches, None)
             if batch is None:
-                raise SchemaMismatchError("there are fewer new values than rows")
+                raise RowsDoNotFitError("there are fewer new values than rows")
             self._waiting = pa.concat_tables([self._waiting, pa.Table.from_batches([batch])])
         part, self._waiting = (
             self._waiting.slice(0, batch_of_rows.num_rows),
             self._waiting.slice(batch_of_rows.num_rows),
         )
         return pa.RecordBatch.from_arrays([one_array(c) for c in part.columns], schema=part.schema)
+
+    def check_end(self) -> None:
+        """Raise ``RowsDoNotFitError`` where rows are left."""
+        if self._waiting.num_rows or any(b.num_rows for b in self._batches):
+            raise RowsDoNotFitError("there are more new values than rows")
 
 
 def merge(
@@ -208,7 +222,7 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
     try:
         keys = one_array(data.column(right_on).cast(kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise SchemaMismatchError(f"the keys are not of type {kind}: {e}", column=right_on) from e
+        raise RowsDoNotFitError(f"the keys are not of type {kind}: {e}", column=right_on) from e
     rest = data.drop_columns([right_on]).combine_chunks()
     if not rest.num_columns:
         raise InvalidArgumentError("the data to merge has no column besides its key")
@@ -326,7 +340,7 @@ def _caster(schema: pa.Schema) -> Values:
         try:
             return pa.RecordBatch.from_arrays([batch.column(0).cast(schema.field(0).type)], schema=schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise SchemaMismatchError(f"the column cannot be cast: {e}", column=schema.names[0]) from e
+            raise RowsDoNotFitError(f"the column cannot be cast: {e}", column=schema.names[0]) from e
 
     return cast
 
@@ -341,6 +355,8 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
     field = snapshot.view.schema.field(path)
     top = next(f for f in snapshot.view.schema.fields if any(c.id == field.id for c in f.walk()))
     name, nullable = alteration.get("name"), alteration.get("nullable")
+    if name is None and nullable is None and alteration.get("data_type") is None:
+        raise InvalidArgumentError("the alteration says nothing", help="give name, nullable or data_type", column=path)
     if name is not None and snapshot.view.has_mask(top.name):
         raise InvalidArgumentError("a column whose nulls have a companion cannot be renamed", column=path)
     harder = nullable is False and field.nullable
@@ -361,6 +377,23 @@ def _replaced(field: Field, changed: Field) -> Field:
     return replace(field, children=tuple(_replaced(c, changed) for c in field.children))
 
 
+def in_batches(values: Values, batch_size: int) -> Values:
+    """``values`` of parts of ``batch_size`` rows at most.  Raises ``InvalidArgumentError`` unless it is positive."""
+    if batch_size < 1:
+        raise InvalidArgumentError(f"batch_size is {batch_size}", help="it must be a number of 1 or more")
+
+    def of_parts(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.num_rows <= batch_size:
+            return values(batch)
+        parts = [_new_values(values, batch.slice(at, batch_size)) for at in range(0, batch.num_rows, batch_size)]
+        try:
+            return one_batch(pa.Table.from_batches(parts))
+        except pa.ArrowInvalid as e:
+            raise RowsDoNotFitError(f"the new columns differ from batch to batch: {e}") from e
+
+    return of_parts
+
+
 # --- any way to say what is added ------------------------------------------------------------------------------------
 
 
@@ -370,12 +403,13 @@ def add(
     read: Sequence[str] | None = None,
     schema: pa.Schema | None = None,
     *,
+    batch_size: int | None = None,
     nulls: NullPolicy = "error",
 ) -> Snapshot:
     """Add columns in the way that ``transforms`` asks for.
 
     These are SQL expressions by name; a field, fields or a schema of columns without values; a function from record
-    batches of ``read`` to record batches; or rows in the order of the dataset's.
+    batches of ``read``, of ``batch_size`` rows at most, to record batches; or rows in the order of the dataset's.
     """
     if isinstance(transforms, Mapping):
         if not transforms:
@@ -398,6 +432,7 @@ def add(
             if not isinstance(result, pa.RecordBatch):
                 raise InvalidArgumentError(f"the function must return a RecordBatch, not a {type(result).__name__}")
             new_schema = result.schema
-        return add_columns(snapshot, new_schema, read, lambda: transforms, nulls=nulls)
+        values = transforms if batch_size is None else in_batches(transforms, batch_size)
+        return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
     rows_schema, batches = input_rows.stream(transforms, schema)
     return add_rows(snapshot, rows_schema, batches, nulls=nulls)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import input_rows
@@ -23,6 +23,7 @@ from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
+from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.scan.fragment_reader import ROW_ID, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -111,7 +112,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
     """The source in the dataset's columns."""
     names = snapshot.schema.names
     if sorted(source.schema.names) != sorted(names):
-        raise SchemaMismatchError(
+        raise RowsDoNotFitError(
             f"the source has the columns {', '.join(source.schema.names)}, the dataset {', '.join(names)}",
             help="give the source all columns of the dataset",
         )
@@ -120,7 +121,7 @@ def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
     try:
         return source.select(names).cast(pa.schema([f.with_nullable(True) for f in snapshot.schema]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
-        raise SchemaMismatchError(f"the source does not fit the dataset: {e}", help="cast its columns") from e
+        raise RowsDoNotFitError(f"the source does not fit the dataset: {e}", help="cast its columns") from e
 
 
 def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:

@@ -19,7 +19,7 @@ class DatasetNotFoundError(TableNotFoundError, ValueError):
     """The location holds no Lance dataset."""
 
 
-class DatasetVersionNotFoundError(VersionNotFoundError, ValueError):
+class DatasetVersionNotFoundError(VersionNotFoundError, ValueError, OSError):
     """The dataset has no such version or tag, or none as old as asked for."""
 
 
@@ -39,6 +39,10 @@ class CommitConflictError(ConflictError, OSError):
 
     def __init__(self, message: str = "CommitConflictError: another writer was first", **context: Any) -> None:
         super().__init__(message, **context)
+
+
+class TaggedVersionError(InvalidArgumentError, OSError):
+    """A version that a clean-up is to remove is tagged."""
 
 
 class UnknownRowError(InvalidArgumentError, OSError):

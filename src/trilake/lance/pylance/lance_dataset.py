@@ -187,10 +187,11 @@ class LanceDataset(ArrowDataset):
             a schema of columns without values, for which no file is written.
         read_columns: what a function is given; all columns by default.
         reader_schema: of rows that come as an iterable.
-        batch_size: a hint; batches are the row groups of the files.
+        batch_size: rows that a function is given at most; a row group of the files by default.
         """
-        del batch_size
-        self.moved(columns.add(self.snapshot, transforms, read_columns, reader_schema, nulls=self.nulls))
+        self.moved(
+            columns.add(self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls)
+        )
 
     def drop_columns(self, columns_: Sequence[str]) -> None:
         """Drop columns, or fields of structs; no file is written."""
