@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
+from trilake.delta.commands.merge.key_join import KeyJoin
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
 from trilake.spark.delta.merge import upsert as merge_upsert
@@ -80,13 +82,18 @@ def _source(session: SparkSession, ids: Any) -> DataFrame:
 
 
 @pytest.mark.parametrize(
-    "properties", [{}, {"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}]
+    ("properties", "on"),
+    [
+        ({}, "t.id = s.id"),
+        ({}, "t.id + 0 = s.id"),  # more than equal columns: a join of Spark's
+        ({"delta.enableDeletionVectors": "true", "delta.columnMapping.mode": "name"}, "s.ID = t.id AND t.id = s.id"),
+    ],
 )
 def test_rows_of_the_source_replace_those_that_match(
-    session: SparkSession, tmp_path: Path, reasons: Any, properties: dict[str, str]
+    session: SparkSession, tmp_path: Path, reasons: Any, properties: dict[str, str], on: str
 ) -> None:
     path = _table(tmp_path / "t", [*range(100), None], **properties)
-    result = _merge(session, path, _source(session, [5, 60, None, 200, 200, 201]))
+    result = _merge(session, path, _source(session, [5, 60, None, 200, 200, 201]), on)
     assert reasons() == []
     # A null is equal to nothing, and two rows with one new key are two new rows.
     expected = [(i, "old") for i in [*range(100), None] if i not in (5, 60)]
@@ -126,6 +133,40 @@ def test_every_type_comes_as_it_is(session: SparkSession, tmp_path: Path, reason
     here = _opened(tmp_path / "here").merge(newer, "t.id = s.id", "s", "t")
     here.when_matched_update_all().when_not_matched_insert_all().execute()
     assert _rows(tmp_path / "spark") == _rows(tmp_path / "here")
+
+
+_KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["", "a", "A", "a ", "ü", "u\u0308", None]),
+    "exact": (pa.decimal128(9, 2), [Decimal("0.00"), Decimal("-1.50"), Decimal("1.50"), None]),
+    "day": (pa.date32(), [date(1, 1, 1), date(1582, 10, 10), date(2026, 1, 1), None]),
+    "at": (pa.timestamp("us", "UTC"), [datetime(1500, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC), None]),
+    "truth": (pa.bool_(), [True, False, None]),
+    "number": (pa.int16(), [-(2**15), 0, 2**15 - 1, None]),
+    "real": (pa.float64(), [float("nan"), -0.0, 0.5, None]),
+}
+
+
+@pytest.mark.parametrize("kind", _KEYS)
+def test_keys_are_equal_to_spark_and_here(
+    kind: str, session: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two columns of keys, the values of which come in all pairs: a quarter of them are in both tables."""
+    type_, values = _KEYS[kind]
+    pairs = [(a, n) for a in values for n in range(8)]
+    rows = pa.table(
+        {"k": pa.array([a for a, _ in pairs], type_), "n": [n for _, n in pairs], "v": ["old"] * len(pairs)}
+    )
+    newer = rows.set_column(2, "v", pa.array([f"new {i}" for i in range(len(pairs))]))
+    newer = newer.set_column(1, "n", pc.multiply(rows["n"], 4))
+    joined: list[bool] = []
+    real = KeyJoin.matches
+    monkeypatch.setattr(KeyJoin, "matches", lambda *a: joined.append(True) or real(*a))
+    for name in ("here", "spark"):
+        trilake.write(rows, tmp_path / name)
+        _merge(session, tmp_path / name, session.createDataFrame(newer), "t.k = s.k AND t.n = s.n")
+        monkeypatch.setattr(merge_upsert, "_MOST_KEY_BYTES", -1)
+    assert _rows(tmp_path / "here") == _rows(tmp_path / "spark")
+    assert len(joined) == (kind != "real")
 
 
 def test_clauses_may_name_each_column(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
@@ -228,10 +269,11 @@ def test_a_commit_that_fails_leaves_nothing(
     def fail(*_: Any, **__: Any) -> Any:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr(merge_upsert, "addressed_rows", fail)
-    with pytest.raises(RuntimeError, match="lost"):
-        _merge(session, path, _source(session, [1, 9]))
-    assert _files(path) == before
+    for where, name, on in ((KeyJoin, "matches", "t.id = s.id"), (merge_upsert, "addressed_rows", "t.id <=> s.id")):
+        monkeypatch.setattr(where, name, fail)
+        with pytest.raises(RuntimeError, match="lost"):
+            _merge(session, path, _source(session, [1, 9]), on)
+        assert _files(path) == before
 
 
 @pytest.mark.parametrize("kind", ["feed", "check", "partition", "condition", "types", "other column", "row tracking"])

@@ -139,6 +139,20 @@ class Scope:
         keys = [k for n in nodes if (k := self._key(n)) is not None]
         return Hints(tuple(keys), tuple(t for n in nodes if (t := self._target_text(n)) is not None))
 
+    def column_pairs(self, text: str) -> tuple[tuple[str, str], ...] | None:
+        """The columns, each pair the target's first, whose equality is all that a condition asks for; ``None`` where it
+        asks for more, or for something else.
+
+        Raises ``ExpressionError`` for unknown and ambiguous names.
+        """
+        pairs = []
+        for node in conjuncts(_parsed(self.qualified(text))):
+            sides = self._equals(node) if isinstance(node, exp.EQ) else None
+            if sides is None or any(not isinstance(n, exp.Column) or len(n.parts) != 2 for n in sides):
+                return None
+            pairs.append((sides[0].name, sides[1].name))
+        return tuple(pairs)
+
     def _sides(self, node: exp.Expression) -> set[Side]:
         """The sides that a part of a qualified expression reads."""
         return {side for n in _names(node) if (side := self._by_alias(tuple(p.name for p in n.parts))) is not None}

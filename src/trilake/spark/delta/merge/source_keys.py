@@ -22,7 +22,7 @@ from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.spark.session.schemas import from_spark
 
 #: What expressions call a table that has no alias.
-_TARGET, _SOURCE = "__trilake_t", "__trilake_s"
+TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def key_columns(
         scope = Scope.of(
             target_schema(snapshot),
             source_schema.to_arrow_schema(),
-            {"target": alias or _TARGET, "source": own or _SOURCE},
+            {"target": alias or TARGET_NAME, "source": own or SOURCE_NAME},
             snapshot.engine.runtime.now(),
         )
         hints = scope.hints(text)
@@ -59,7 +59,7 @@ def key_columns(
         return (), ()  # names that only Spark resolves, or a text that only it can read
     keys = []
     for key in hints.keys:
-        column = F.expr(key.source if own else key.source.replace(f"`{_SOURCE}`.", ""))
+        column = F.expr(key.source if own else key.source.replace(f"`{SOURCE_NAME}`.", ""))
         if _resolves(source, column):
             keys.append(KeyColumn(key.column, column, key.null_safe))
     return tuple(keys), hints.alone
