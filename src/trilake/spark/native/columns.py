@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
@@ -39,7 +39,8 @@ _CLOCK = re.compile(
     r"(?i)\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b"
     r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
-_UTC = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
+#: Zones of sessions in which a time means what it means to the embedded engine.
+UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 
 def as_column(value: str | Column) -> Column:
@@ -139,7 +140,9 @@ def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filte
     except FilterError:
         return None
     assert parsed is not None
-    return None if _depends_on_zone(parsed) and spark.conf.get("spark.sql.session.timeZone") not in _UTC else parsed
+    return (
+        None if _depends_on_zone(parsed) and spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES else parsed
+    )
 
 
 def _depends_on_zone(filter: Filter) -> bool:
@@ -164,16 +167,21 @@ def _analysed(
     if extend is not None:
         named = extend(named, [column])
     plan = query_execution(named.where(column)).analyzed()
+    text = built_in_text(plan.condition)
+    return text if text is None or alias is None else _without_alias(text, alias)
+
+
+def built_in_text(expression: Callable[[], Any]) -> str | None:
+    """The text of an expression of an analysed plan, which Spark's parser reads again; ``None`` where it is not
+    described, such as one with a subquery, or holds a function of users."""
     try:
-        expression = plan.condition()
-        nodes = orjson.loads(expression.toJSON())
-        text = str(expression.sql())
+        analysed = expression()
+        nodes = orjson.loads(analysed.toJSON())
+        text = str(analysed.sql())
     except (Py4JError, PySparkException, orjson.JSONDecodeError):
-        return None  # an expression that is not described, such as one with a subquery
-    names = [str(n.get("class", "")) for n in nodes]
-    if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names):
         return None
-    return text if alias is None else _without_alias(text, alias)
+    names = [str(n.get("class", "")) for n in nodes]
+    return None if any(not n.startswith(_BUILT_IN) or "UDF" in n or "Subquery" in n for n in names) else text
 
 
 def empty_frame(spark: SparkSession, schema: StructType):  # type: ignore[no-untyped-def]  # DataFrame of either kind

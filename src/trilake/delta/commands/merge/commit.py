@@ -35,6 +35,10 @@ class MergeRequest:
     evolve: bool = False
     user_metadata: str | None = None
     round_times: bool = False
+    #: An application id and the version of it that the merge stands for.
+    txn: tuple[str, int] | None = None
+    #: Condition and clauses as the history tells them, where that is not by the texts above.
+    shown: tuple[str, Sequence[Clause[str]]] | None = None
 
 
 class MergeResult(ChangeResult):

@@ -43,7 +43,7 @@ from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, 
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
-from trilake.delta.commands.merge.source import materialized
+from trilake.delta.commands.merge.source import SourceRows, materialized
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
 from trilake.delta.commands.rows.row_changes import (
     TakenRows,
@@ -79,16 +79,18 @@ def merge(
     runtime: Runtime | None = None,
     *,
     known: Snapshot | None = None,
+    started: int | None = None,
 ) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
-    ``known`` is a version that somebody has read: only what is newer is read then.
+    ``known`` is a version that somebody has read: only what is newer is read then.  ``started`` is the time
+    in milliseconds when the merge began, where that was before this call.
     Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
     ``AmbiguousMergeError`` where several source rows would change one row, what the table's rules raise for new rows
     that break them, and a ``ConflictError`` where another commit got in the way.
     """
     runtime = runtime or log.engine.runtime
-    started = runtime.clock_ms()
+    started = runtime.clock_ms() if started is None else started
     check_clauses(request.clauses)
     snapshot = log.snapshot() if known is None else log.update(known)
     check_changeable(snapshot, "MERGE", removes=not insert_only(request.clauses))
@@ -98,6 +100,14 @@ def merge(
         pruned = job.pruned()
         scanned_at = runtime.clock_ms()
         return job.run(pruned, (started, materialized_at, scanned_at))
+
+
+def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
+    """See whether a merge of rows of this schema can be carried out, before there are any.
+
+    Raises what :func:`merge` raises for clauses and expressions that are wrong, or that are not known here.
+    """
+    _ArrowMerge.of(log, snapshot, source.empty_table(), request, log.engine.runtime).pruned()
 
 
 class _ArrowMerge:
@@ -116,6 +126,7 @@ class _ArrowMerge:
         runtime: Runtime,
     ) -> None:
         self.log, self.snapshot, self.source, self.request = log, snapshot, source, request
+        self._rows = SourceRows(source)
         self.protocol, self.metadata, self.scope, self.runtime = protocol, metadata, scope, runtime
         self.join = scope.join(request.on)
         self.matched = [c for c in clauses if c.clause.kind == "matched"]
@@ -212,7 +223,13 @@ class _ArrowMerge:
         )
         request = self.request
         outcome = MergePlan(
-            request.on, request.clauses, self.metadata, self.protocol, pruned.read, self.job_id, request.user_metadata
+            *(request.shown or (request.on, request.clauses)),
+            self.metadata,
+            self.protocol,
+            pruned.read,
+            self.job_id,
+            request.user_metadata,
+            request.txn,
         )
         counts = writer.counts + RowCounts(source=self.source.num_rows)
         return finish_merge(self.log, self.snapshot, outcome, [written], changes, taken, counts, spent, self.runtime)
@@ -240,7 +257,9 @@ class _ArrowMerge:
         tracked = self.tracked if self._updates else ()
         if not columns and not tracked and not self.unmatched:
             # Nothing of the target is read: the source says all that rows become.
-            yield from self._of_pairs(group, pairs, Rows(len(pairs), {"source": self._source(pairs.source)}), None)
+            yield from self._of_pairs(
+                group, pairs, Rows(len(pairs), {"source": self._source(pairs.source, self.matched)}), None
+            )
             return
         plan = read_fields(self.snapshot, columns or matcher.columns)
         plan = replace(plan, fields=(*plan.fields, *tracked))
@@ -253,9 +272,10 @@ class _ArrowMerge:
         for parts in ordered_map(work, todo, self.workers):
             yield from parts
 
-    def _source(self, which: Indexes) -> pa.Table:
-        names = self.source.schema.names
-        return self.source.select(range(len(names))).take(pa.array(which))
+    def _source(self, which: Indexes, clauses: Sequence[RowClause]) -> pa.Table:
+        """Rows of the source, with the columns that clauses read; one at least, which says how many there are."""
+        names = sorted({n for c in clauses for n in c.source_needs})
+        return self._rows.take(which, names or self.source.schema.names[:1])
 
     def _of_file(
         self, group: Sequence[TouchedFile], file: TouchedFile, pairs: Pairs, plan: ReadPlan
@@ -268,7 +288,7 @@ class _ArrowMerge:
                 if len(here):
                     at = np.searchsorted(positions, here.rows)
                     old = rows.take(pa.array(at))
-                    both = Rows(len(here), {"target": old, "source": self._source(here.source)})
+                    both = Rows(len(here), {"target": old, "source": self._source(here.source, self.matched)})
                     yield from self._of_pairs(group, here, both, old)
             if self.unmatched:
                 alone = ~np.isin(positions, pairs.rows)
@@ -320,7 +340,7 @@ class _ArrowMerge:
         row = int(pairs.rows[second])
         number = int(pairs.files[second])
         same = pairs.source[(pairs.files == number) & (pairs.rows == row)][:3]
-        shown = self._source(same).to_pylist()
+        shown = self._rows.take(same).to_pylist()
         return ambiguous_rows(shown, file=group[number].file.path, row=row)
 
     # --- rows into files ---------------------------------------------------------------------------------------------
@@ -358,7 +378,7 @@ class _ArrowMerge:
         pipelines = [c.start(i, tasks=len(self.inserts)) for i, c in enumerate(self.inserts)]
         for lo in range(0, len(which) if self.inserts else 0, _INSERT_ROWS):
             part = which[lo : lo + _INSERT_ROWS]
-            rows = Rows(len(part), {"source": self._source(part)})
+            rows = Rows(len(part), {"source": self._source(part, self.inserts)})
             chosen = choose(self.inserts, rows)
             for number, (clause, pipeline) in enumerate(zip(self.inserts, pipelines, strict=True)):
                 rows_of_clause = rows.take(np.flatnonzero(chosen == number))

@@ -128,6 +128,16 @@ class RowClause:
         columns |= {name for name in partly if name in schema.names}
         return frozenset(columns)
 
+    @cached_property
+    def source_needs(self) -> frozenset[str]:
+        """The columns of the source that it reads."""
+        if "source" not in self.scope.schemas:
+            return frozenset()
+        alias = self.scope.aliases["source"]
+        expressions = [*self.expressions.values(), *([self.condition] if self.condition is not None else [])]
+        columns = {p[1] for e in expressions for p in e.paths if p[0] == alias}
+        return frozenset(columns.union(*(_source_columns(self.clause.values[f.name]) for f in self.fields)))
+
     def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
         """The rules for one task."""
         assert self.rules is not None
@@ -192,6 +202,17 @@ class RowClause:
                 return pa.nulls(rows.count, type_.arrow)
             here = here.field(at).type
         return _flat(rows.column("target", path))
+
+
+def _source_columns(value: Any) -> set[str]:
+    """The columns of the source that a value is taken from as they are."""
+    match value:
+        case FromSource(at):
+            return {at[0]}
+        case Parts(fields, null_with):
+            inside = set() if null_with is None else {null_with[0]}
+            return inside.union(*map(_source_columns, fields.values()))
+    return set()
 
 
 def _visible(clause: ResolvedClause[str], scope: Scope) -> Scope:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
@@ -54,6 +56,43 @@ def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = Fals
             mapped = pa.memory_map(path)
         with mapped:
             yield pa.ipc.open_file(mapped).read_all()
+
+
+class SourceRows:
+    """The rows of a source, of which some are taken by their numbers.
+
+    >>> rows = SourceRows(pa.concat_tables([pa.table({"a": [1, 2], "b": [0, 0]}), pa.table({"a": [3], "b": [0]})]))
+    >>> rows.take(np.array([2, 0, 2]), ["a"]).to_pydict()
+    {'a': [3, 1, 3]}
+    """
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._empty = rows.schema.empty_table()
+        self._batches = rows.to_batches()
+        self._starts = np.cumsum([0, *(b.num_rows for b in self._batches)])
+
+    def take(self, which: npt.NDArray[np.int64], columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows in the order of their numbers, with these columns; all of them by default.
+
+        Batch by batch, because Arrow's ``take`` from many chunks looks at all of them: ten times the time for rows that
+        stand near each other (pyarrow 26).
+        """
+        names = self._empty.schema.names if columns is None else list(columns)
+        ordered = bool(np.all(which[1:] >= which[:-1]))
+        order = None if ordered else np.argsort(which, kind="stable")
+        numbers = which if order is None else which[order]
+        ends = np.searchsorted(numbers, self._starts)
+        parts = [
+            batch.select(names).take(pa.array(numbers[lo:hi] - start))
+            for batch, start, lo, hi in zip(self._batches, self._starts, ends, ends[1:], strict=False)
+            if hi > lo
+        ]
+        taken = pa.Table.from_batches(parts) if parts else self._empty.select(names)
+        if order is None:
+            return taken
+        back = np.empty_like(order)
+        back[order] = np.arange(len(order))
+        return taken.combine_chunks().take(pa.array(back))
 
 
 def _drained(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

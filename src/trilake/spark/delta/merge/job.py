@@ -257,11 +257,16 @@ class MergeJob:
             self.runtime,
         )
 
-    def _plan(self, pruned: Pruned) -> MergePlan:
+    @property
+    def shown(self) -> tuple[str, list[Clause[str]]]:
+        """Condition and clauses as the history tells them."""
         clauses: list[Clause[str]] = [
             Clause(c.kind, c.action, None if c.condition is None else _text(c.condition)) for c in self.request.clauses
         ]
-        on = _text(self.request.condition)
+        return _text(self.request.condition), clauses
+
+    def _plan(self, pruned: Pruned) -> MergePlan:
+        on, clauses = self.shown
         return MergePlan(on, clauses, self.metadata, self.protocol, pruned.read, self.job_id, txn=self.request.txn)
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:

@@ -10,6 +10,7 @@ from trilake.delta.commands.merge.clauses import check_clauses, insert_only
 from trilake.delta.commands.merge.commit import MergeResult
 from trilake.delta.commands.rows.row_changes import check_changeable
 from trilake.delta.table import ArrowDeltaTable
+from trilake.spark.delta.merge.embedded import merge_embedded
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
@@ -31,8 +32,9 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
     job = MergeJob(spark, table, request)
     check_expressions(spark, request, table.snapshot.schema)
     with resolving(partial(name_error, visible_columns(request, table.snapshot.schema))):
-        done = upsert(job)
-        if done is not None:
-            return done
+        for way in (upsert, merge_embedded):
+            done = way(job)
+            if done is not None:
+                return done
         with persisted(job.source):
             return job.run()

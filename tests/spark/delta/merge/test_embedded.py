@@ -1,0 +1,211 @@
+"""MERGE of a large source by the embedded engine: the same rows, changes and refusals as by jobs of Spark's."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import UnsupportedOperationException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from tests.conftest import SOAK
+from tests.delta.test_merge_oracle import _rows, _table, oracle
+from tests.spark.delta.merge.test_merge import EVERYTHING, _cases, _merged, _opened
+from trilake import DeltaTable
+from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
+from trilake.spark.delta.merge import embedded
+
+
+@pytest.fixture
+def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    trilake.register(spark)
+    monkeypatch.setattr(embedded, "FEW_BYTES", -1)  # as if each source were large
+    return spark
+
+
+@pytest.fixture
+def reasons(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """Why merges were left to jobs of Spark's since it was asked last."""
+    caplog.set_level(logging.INFO, "trilake.spark")
+
+    def told() -> list[str]:
+        found = [m for r in caplog.records if "is merged by jobs of Spark's" in (m := r.getMessage())]
+        caplog.clear()
+        return found
+
+    return told
+
+
+def _values(path: Path) -> list[tuple[Any, ...]]:
+    return sorted(tuple(r.values()) for r in _opened(path).to_arrow().to_pylist())
+
+
+@pytest.mark.parametrize("number", range(24 if SOAK else 8))
+def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    files, source, on, clauses = _cases(24)[number]
+    properties = EVERYTHING if number % 3 != 2 else {"delta.enableChangeDataFeed": "true"}
+    for rows in files:
+        trilake.write(_table(rows), tmp_path, mode="append", properties=properties if rows is files[0] else None)
+    expected = oracle([r for f in files for r in f], source, on, clauses)
+    frame = session.createDataFrame(_table(source))
+    table = DeltaTable.forPath(session, str(tmp_path))
+    if expected.ambiguous:
+        with pytest.raises(AmbiguousMergeError):
+            _merged(table, frame, on, clauses)
+        assert reasons() == []
+        return
+    result = _merged(table, frame, on, clauses)
+    assert reasons() == []
+    after = _opened(tmp_path)
+    assert _rows(after.to_arrow()) == Counter(expected.rows)
+    assert result.num_updated_rows == sum(n for (k, _), n in expected.feed.items() if k == "update_preimage")
+    assert result.num_deleted_rows == sum(n for (k, _), n in expected.feed.items() if k == "delete")
+    assert result.num_inserted_rows == sum(n for (k, _), n in expected.feed.items() if k == "insert")
+    changes = after.changes(after.version)
+    rows_of = zip(*(changes[n].to_pylist() for n in ("id", "p", "a")), strict=True)
+    assert Counter(zip(changes["_change_type"].to_pylist(), rows_of, strict=True)) == expected.feed
+
+
+def _letters(path: Path, **properties: str) -> None:
+    trilake.write(pa.table({"key": ["a", "b", "c", "d"], "value": [1, 2, 3, 4]}), path, properties=properties)
+
+
+def test_columns_are_expressions_too_and_the_history_shows_them_as_ever(
+    session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = []
+    for name in ("embedded", "spark"):
+        _letters(tmp_path / name, **EVERYTHING)
+        source = session.createDataFrame([("a", -1), ("e", -5), ("f", -6)], ["key", "value"]).alias("s")
+        (
+            DeltaTable.forPath(session, str(tmp_path / name))
+            .alias("t")
+            .merge(source, F.col("s.key") == F.col("t.key"))
+            .whenMatchedUpdate(set={"t.value": F.col("s.value") + F.col("t.value")})
+            .whenNotMatchedInsert(F.col("s.key") == "e", {"key": "s.key", "value": F.lit(7)})
+            .whenNotMatchedBySourceUpdate(F.expr("key = 'c'"), {"value": F.col("value") * 10})
+            .execute()
+        )
+        assert len(reasons()) == len(told)
+        monkeypatch.setattr(embedded, "_MOST_CORES", 0)
+        told.append(_opened(tmp_path / name).log.commit_info(1))
+    assert _values(tmp_path / "embedded") == [("a", 0), ("b", 2), ("c", 30), ("d", 4), ("e", 7)]
+    assert _values(tmp_path / "spark") == _values(tmp_path / "embedded")
+    assert told[0]["operationParameters"] == told[1]["operationParameters"]
+    counts = [{k: v for k, v in t["operationMetrics"].items() if k.endswith("Rows")} for t in told]
+    assert counts[0] == counts[1]
+
+
+def test_every_type_of_a_source_comes_as_it_is(
+    session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: Any
+) -> None:
+    source = session.sql(
+        "SELECT id, CAST(id AS DECIMAL(9, 2)) AS exact, DATE '1582-10-10' AS day, TIMESTAMP '1500-01-01' AS at,"
+        " array(id, NULL) AS list, map('k', id) AS map, named_struct('a', id, 'b', NULL) AS struct,"
+        " CAST('x' AS BINARY) AS bytes, CAST('NaN' AS DOUBLE) AS real FROM range(1, 4)"
+    )
+    for name in ("embedded", "spark"):
+        trilake.write(source.where("id < 3"), tmp_path / name)
+        merge = DeltaTable.forPath(session, str(tmp_path / name)).alias("t").merge(source.alias("s"), "t.id = s.id")
+        merge.whenMatchedUpdate(set={"exact": "s.exact + t.exact"}).whenNotMatchedInsertAll().execute()
+        monkeypatch.setattr(embedded, "_MOST_CORES", 0)
+    assert len(reasons()) == 1
+    assert repr(_values(tmp_path / "embedded")) == repr(_values(tmp_path / "spark"))
+    assert _values(tmp_path / "embedded")[0][1] == Decimal("2.00")
+
+
+def test_the_source_is_computed_once(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    _letters(tmp_path)
+    counter = session.sparkContext.accumulator(0)
+
+    def note(key: str) -> str:
+        counter.add(1)
+        return key
+
+    source = session.createDataFrame([("a", 5), ("x", 6)], ["k", "v"]).select(F.udf(note)("k").alias("k"), "v")
+    merge = DeltaTable.forPath(session, str(tmp_path)).merge(source, "key = k").whenMatchedUpdate(set={"value": "v"})
+    merge.whenNotMatchedInsert(values={"key": "k", "value": "v"}).execute()
+    assert reasons() == []
+    assert counter.value == 2
+    assert _values(tmp_path) == [("a", 5), ("b", 2), ("c", 3), ("d", 4), ("x", 6)]
+
+
+def test_an_application_gets_its_version_and_new_columns_come(
+    session: SparkSession, tmp_path: Path, reasons: Any
+) -> None:
+    _letters(tmp_path)
+    source = session.createDataFrame([("a", 5, 1.5)], ["key", "value", "more"]).alias("s")
+    merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key AND t.value < 3")
+    merge.whenMatchedUpdateAll().withSchemaEvolution().withTransaction("app", 3).execute()
+    assert reasons() == []
+    assert _opened(tmp_path).snapshot.state.txns["app"]["version"] == 3
+    assert _values(tmp_path)[0] == ("a", 5, 1.5)
+
+
+def test_rules_are_kept(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    _letters(tmp_path)
+    trilake.alter(tmp_path).add_constraint("few", "value < 100")
+    source = session.createDataFrame([("a", 500)], ["key", "value"]).alias("s")
+    table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
+    before = sorted(p.name for p in tmp_path.glob("*.parquet"))
+    with pytest.raises(ConstraintViolatedError, match="few"):
+        table.merge(source, "t.key = s.key").whenMatchedUpdate(set={"value": "s.value"}).execute()
+    assert reasons() == []
+    twice = source.union(source).alias("s")
+    with pytest.raises(UnsupportedOperationException, match="multiple source rows"):
+        table.merge(twice, "t.key = s.key").whenMatchedUpdate(set={"value": "1"}).execute()
+    assert reasons() == []
+    assert sorted(p.name for p in tmp_path.glob("*.parquet")) == before
+    assert _opened(tmp_path).version == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "setting"),
+    [
+        ("soundex(s.key)", None),  # what the engine does not know
+        ("plus_one(s.value)", None),
+        ("(SELECT max(id) FROM range(3))", None),
+        ("1", ("spark.sql.session.timeZone", "Europe/Rome")),
+        ("1", ("spark.sql.ansi.enabled", "false")),
+    ],
+)
+def test_merges_that_are_left_to_spark(
+    value: str, setting: tuple[str, str] | None, session: SparkSession, tmp_path: Path, reasons: Any
+) -> None:
+    _letters(tmp_path)
+    session.udf.register("plus_one", lambda x: x + 1, "long")
+    source = session.createDataFrame([("a", 5)], ["key", "value"]).alias("s")
+    old = None if setting is None else session.conf.get(setting[0])
+    if setting is not None:
+        session.conf.set(*setting)
+    try:
+        merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key")
+        column = "key" if "soundex" in value else "value"
+        if "SELECT" in value:
+            merge = merge.whenMatchedUpdate(f"t.value < {value}", {"value": "9"})
+        else:
+            merge = merge.whenMatchedUpdate(set={column: value})
+        merge.execute()
+    finally:
+        if setting is not None:
+            session.conf.set(setting[0], old)
+    assert len(reasons()) == 1
+    assert _opened(tmp_path).version == 1
+
+
+def test_a_value_that_fails_is_refused_in_spark_s_words(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    _letters(tmp_path)
+    source = session.createDataFrame([("a", 0)], ["key", "value"]).alias("s")
+    merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key")
+    with pytest.raises(trilake.TrilakeError, match=r"(?i)DIVIDE_BY_ZERO|division by zero"):
+        merge.whenMatchedUpdate(set={"value": "t.value div s.value"}).execute()
+    assert len(reasons()) == 1
+    assert _opened(tmp_path).version == 0
