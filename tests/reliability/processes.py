@@ -273,7 +273,7 @@ class Pylance:
 
     def tried_again(self, e: Exception) -> bool:
         """Whether a faster commit was the cause."""
-        return "conflict" in str(e).lower()
+        return "conflict" in str(e).lower() or "concurrent writers" in str(e)  # after 30 seconds of tries
 
     def _open(self) -> Any:
         import lance
@@ -344,7 +344,7 @@ def _until_done(table: Implementation, work: Work, what: Change, rng: random.Ran
             if not table.tried_again(e):
                 raise
             work.conflicts[what.kind] += 1
-            time.sleep(rng.random() * min(1.0, 0.01 * 2 ** min(attempt, 8)))
+            time.sleep(rng.random() * min(10.0, 0.01 * 2 ** min(attempt, 10)))
         except UnknownOutcomeError:
             work.unknown += 1
             time.sleep(_REQUEST_S)

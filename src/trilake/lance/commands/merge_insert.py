@@ -1,6 +1,6 @@
 """Merge insert: rows of a source matched with rows of the dataset by key columns, and what becomes of either.
 
-The source is held in memory; of the dataset, only the key columns are, one fragment at a time.
+The source is held in memory; of the dataset, only the key columns are, a large fragment or some small ones at a time.
 """
 
 from __future__ import annotations
@@ -24,10 +24,13 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
 from trilake.lance.file.errors import RowsDoNotFitError
-from trilake.lance.scan.fragment_reader import ROW_ID, Rows
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
+
+#: Rows of the dataset from which on they are joined with the source.
+_JOINED_ROWS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,13 @@ class _Matches:
     deleted: dict[int, Rows] = field(default_factory=dict)
     updates: list[Rows] = field(default_factory=list)
     matched: Rows = field(default_factory=lambda: np.array([], np.int64))
+
+    def delete(self, ids: npt.NDArray[np.uint64]) -> None:
+        """Add rows to delete by their row ids: those of a fragment all at once."""
+        ids = np.sort(ids)  # fragments need not be in the order of their ids
+        fragments, starts = np.unique(ids >> np.uint64(32), return_index=True)
+        offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        self.deleted.update(zip(fragments.tolist(), np.split(offsets, starts[1:]), strict=True))
 
 
 def merge_insert(
@@ -138,17 +148,13 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
     matches = _Matches()
     seen: list[Rows] = []
-    for reader in snapshot.readers:
-        batches = list(snapshot.scan(snapshot.plan(read, with_row_id=True), [reader]))
-        if not batches:
-            continue
-        targets_table = pa.Table.from_batches(batches)
+    for targets_table in _targets(snapshot, read):
         at = pa.array(np.arange(targets_table.num_rows))
         left = _keys(targets_table.select(list(what.on))).append_column("target_row", at)
         pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=left)
         sources, targets = (pairs.column(i).to_numpy() for i in range(2))
         seen.append(sources)
-        offsets = (targets_table.column(ROW_ID).to_numpy() & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        target_ids = targets_table.column(ROW_ID).to_numpy()
         deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
             raise InvalidArgumentError(f"{len(targets)} rows match, which this merge insert forbids")
@@ -167,9 +173,32 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
         if what.delete_unmatched:
             deleted.append(_unmatched(condition, targets_table, pairs.column(1).to_numpy()))
         if deleted:
-            matches.deleted[reader.fragment.id] = offsets[np.unique(np.concatenate(deleted))]
+            matches.delete(target_ids[np.unique(np.concatenate(deleted))])
     matches.matched = np.unique(np.concatenate(seen)) if seen else matches.matched
     return matches
+
+
+def _targets(snapshot: Snapshot, columns: list[str]) -> Iterator[pa.Table]:
+    """The rows of the dataset with their ids: those of a fragment in one table, which small fragments share.
+
+    A join takes some ms however few rows it has, and a dataset of many writers has many fragments of a few rows.
+    """
+    plan = snapshot.plan(columns, with_row_id=True)
+    readers: list[FragmentReader] = []
+    rows = 0
+    for reader in snapshot.readers:
+        readers.append(reader)
+        rows += reader.num_rows
+        if rows >= _JOINED_ROWS:
+            yield from _table(snapshot.scan(plan, readers))
+            readers, rows = [], 0
+    yield from _table(snapshot.scan(plan, readers))
+
+
+def _table(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    some = list(batches)
+    if some:
+        yield pa.Table.from_batches(some)
 
 
 def _keys(table: pa.Table) -> pa.Table:

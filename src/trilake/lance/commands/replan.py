@@ -10,24 +10,38 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.operations import Operation
+from trilake.runtime import Runtime
 
 #: Times that a change is planned anew after others have changed the same rows.
 REPLANS = 10
+#: Seconds that an attempt is taken to last at least, and that any new plan waits at most.
+_SHORTEST, _LONGEST_WAIT = 0.01, 5.0
 
 
 def replanned(snapshot: Snapshot, plan: Callable[[Snapshot], Operation], *, replans: int = REPLANS) -> Snapshot:
     """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one."""
     snapshot.manifest.check_writable(snapshot.store.uri)
     for attempt in range(replans + 1):
+        began = snapshot.runtime.clock_ns()
         operation = plan(snapshot)
         try:
             return snapshot.commit(operation)
         except ConflictError:
             if attempt == replans:
                 raise
+            _wait(snapshot.runtime, (snapshot.runtime.clock_ns() - began) / 1e9, attempt)
             snapshot = snapshot.at(transaction.load(snapshot.store))
             snapshot.manifest.check_writable(snapshot.store.uri)
     raise AssertionError("not reached")
+
+
+def _wait(runtime: Runtime, seconds: float, attempt: int) -> None:
+    """Wait for a random part of a time that doubles from what the attempt took.
+
+    Whoever plans anew at once meets the same writers again: of two that change the same rows, one works for nothing.
+    """
+    longest = min(max(seconds, _SHORTEST) * 2**attempt, _LONGEST_WAIT)
+    runtime.sleep(longest * runtime.new_number() / 2**64)
 
 
 def replanned_with_files(
