@@ -91,6 +91,7 @@ def begin(world: World) -> None:
     store = Watched(world)
     log = DeltaLog(store, standard_engine(runtime=runtime))
     write_arrow(log, SCHEMA, arrow({1: (0, "v0"), 2: (1, "v0"), 3: (2, "v0")}).to_batches(), request)
+    world.now += int(world.plan.options.get("aged", 0)) * DAY_MS
 
 
 class Watched(SimStore):
@@ -144,6 +145,9 @@ class Job:
         """Raise where nothing that happened explains an error."""
         kind = self.op.kind
         if isinstance(e, ConflictError) and self.history.newest > began:
+            changed = {n for v in self.history.versions[began + 1 :] for n, _ in v.actions}
+            if kind == "append" and not changed & {"metaData", "protocol"}:
+                raise Violation(f"an append conflicts with {sorted(changed)}: {e}") from e
             return
         if isinstance(e, ConflictError) and kind in ("clone", "shallow", "stream"):
             return
@@ -220,6 +224,21 @@ class Job:
         columns = {n: f"s.{n}" for n in SCHEMA.names}
         done = merge.when_matched_update({"v": "s.v"}).when_not_matched_insert(columns).execute()
         return done.version
+
+    def _insert(self) -> int | None:
+        merge = self.table().merge(arrow(source_rows(self.op)), "t.k = s.k", source_alias="s", target_alias="t")
+        return merge.when_not_matched_insert({n: f"s.{n}" for n in SCHEMA.names}).execute().version
+
+    def _batch(self) -> None:
+        """A batch of a query that two processes run, after those before it."""
+        batches = {op.args[0]: op for op in self.history.ops.values() if op.kind == "batch"}
+        for number in range(self.op.args[0] + 1):
+            op = batches[number]
+            log = DeltaLog(self.store(), self.engine, user_metadata=f"op:{op.number}")
+            plan = plan_write(log, WriteRequest("append", from_arrow(SCHEMA)))
+            rows = arrow(new_rows(op)).to_batches()
+            parts = [write_files(log.store, plan.files, rows, tasks=1, runtime=self.engine.runtime)]
+            commit_batch(log, plan, BatchId("query", number), parts)
 
     def _restore(self) -> int | None:
         table = self.table()

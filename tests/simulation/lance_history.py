@@ -73,6 +73,9 @@ class LanceHistory:
             there = any(True for _ in store.list(key)) if key.endswith("/") else _has(store, key)
             if not there:
                 raise Violation(f"version {number} names {key}, which is not in the store")
+        last = self.versions[number - 1].manifest.max_fragment_id if number > 1 else 0
+        if manifest.max_fragment_id < last:
+            raise Violation(f"version {number} counts fragments from {manifest.max_fragment_id} on, {last} was given")
         found = Version(read(Snapshot(store, manifest, SYSTEM_RUNTIME)), manifest, self.world.now, op)
         before = self.versions[number - 1].rows if number > 1 else {}
         expected = before

@@ -49,6 +49,7 @@ def begin(world: World) -> None:
     runtime = Runtime(lambda: world.now * 10**6, new_id, SYSTEM_RUNTIME.sleep)
     rows: Rows = {i: (i % 4, "v0") for i in range(1, 5)}
     write(Watched(world), SCHEMA, arrow(rows).to_batches(), "create", runtime, WriteOptions(2, 2))
+    world.now += int(world.plan.options.get("aged", 0)) * DAY_MS
 
 
 class LanceOps:

@@ -56,6 +56,9 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
             present = {k for k, _ in rows.values()}
             merged = {i: (k, by_key[k]) if k in by_key else (k, v) for i, (k, v) in rows.items()}
             return merged | {i: (k, v) for i, (k, v) in source.items() if k not in present}
+        case "insert":
+            present = {k for k, _ in rows.values()}
+            return {**rows, **{i: (k, v) for i, (k, v) in source_rows(op).items() if k not in present}}
         case "upsert":
             return {**rows, **upserted(op)}
         case "restore":
@@ -66,7 +69,20 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
 
 #: Operations that change rows.
 CHANGES = frozenset(
-    ("append", "batch", "overwrite", "dynamic", "where", "delete", "update", "merge", "upsert", "restore", "stream")
+    (
+        "append",
+        "batch",
+        "overwrite",
+        "dynamic",
+        "where",
+        "delete",
+        "update",
+        "merge",
+        "insert",
+        "upsert",
+        "restore",
+        "stream",
+    )
 )
 
 

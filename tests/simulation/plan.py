@@ -119,7 +119,7 @@ DELTA_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
 }
 
 #: What came later, drawn apart: a seed keeps the rest of its plan.  The chance of each actor to do one of these, too.
-LATER: dict[str, tuple[str, ...]] = {"delta": ("purge", "narrow", "column"), "lance": ("widen",)}
+LATER: dict[str, tuple[str, ...]] = {"delta": ("purge", "narrow", "column", "insert"), "lance": ("widen",)}
 LATER_CHANCE = 0.1
 LATER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "trilake.checkpoint.partSize": (0.15, ("1", "2")),
@@ -171,7 +171,9 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
                 faults[-1] = replace(faults[-1], call=-rng.randint(1, 3))
     page = rng.choice([2, 3, 5, 1000, 1000])
     plan = Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)
-    return _with_later(plan, random.Random(f"later {seed}"))
+    from tests.simulation.scenes import with_scene  # scenes are made of what plans are made of
+
+    return with_scene(_with_later(plan, random.Random(f"later {seed}")))
 
 
 def _with_later(plan: Plan, rng: random.Random) -> Plan:

@@ -59,10 +59,13 @@ class SimStore(Store):
             start_after = page[size - 1].key
 
     def _torn(self, prefix: str, start_after: str | None) -> Iterator[ObjectMeta]:
-        first, last = (
-            {m.key: m for m in self._do("list", (prefix,), lambda: list(self.inner.list(prefix, start_after)))}
-            for _ in range(2)
-        )
+        def page() -> dict[str, ObjectMeta]:
+            return {m.key: m for m in self._do("list", (prefix,), lambda: list(self.inner.list(prefix, start_after)))}
+
+        first = page()
+        # Some folders take long to read: several others may come and go meanwhile.
+        self.actor.wake = self.actor.world.steps + self.actor.listed.choice((0, 0, 8, 30))
+        last = page()
         for key in sorted({*first, *last}):
             if (key in first and key in last) or self.actor.listed.random() < 0.5:
                 yield last.get(key) or first[key]

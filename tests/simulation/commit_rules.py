@@ -1,0 +1,110 @@
+"""What each Delta commit must say of itself, beside its rows: flags, row ids, times, features and metadata."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from tests.simulation.world import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.delta_history import Version
+
+#: Operations that read nothing before they add files.
+BLIND = frozenset(("append", "batch", "stream"))
+#: Operations that may change the table's metadata.
+_METADATA = frozenset(("column", "narrow", "property", "drop", "restore"))
+_ROW_TRACKING = "delta.rowTracking"
+
+
+class CommitRules:
+    """Looks at every commit of a table, in their order."""
+
+    def __init__(self) -> None:
+        #: First row id and the one after the last, by data file.
+        self.row_ids: dict[str, tuple[int, int]] = {}
+
+    def check(self, version: int, found: Version, before: Version | None) -> None:
+        """Raise :class:`Violation` where a commit says what is not so."""
+        self._flags(version, found)
+        self._features(version, found)
+        self._row_ids(version, found)
+        if before is not None:
+            _times(version, found, before)
+            _metadata(version, found, before)
+            _applications(version, found, before)
+
+    def _flags(self, version: int, found: Version) -> None:
+        op = found.op
+        if op is None or not found.info.get("isBlindAppend") or not (found.adds or found.removes):
+            return
+        if op.kind not in BLIND or found.removes:
+            raise Violation(f"version {version} by #{op.number} {op.kind} calls itself a blind append")
+
+    def _features(self, version: int, found: Version) -> None:
+        features = found.protocol.get("writerFeatures") or ()
+        if any(a.get("deletionVector") for a in found.adds) and "deletionVectors" not in features:
+            raise Violation(f"version {version} adds deletion vectors, which the table's protocol does not have")
+
+    def _row_ids(self, version: int, found: Version) -> None:
+        if "rowTracking" not in (found.protocol.get("writerFeatures") or ()):
+            return
+        for add in found.adds:
+            first = add.get("baseRowId")
+            if first is None or add.get("defaultRowCommitVersion") is None:
+                raise Violation(f"version {version} adds {add['path']} without row ids")
+            ids = first, first + orjson.loads(add["stats"])["numRecords"]
+            known = self.row_ids.setdefault(add["path"], ids)
+            if known[0] != first:
+                raise Violation(f"version {version} gives {add['path']} the row ids from {first} on, not {known[0]}")
+            for path, (start, end) in self.row_ids.items():
+                if path != add["path"] and start < ids[1] and first < end:
+                    raise Violation(f"version {version} gives {add['path']} row ids that {path} has: {ids}")
+        if found.adds:
+            domain = found.keyed["domainMetadata"].get(_ROW_TRACKING)
+            mark = -1 if domain is None else orjson.loads(domain["configuration"])["rowIdHighWaterMark"]
+            highest = max(end for _, end in self.row_ids.values()) - 1
+            if mark < highest:
+                raise Violation(f"version {version} has given the row id {highest}, and says that {mark} is the last")
+
+
+def _times(version: int, found: Version, before: Version) -> None:
+    if found.metadata["configuration"].get("delta.enableInCommitTimestamps") != "true":
+        return
+    own, last = found.info.get("inCommitTimestamp"), before.info.get("inCommitTimestamp")
+    if own is None or found.actions[0][0] != "commitInfo":
+        raise Violation(f"version {version} does not begin with its time")
+    if last is not None and own <= last:
+        raise Violation(f"version {version} says that it is of {own}, the one before of {last}")
+
+
+def _metadata(version: int, found: Version, before: Version) -> None:
+    """A change of metadata is that of its operation, on top of what the version before has."""
+    op = found.op
+    if op is None:
+        return
+    changed = any(n == "metaData" for n, _ in found.actions)
+    if changed and op.kind not in _METADATA:
+        raise Violation(f"version {version} by #{op.number} {op.kind} changes the table's metadata")
+    if op.kind in ("column", "narrow"):
+        names, expected = _names(found.metadata), _names(before.metadata)
+        expected = [*expected, f"c{op.number}"] if op.kind == "column" else expected
+        if names != expected and not (op.kind == "narrow" and set(names) < set(expected)):
+            raise Violation(f"version {version} by #{op.number} {op.kind} has the columns {names}, not {expected}")
+    if op.kind == "property":
+        own, expected_map = found.metadata["configuration"], before.metadata["configuration"]
+        if own != {**expected_map, "note": f"#{op.number}"}:
+            raise Violation(f"version {version} by #{op.number} has the properties {own}, not those of {expected_map}")
+
+
+def _names(metadata: dict[str, Any]) -> list[str]:
+    return [f["name"] for f in orjson.loads(metadata["schemaString"])["fields"]]
+
+
+def _applications(version: int, found: Version, before: Version) -> None:
+    for name, txn in ((n, d) for n, d in found.actions if n == "txn"):
+        del name
+        last = before.keyed["txn"].get(txn["appId"])
+        if last is not None and last["version"] >= txn["version"]:
+            raise Violation(f"version {version} has batch {txn['version']} of {txn['appId']} after {last['version']}")

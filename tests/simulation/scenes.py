@@ -1,0 +1,101 @@
+"""Scenes: plans of what a fair choice of operations seldom brings together.
+
+A third of the seeds play one.  A scene is a text: actors are parted by ``|``, an operation is a kind or several of
+which the seed takes one (``delete/update``), and what it works on, where that matters (``delete:0``).  Faults name the
+actor, its call (-1 is its first ``put_if_absent``) and their kind.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from tests.simulation.plan import FaultAt, Op, Plan
+
+CHANCE = 1 / 3
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What a scene fixes; all else is the seed's."""
+
+    actors: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    faults: str = ""
+    #: Whether all operations work on one key, and bring the same keys.
+    one_key: bool = False
+
+
+_DV = {"delta.enableDeletionVectors": "true"}
+_WRITES = "merge/insert/update/delete/where"
+DELTA: Mapping[str, Scene] = {
+    # What was there long ago is live, removed just now, or removed long ago, when a vacuum comes.
+    "garbage": Scene("overwrite/delete/update vacuum | append/optimize vacuum/lite read", {"aged": "8"}),
+    "old garbage": Scene("overwrite/optimize append days:0 vacuum/lite read | append/delete travel"),
+    "vectors": Scene("delete:0 days:0 vacuum | update/purge read", _DV),
+    "slow clock removes": Scene("overwrite/delete | vacuum/lite append | vacuum", {"aged": "8"}, "0@1 behind"),
+    "fast clock cleans": Scene("overwrite/delete | vacuum/lite | append vacuum", {"aged": "8"}, "1@1 ahead"),
+    "fast clock cleans the log": Scene(
+        "append append checkpoint days:0 days:0 days:0 append | cleanup cleanup",
+        {"delta.checkpointInterval": "2"},
+        "1@1 ahead",
+    ),
+    "log of weeks": Scene(
+        "append overwrite append days:2 append cleanup | append/checkpoint cleanup travel",
+        {"delta.checkpointInterval": "2"},
+    ),
+    "log of today": Scene("append overwrite cleanup travel | append cleanup", {"delta.checkpointInterval": "2"}),
+    "parts": Scene(
+        "append append checkpoint | append read:2 | read:2 append read:2",
+        {"delta.checkpointInterval": "2", "trilake.checkpoint.partSize": "1"},
+    ),
+    "one key": Scene(f"append {_WRITES} | {_WRITES} {_WRITES} | {_WRITES} {_WRITES}", one_key=True),
+    "one table": Scene("append/overwrite delete | update/merge append | restore/optimize/append append"),
+    "twins": Scene("batch:0 batch:1 | batch:0 batch:1 | append/optimize"),
+    "queries": Scene("append append/optimize append | append optimize/delete", {"stream": "1"}),
+    "lost replies": Scene("append delete | append/update append | overwrite/merge", faults="0@-1 late; 1@-1 lost/late"),
+    "columns": Scene("column append | column/property property | append/drop update"),
+    "tracked rows": Scene(
+        "append update | append/merge append/optimize | append/restore delete", {"delta.enableRowTracking": "true"}
+    ),
+    "bursts": Scene("append append append | append append append | append append | read:2 update read:2"),
+}
+LANCE: Mapping[str, Scene] = {
+    "garbage": Scene("delete/update/optimize cleanup | append cleanup read", {"aged": "8"}),
+    "fast clock cleans": Scene("append/delete | append cleanup | cleanup", {"aged": "6"}, "1@1 ahead; 2@1 ahead"),
+    "ids": Scene("append restore:0 append | append/index search | delete search"),
+    "one key": Scene("append upsert/update | upsert/delete upsert | update/delete upsert/append", one_key=True),
+    "indices": Scene("index optimize search | update/delete index search | append/upsert optimize search"),
+}
+
+
+def with_scene(plan: Plan) -> Plan:
+    """The plan of a seed, which may play a scene in place of what it had chosen."""
+    rng = random.Random(f"scene {plan.seed}")
+    if rng.random() >= CHANCE:
+        return plan
+    scenes = DELTA if plan.format == "delta" else LANCE
+    scene = scenes[rng.choice(sorted(scenes))]
+    key, number = (rng.randrange(4), rng.randrange(1 << 16)), 0
+    actors: list[tuple[Op, ...]] = []
+    batches: dict[int, Op] = {}
+    for text in scene.actors.split("|"):
+        ops = []
+        for word in text.split():
+            kinds, _, what = word.partition(":")
+            kind, number = rng.choice(kinds.split("/")), number + 1
+            args = key if scene.one_key else (int(what or rng.randrange(4)), rng.randrange(1 << 16))
+            op = Op(number, kind, args)
+            # A batch is the same one whoever writes it.
+            ops.append(batches.setdefault(args[0], op) if kind == "batch" else op)
+        actors.append(tuple(ops))
+    options = {k: v for k, v in plan.options.items() if k != "stream"} | dict(scene.options)
+    if "stream" in options:
+        actors.append(tuple(Op(number + i + 1, "stream", (0, rng.randrange(1 << 16))) for i in range(2)))
+    faults = [f for f in plan.faults if f.actor < len(actors)]
+    for text in filter(None, scene.faults.split("; ")):
+        place, _, kinds = text.partition(" ")
+        actor, call = map(int, place.split("@"))
+        faults.append(FaultAt(actor, call, rng.choice(kinds.split("/"))))
+    return replace(plan, options=options, actors=tuple(actors), faults=tuple(faults))
