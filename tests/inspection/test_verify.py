@@ -13,6 +13,7 @@ import pytest
 import trilake
 from tests.inspection.delta_faults import FAULTS, Fault, build, build_mapped
 from tests.inspection.other_faults import LANCE, TREVNI, build_lance, build_numbers, build_texts, build_trevni
+from trilake import lance
 from trilake.delta.verify.run import CHECKS as DELTA_CHECKS
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.lance.verify.run import CHECKS as LANCE_CHECKS
@@ -82,6 +83,18 @@ def test_a_sample_reads_some_files_only() -> None:
     found = trilake.verify("memory://verify-sample", sample=2)
     assert found.ok
     assert {c.examined for c in found.checks if c.code == "delta.rows-unreadable"} == {2}
+
+
+def test_indices_of_nulls_and_empty_texts_are_sound() -> None:
+    uri = "memory://verify-nulls"
+    schema = pa.schema([("i", pa.int64()), ("s", pa.string()), pa.field("r", pa.string(), nullable=False)])
+    rows = pa.table({"i": [None, 0, 5, None], "s": ["", None, "b", None], "r": ["", "a", "", "b"]}, schema=schema)
+    made = lance.write_dataset(rows, uri, mode="overwrite", max_rows_per_file=2, max_rows_per_group=2, nulls="mask")
+    for column in rows.column_names:
+        made.create_scalar_index(column, "BTREE")
+    assert not trilake.verify(uri).findings
+    made.optimize.compact_files()
+    assert not trilake.verify(uri).findings
 
 
 def test_an_older_version_is_verified_as_it_was(tmp_path: Path, sound: Callable[[str], Path]) -> None:

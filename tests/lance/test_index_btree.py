@@ -91,6 +91,14 @@ def test_nan_is_above_all_numbers() -> None:
     assert index.equal(np.nan).tolist() == []
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
+def test_zeros_of_both_signs_are_equal(kind: pa.DataType) -> None:
+    index = build(pa.array([0.0, 1.0, -0.0, -1.0, None], kind))
+    for zero in (0.0, -0.0):
+        assert index.equal(zero).tolist() == [0, 2]
+        assert index.is_in([zero, -1.0]).tolist() == [0, 2, 3]
+
+
 def test_texts_and_nulls() -> None:
     index = build(pa.array(["b", None, "a", "", "b"]))
     assert index.equal("b").tolist() == [0, 4]

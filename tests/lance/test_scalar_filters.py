@@ -29,6 +29,7 @@ FILTERS = (
     "f < -0.95",
     "f >= 0.9",
     "f = 0.5",
+    "f IN (0.5, 0.0)",
     "f > 0.1 AND f < 0.1000001",
     "s = 't11'",
     "s LIKE 't1%'",
@@ -49,7 +50,7 @@ FILTERS = (
 def rows(count: int, seed: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     floats = rng.uniform(-1, 1, count).astype(np.float32)
-    floats[:3] = [0.1, np.nan, 0.5]
+    floats[:5] = [0.1, np.nan, 0.5, 0.0, -0.0]
     return pa.table(
         {
             "i": pa.array(rng.integers(-5, 200, count)),

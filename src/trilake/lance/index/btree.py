@@ -167,6 +167,9 @@ class ScalarIndex:
             choices = choices.cast(self.value_type).drop_null().unique()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
+        if pt.is_floating(choices.type) and pc.any(pc.equal(choices, pa.scalar(0, choices.type))).as_py():
+            # Zeros of both signs are equal, but Arrow looks for them bit by bit.
+            choices = pa.concat_arrays([choices, pa.array(np.array([0.0, -0.0]), choices.type)]).unique()
         return choices.take(pc.sort_indices(choices))
 
     def _pages_of(self, choices: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
