@@ -26,6 +26,7 @@ from trilake.lance.commands.input_rows import stream
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import NothingToWriteError
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
 from trilake.lance.pylance.scanner import LanceScanner
 from trilake.lance.scan.fragment_reader import FragmentReader
@@ -279,7 +280,8 @@ def _create(
     target = Target.new(rows_schema, nulls=options.nulls)
     if list_versions(store).versions:
         known = Snapshot.open(store, SYSTEM_RUNTIME).manifest.schema
-        if sorted(known.names) == sorted(target.view.whole.names):
+        # By the columns that users see: companions are the dataset's, whatever rows are written with.
+        if sorted(View(known).schema.names) == sorted(target.view.schema.names):
             target = Target(known, nulls=options.nulls)
     return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress)
 

@@ -116,6 +116,39 @@ def test_empty_texts_are_found_after_a_compaction() -> None:
     assert ds.to_table() == rows
 
 
+def test_fragments_of_distributed_jobs_keep_them() -> None:
+    """Whatever is committed by the schema that users see, which has no companions."""
+    rows = pa.table({"a": [1, None, 3], "s": ["x", None, ""], "b": [True, None, False]})
+    where = uri()
+    lance.write_dataset(rows, where, nulls="mask")
+    some = lance.LanceFragment.create(where, rows.select(["b", "s", "a"]))
+    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Append([some]), read_version=1)
+    assert ds.to_table().to_pylist() == rows.to_pylist() * 2
+
+    merged, schema = zip(*(f.merge(pa.table({"a": [1, 3], "z": ["p", "q"]}), "a") for f in ds.get_fragments()))
+    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Merge(list(merged), schema[0]), read_version=2)
+    assert ds.to_table() == pa.concat_tables([rows, rows]).append_column("z", pa.array(["p", None, "q"] * 2))
+
+    twice = [f.add_columns(lambda b: pa.record_batch({"c": b["a"]}), ["a"], nulls="mask") for f in ds.get_fragments()]
+    schema = ds.schema.append(pa.field("c", pa.int64()))
+    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Merge(twice, schema), read_version=3)
+    assert ds.to_table()["c"].to_pylist() == [1, None, 3] * 2
+
+    ds.drop_columns(["s"])
+    left = [f.delete("a = 1") for f in ds.get_fragments()]
+    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Overwrite(ds.schema, left))
+    kept = {"a": None, "b": None, "z": None, "c": None}, {"a": 3, "b": False, "z": "q", "c": 3}
+    assert ds.to_table().to_pylist() == [*kept] * 2
+
+
+def test_fragments_of_a_new_dataset_keep_them() -> None:
+    rows = pa.table({"a": [1, None], "s": ["", None]})
+    where = uri()
+    made = [lance.LanceFragment.create(where, rows, nulls="mask") for _ in range(2)]
+    ds = lance.LanceDataset.commit(where, lance.LanceOperation.Overwrite(rows.schema, made))
+    assert ds.to_table().to_pylist() == rows.to_pylist() * 2
+
+
 def test_other_readers_see_one_column_more(tmp_path: Any) -> None:
     path = str(tmp_path / "t")
     lance.write_dataset(ROWS, path, nulls="mask")

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.columns import next_field_id
+from trilake.lance.file.null_masks import companions, masked_schema
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
@@ -52,7 +53,8 @@ class LanceOperation:
             _entries(self.fragments)
 
         def resolve(self, base: Manifest | None) -> op.Operation:
-            return op.Overwrite(_entries(self.fragments), LanceSchema.from_arrow(self.new_schema))
+            fragments = _entries(self.fragments)
+            return op.Overwrite(fragments, _overwritten(self.new_schema, fragments, base))
 
     @dataclass
     class Append(BaseOperation):
@@ -112,7 +114,8 @@ class LanceOperation:
         def resolve(self, base: Manifest | None) -> op.Operation:
             if base is None:
                 raise InvalidArgumentError("there is no dataset whose columns could be merged")
-            return op.Merge(_entries(self.fragments), with_ids(self.schema, base))
+            fragments = _entries(self.fragments)
+            return op.Merge(fragments, with_ids(self.schema, base, _ids(fragments)))
 
     @dataclass
     class Restore(BaseOperation):
@@ -124,23 +127,54 @@ class LanceOperation:
             return op.Restore(self.version)
 
 
-def with_ids(schema: pa.Schema, base: Manifest) -> LanceSchema:
-    """The ids of a schema's fields: those that the dataset has keep theirs, new ones follow the highest."""
+def _ids(fragments: Iterable[Fragment]) -> set[int]:
+    return {id for fragment in fragments for file in fragment.files for id in file.fields}
+
+
+def _new(schema: pa.Schema, ids: set[int], first: int = 0) -> LanceSchema:
+    """The ids of new columns from ``first`` on, with companions where these are what files have."""
+    masked = LanceSchema.from_arrow(masked_schema(schema), first)
+    whole = {id for id in ids if id >= first} == set(masked.field_ids)
+    return masked if whole else LanceSchema.from_arrow(schema, first)
+
+
+def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifest | None) -> LanceSchema:
+    """The ids of a dataset's columns: those that the files have, which may be files of the dataset that there was."""
+    ids = _ids(fragments)
+    known = {} if base is None else {f.name: f for f in base.schema.fields}
+    if base is not None and all(_same(known.get(one.name), one) for one in schema):
+        same = with_ids(schema, base, ids)
+        if ids.issuperset(same.field_ids):
+            return same
+    return _new(schema, ids)
+
+
+def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> LanceSchema:
+    """The ids of a schema's fields: those that the dataset has keep theirs, new ones follow the highest.
+
+    Parameters
+    ----------
+    schema: as users see it; columns that the dataset has bring their companions.
+    ids: of the fields that files have.
+    """
     known = {f.name: f for f in base.schema.fields}
-    first = next_field_id(base)
+    new = pa.schema([one for one in schema if not _same(known.get(one.name), one)])
+    added = _new(new, ids, next_field_id(base))
+    masks = {name: mask for name, mask in companions(base.schema).items() if name not in new.names} | companions(added)
+    by_name = {f.name: f for f in added.fields}
     fields: list[Field] = []
     for one in schema:
-        present = known.get(one.name)
-        field = LanceSchema.from_arrow(pa.schema([one]), first).fields[0]
-        if (
-            present is not None
-            and present.logical_type == field.logical_type
-            and present.arrow_type == field.arrow_type
-        ):
-            fields.append(present)
-        else:
-            fields.append(field)
-            first += len(list(field.walk()))
+        field = by_name.get(one.name) or known[one.name]
+        mask = masks.get(one.name)
+        fields += [field] if mask is None or mask.name in schema.names else [field, mask]
     merged = LanceSchema(tuple(fields), dict(schema.metadata or {}))
-    ids = set(merged.field_ids)
-    return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in ids})
+    kept = set(merged.field_ids)
+    return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in kept})
+
+
+def _same(present: Field | None, one: pa.Field) -> bool:
+    """Whether the dataset has this column, in this type."""
+    if present is None:
+        return False
+    field = LanceSchema.from_arrow(pa.schema([one])).fields[0]
+    return present.logical_type == field.logical_type and present.arrow_type == field.arrow_type
