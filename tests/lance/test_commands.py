@@ -129,6 +129,16 @@ def test_dictionaries_of_all_batches_are_one() -> None:
         lance.write_dataset(pa.Table.from_batches([part("e")]), ds.uri, mode="append")
 
 
+def test_a_dataset_with_a_dictionary_begins_with_rows() -> None:
+    rows = pa.table({"d": pa.array(["a", "b"]).dictionary_encode()})
+    for begin in (
+        lambda: begun(rows.slice(0, 0)),
+        lambda: LanceDataset.commit("memory://dictionary", lance.LanceOperation.Overwrite(rows.schema, [])),
+    ):
+        with pytest.raises(InvalidArgumentError, match="values of a dictionary"):
+            begin()
+
+
 def test_progress_is_told() -> None:
     class Progress:
         def __init__(self) -> None:

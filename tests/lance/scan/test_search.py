@@ -181,6 +181,30 @@ def test_an_index_of_our_own(ds: LanceDataset, metric: str) -> None:
             made.create_index("v", "IVF_PQ", **bad)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("metric", ["L2", "cosine", "dot"])
+def test_rows_without_a_vector_are_found_by_none(metric: str) -> None:
+    vectors = np.random.default_rng(3).normal(5, 1, (400, 4)).astype(np.float32)
+    values = [None if i % 4 == 0 else v.tolist() for i, v in enumerate(vectors)]
+    rows = pa.table({"id": range(400), "v": pa.array(values, pa.list_(pa.float32(), 4))})
+    made = lance.write_dataset(rows, "memory://no-vector", mode="overwrite", max_rows_per_file=150, nulls="mask")
+    have = {i for i in range(400) if i % 4}
+    made.delete("id = 7")
+
+    def found(**more: Any) -> list[int]:
+        near = {"column": "v", "q": [0.1, 0.0, 0.0, 0.1], "k": 1000, "metric": metric, **more}
+        table = made.to_table(columns=["id"], nearest=near)
+        assert np.isfinite(table["_distance"].to_numpy()).all()
+        return list(table["id"].to_pylist())
+
+    assert set(found()) == have - {7}
+    made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2, metric=metric)
+    assert set(found(nprobes=2)) == have - {7}
+    assert set(found(nprobes=2, refine_factor=2)) == have - {7}
+    assert found(nprobes=2, refine_factor=400, k=5) == found(use_index=False, k=5)
+    made.add_columns(pa.schema({"none": pa.list_(pa.float32(), 4)}))
+    assert made.to_table(nearest={"column": "none", "q": [0.0] * 4, "k": 5}).num_rows == 0
+
+
 def test_damaged_indices(shared: Path, tmp_path: Path) -> None:
     source = corpus.folder(shared, "ivf_pq_cosine")
     uuid = lance.dataset(source).list_indices()[0]["uuid"]

@@ -203,7 +203,7 @@ Encoded = tuple[npt.NDArray[np.int32], ivf_pq.Codes, ivf_pq.RowIds]
 def encoded(
     snapshot: Snapshot, column: str, model: ivf_pq.Model, readers: Iterable[FragmentReader] | None = None
 ) -> Encoded:
-    """The live rows of some fragments, or of all, as an index has them; vectors with NaN or infinity are left out."""
+    """The live rows of some fragments, or of all, as an index has them, without nulls, NaN and infinities."""
     partitions, codes, ids = [], [np.empty((0, len(model.words)), np.uint8)], [np.empty(0, np.uint64)]
     for reader in snapshot.readers if readers is None else readers:
         for start in range(0, reader.physical_rows, _CHUNK):
@@ -219,10 +219,10 @@ def encoded_rows(
     snapshot: Snapshot, column: str, model: ivf_pq.Model, reader: FragmentReader, start: int, stop: int
 ) -> Encoded:
     """The rows of a range of a fragment, as :func:`encoded` gives them."""
-    projection = snapshot.view.stored(snapshot.view.schema.project([column]))
-    parts = [
-        vectors_of(storage(batch.column(0)), model.dimension) for batch in reader.read_batches(projection, start, stop)
-    ]
+    columns = snapshot.view.schema.project([column])
+    batches = reader.read_batches(snapshot.view.stored(columns), start, stop)
+    shown = [snapshot.view.show(batch, columns) for batch in batches]
+    parts = [vectors_of(storage(batch.column(0)), model.dimension) for batch in shown]
     vectors = np.concatenate([np.empty((0, model.dimension), np.float32), *parts])
     keep = np.isfinite(vectors).all(axis=1)
     live = reader.live_mask(start, stop)

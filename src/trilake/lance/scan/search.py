@@ -222,11 +222,19 @@ def _exact(snapshot: Snapshot, nearest: Nearest, ids: Ids, metric: str) -> Float
 
 
 def vectors_of(column: pa.Array, size: int) -> Floats:
-    """The vectors of a column, rows x size."""
-    # The format keeps no nulls of vectors: what is in their place counts, as it does for other readers.
-    values = column.flatten() if column.null_count == 0 else column.values
-    vectors: Floats = values.to_numpy(zero_copy_only=False).reshape(-1, size).astype(np.float32, copy=False)
-    return vectors
+    """The vectors of a column, rows x size; null is NaN, which is near nothing."""
+    values = column.flatten().to_numpy(zero_copy_only=False)  # without those of nulls
+    vectors: Floats = values.reshape(-1, size).astype(np.float32, copy=False)
+    if not column.null_count:
+        return vectors
+    whole = np.full((len(column), size), np.nan, np.float32)
+    whole[_valid(column)] = vectors
+    return whole
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
@@ -266,11 +274,15 @@ def _flat(
         reader = chunk.reader
         at = np.arange(chunk.start, chunk.stop, dtype=np.int64)
         batches = reader.read_batches(projection, chunk.start, chunk.stop)
-        parts = [distances(vectors_of(storage(b.column(0)), len(nearest.q)), nearest.q, metric) for b in batches]
+        shown = [storage(snapshot.view.show(b, columns).column(0)) for b in batches]
+        parts = [distances(vectors_of(c, len(nearest.q)), nearest.q, metric) for c in shown]
         nearness = np.concatenate([np.array([], np.float32), *parts])
         keep = reader.live_mask(chunk.start, chunk.stop)
         if condition is not None:
             keep = np.isin(at, matching[id(reader)])
+        if any(c.null_count for c in shown):  # rows without a vector are found by none
+            valid = np.concatenate([_valid(c) for c in shown])
+            keep = valid if keep is None else keep & valid
         if keep is not None:
             at, nearness = at[keep], nearness[keep]
         ids = row_ids(reader.fragment.id, at)

@@ -20,7 +20,7 @@ from uuid import UUID
 import pyarrow as pa
 from pyroaring import BitMap, FrozenBitMap
 
-from trilake.errors import CorruptLogError, UnsupportedProtocolError
+from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.file.dictionaries import decode_dictionaries, encode_dictionaries
 from trilake.lance.file.schema import LanceSchema
@@ -390,7 +390,11 @@ def serialise_manifest(manifest: Manifest) -> bytes:
     """The whole file of a manifest."""
     missing = [f.name for f in manifest.schema.walk() if f.is_dictionary and f.id not in manifest.schema.dictionaries]
     if missing:
-        raise CorruptLogError("the values of a dictionary column are not known", column=missing[0])
+        raise InvalidArgumentError(
+            "the values of a dictionary column are not known",
+            help="begin the dataset with rows, by write_dataset, or cast the column to its values",
+            column=missing[0],
+        )
     out, places = encode_dictionaries(manifest.schema)
     message = pb.Manifest(
         fields=manifest.schema.to_proto(places),
