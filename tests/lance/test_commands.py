@@ -255,6 +255,15 @@ def test_merge_insert() -> None:
     assert sorted(r["id"] for r in rows_of(ds)) == [i for i in range(10) if i not in (5, 6)]
 
 
+def test_a_merge_insert_whose_condition_no_row_meets() -> None:
+    ds = begun()
+    done = ds.merge_insert("id").when_matched_update_all("source.id > 1000").execute(MERGE)
+    assert done == {"num_inserted_rows": 0, "num_updated_rows": 0, "num_deleted_rows": 0}
+    done = ds.merge_insert("id").when_not_matched_by_source_delete("id > 1000").execute(MERGE)
+    assert done["num_deleted_rows"] == 0
+    assert rows_of(ds) == ROWS.to_pylist()
+
+
 def test_merge_inserts_that_are_refused() -> None:
     ds = begun()
     twice = pa.concat_tables([MERGE, MERGE])

@@ -77,6 +77,8 @@ class _Matches:
 
     def delete(self, ids: npt.NDArray[np.uint64]) -> None:
         """Add rows to delete by their row ids: those of a fragment all at once."""
+        if not len(ids):
+            return
         ids = np.sort(ids)  # fragments need not be in the order of their ids
         fragments, starts = np.unique(ids >> np.uint64(32), return_index=True)
         offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
