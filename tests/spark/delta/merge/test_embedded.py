@@ -209,3 +209,35 @@ def test_a_value_that_fails_is_refused_in_spark_s_words(session: SparkSession, t
         merge.whenMatchedUpdate(set={"value": "t.value div s.value"}).execute()
     assert len(reasons()) == 1
     assert _opened(tmp_path).version == 0
+
+
+@pytest.mark.parametrize("limit", ["_MOST_BYTES", "_MOST_ROWS", "_MOST_PAIRS"])
+def test_what_is_too_large_is_left_to_spark(
+    limit: str, session: SparkSession, tmp_path: Path, reasons: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trilake.write(pa.table({"key": ["a"] * 9 + ["b"], "value": range(10)}), tmp_path)
+    before = set(tmp_path.glob("*.parquet"))
+    source = session.createDataFrame([("a", 5), ("c", 6)], ["key", "value"]).repartition(2).alias("s")
+    monkeypatch.setattr(embedded, limit, (1, 1) if limit == "_MOST_PAIRS" else -1)
+    merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key")
+    merge.whenMatchedUpdate(set={"value": "s.value + t.value"}).whenNotMatchedInsertAll().execute()
+    assert len(reasons()) == 1
+    assert _values(tmp_path) == [*(("a", 5 + i) for i in range(9)), ("b", 9), ("c", 6)]
+    assert (
+        set(tmp_path.glob("*.parquet")) - before
+        == {tmp_path / name for name in _opened(tmp_path).files()["path"].to_pylist()} - before
+    )
+
+
+def test_one_key_that_most_rows_have(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
+    """A source larger than its target, and a key that half the rows of the target have."""
+    keys = [0 if i % 2 else i for i in range(200)]
+    trilake.write(pa.table({"key": keys, "value": range(200)}), tmp_path, properties=EVERYTHING)
+    source = session.range(5000).selectExpr("id AS key", "id * 10 AS value").alias("s")
+    merge = DeltaTable.forPath(session, str(tmp_path)).alias("t").merge(source, "t.key = s.key")
+    merge = merge.whenMatchedUpdate("t.value % 3 = 0", {"value": "s.value + t.value"}).whenMatchedDelete("t.value = 1")
+    result = merge.whenNotMatchedInsertAll("s.key < 4999").execute().collect()[0]
+    assert reasons() == []
+    old = [(k, k * 10 + v if v % 3 == 0 else v) for k, v in zip(keys, range(200), strict=True) if v != 1]
+    assert _values(tmp_path) == sorted([*old, *((k, k * 10) for k in range(4999) if k not in keys)])
+    assert (result.num_updated_rows, result.num_deleted_rows) == (67, 1)

@@ -240,6 +240,15 @@ def test_a_row_that_matches_twice_changes_both(session: SparkSession, tmp_path: 
     assert sorted({*_files(path)} - {*_opened(path).files()["path"].to_pylist()}) == before
 
 
+def test_keys_that_many_rows_of_both_tables_have_are_not_paired_one_by_one(
+    session: SparkSession, tmp_path: Path, reasons: Any
+) -> None:
+    path = _table(tmp_path, [0] * 1_000)
+    with pytest.raises(AmbiguousMergeError):
+        _merge(session, path, _source(session, [0] * 20))
+    assert len(reasons()) == 1
+
+
 def test_rows_that_change_one_row_are_refused(session: SparkSession, tmp_path: Path) -> None:
     path = _table(tmp_path, [1, 2])
     before = _files(path)

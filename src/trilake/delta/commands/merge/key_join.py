@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
-from trilake.delta.commands.merge.match import Matcher, groups
+from trilake.delta.commands.merge.match import Matcher, TooManyPairsError, groups
 from trilake.delta.commands.merge.names import Side
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
@@ -28,12 +28,11 @@ from trilake.storage.base import Store
 
 @dataclass(frozen=True)
 class KeyMatches:
-    """What matches: the rows of the target by position in ``snapshot.adds``, how many pairs there are, whether each row
-    of either table is in one pair at most, and what was looked at to know it."""
+    """What matches: the rows of the target by position in ``snapshot.adds``, how many they are, and what was looked at
+    to know it."""
 
     rows: Mapping[int, BitMap64]
     count: int
-    unique: bool
     pruned: Pruned
 
 
@@ -66,25 +65,32 @@ class KeyJoin:
             return None
         return cls(scope, join, pairs)
 
-    def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches:
-        """The rows that match those of ``source``, which has the columns of the condition.
+    def matches(self, store: Store, snapshot: Snapshot, source: pa.Table) -> KeyMatches | None:
+        """The rows that match those of ``source``, which has the columns of the condition; ``None`` where a row of
+        either table matches several.
 
         Raises what reading files of the table raises.
         """
         keys = [key_values((a,), source.column(b), False) for a, b in self.columns]
         pruned = prune(snapshot, key_filter(keys, [], self.scope.schemas["target"]), [])
-        matcher = Matcher(store, snapshot, self.scope, self.join, source, os.cpu_count() or 1)
+        # Each row of the source is in one pair at most, or there is no result.
+        most = source.num_rows
+        matcher = Matcher(store, snapshot, self.scope, self.join, source, os.cpu_count() or 1, most)
         seen = np.zeros(source.num_rows, bool)
         rows: dict[int, BitMap64] = {}
-        count, unique = 0, True
+        count = 0
         for group in groups(touched_files(snapshot, pruned.numbers)):
-            pairs = matcher.match(group)
+            try:
+                pairs = matcher.match(group)
+            except TooManyPairsError:
+                return None
             count += len(pairs)
-            unique = unique and not pairs.repeated.any()
             seen[pairs.source] = True
+            if pairs.repeated.any() or np.count_nonzero(seen) < count:
+                return None
             for number in np.unique(pairs.files):
                 rows[group[int(number)].number] = BitMap64(pairs.of_file(int(number)).rows.astype(np.uint64))
-        return KeyMatches(rows, count, unique and int(np.count_nonzero(seen)) == count, pruned)
+        return KeyMatches(rows, count, pruned)
 
 
 def _alike(target: pa.DataType, source: pa.DataType) -> bool:

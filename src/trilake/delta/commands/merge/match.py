@@ -110,13 +110,24 @@ def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[A
             yield done
 
 
+class TooManyPairsError(Exception):
+    """More pairs of rows match than the caller has room for."""
+
+
 class Matcher:
-    """Joins groups of files with the source."""
+    """Joins groups of files with the source; :class:`TooManyPairsError` for more than ``most`` pairs of a group."""
 
     def __init__(
-        self, store: Store, snapshot: Snapshot, scope: Scope, join: Join, source: pa.Table, workers: int
+        self,
+        store: Store,
+        snapshot: Snapshot,
+        scope: Scope,
+        join: Join,
+        source: pa.Table,
+        workers: int,
+        most: int | None = None,
     ) -> None:
-        self.store, self.scope, self.join, self.workers = store, scope, join, workers
+        self.store, self.scope, self.join, self.workers, self.most = store, scope, join, workers, most
         sides = {side: [p for p in join.paths if scope.side(p) == side] for side in ("target", "source")}
         self.paths = sides["target"]
         self.columns = sorted({p[1] for p in self.paths})
@@ -144,6 +155,7 @@ class Matcher:
         if not self.source.num_rows:
             return Pairs.of([])
         parts: list[Pairs] = []
+        found = 0
         waiting: list[tuple[int, Positions, pa.RecordBatch]] = []
         count = 0
 
@@ -155,13 +167,14 @@ class Matcher:
             waiting += batches
             count += sum(len(at) for _, at, _ in batches)
             if count >= self.chunk:
-                parts.append(self._joined(waiting))
+                parts.append(self._joined(waiting, found))
+                found += len(parts[-1])
                 waiting, count = [], 0
         if waiting:
-            parts.append(self._joined(waiting))
+            parts.append(self._joined(waiting, found))
         return Pairs.of(parts)
 
-    def _joined(self, waiting: Sequence[tuple[int, Positions, pa.RecordBatch]]) -> Pairs:
+    def _joined(self, waiting: Sequence[tuple[int, Positions, pa.RecordBatch]], found: int) -> Pairs:
         rows = pa.Table.from_batches([b for _, _, b in waiting])
         numbers = {
             "f": pa.array(np.concatenate([np.full(len(at), f, np.int32) for f, at, _ in waiting])),
@@ -169,6 +182,9 @@ class Matcher:
         }
         target = self._numbered(rows, self.paths, numbers)
         sql = f"SELECT t.f, t.r, s.n FROM target t JOIN source s ON {self.join.sql}"
+        left = None if self.most is None else self.most - found
+        if left is not None:
+            sql = f"{sql} LIMIT {left + 1}"
         try:
             joined = engine.query(sql, target=target, source=self.source)
         except engine.QueryError as error:
@@ -176,4 +192,6 @@ class Matcher:
                 f"the merge condition {self.join.text} fails on a row: {error.message}",
                 help="correct the row, or guard the condition with CASE or a try_ function",
             ) from error
+        if left is not None and joined.num_rows > left:
+            raise TooManyPairsError
         return Pairs(*(joined[n].to_numpy().astype(np.int64) for n in ("f", "r", "n")))

@@ -80,11 +80,13 @@ def merge(
     *,
     known: Snapshot | None = None,
     started: int | None = None,
+    most_pairs: int | None = None,
 ) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
     ``known`` is a version that somebody has read: only what is newer is read then.  ``started`` is the time
-    in milliseconds when the merge began, where that was before this call.
+    in milliseconds when the merge began, where that was before this call.  Where more than ``most_pairs`` rows of the
+    target and the source match at a time, ``TooManyPairsError`` is raised and nothing has changed.
     Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
     ``AmbiguousMergeError`` where several source rows would change one row, what the table's rules raise for new rows
     that break them, and a ``ConflictError`` where another commit got in the way.
@@ -99,7 +101,7 @@ def merge(
         job = _ArrowMerge.of(log, snapshot, rows, request, runtime)
         pruned = job.pruned()
         scanned_at = runtime.clock_ms()
-        return job.run(pruned, (started, materialized_at, scanned_at))
+        return job.run(pruned, (started, materialized_at, scanned_at), most_pairs)
 
 
 def check_merge(log: DeltaLog, snapshot: Snapshot, source: pa.Schema, request: MergeRequest) -> None:
@@ -194,7 +196,7 @@ class _ArrowMerge:
 
     # --- run and commit -----------------------------------------------------------------------------------------------
 
-    def run(self, pruned: Pruned, times: tuple[int, int, int]) -> MergeResult:
+    def run(self, pruned: Pruned, times: tuple[int, int, int], most_pairs: int | None) -> MergeResult:
         """Move the rows and commit."""
         files = touched_files(self.snapshot, pruned.numbers)
         plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
@@ -205,7 +207,9 @@ class _ArrowMerge:
         with ExitStack() as stack:
             writer = stack.enter_context(RowChangeWriter(self.log.store, plan, 0, feed=self.feed, runtime=self.runtime))
             bar = stack.enter_context(progress("merging", total=len(files), unit="files"))
-            matcher = Matcher(self.log.store, self.snapshot, self.scope, self.join, self.source, self.workers)
+            matcher = Matcher(
+                self.log.store, self.snapshot, self.scope, self.join, self.source, self.workers, most_pairs
+            )
             for group in groups(files):
                 before = self.runtime.clock_ms()
                 pairs = matcher.match(group)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -42,6 +43,10 @@ from trilake.storage.spill import spilling, temporary_folder
 
 _log = logging.getLogger("trilake.spark")
 
+#: Bytes and rows of a source for which there is room.
+_MOST_BYTES, _MOST_ROWS = 8 << 30, 32 << 20
+#: Pairs of rows that match at a time for which there is room: so many, or the second number for each row of the source.
+_MOST_PAIRS = (4 << 20, 4)
 #: Task threads of a session beyond which Spark is quicker: the embedded merge writes its rows in one thread.
 _MOST_CORES = 8
 
@@ -51,20 +56,31 @@ def merge_embedded(job: MergeJob) -> MergeResult | None:
 
     Raises what :func:`trilake.spark.delta.merge.run.merge_dataframe` does.
     """
-    from trilake.delta.commands.merge import merge  # late: the parser takes a third of a second to load
+    from trilake.delta.commands.merge import match, merge  # late: the parser takes a third of a second to load
 
     asked = _request(job)
     if isinstance(asked, MergeRequest):
         try:
             merge.check_merge(job.log, job.snapshot, _schema(job.request.source), asked)
             with _held(job) as rows:
-                return merge.merge(job.log, rows, asked, job.runtime, known=job.snapshot, started=job.started)
+                most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
+                return merge.merge(
+                    job.log, rows, asked, job.runtime, known=job.snapshot, started=job.started, most_pairs=most
+                )
         except ConstraintViolatedError:
             raise
         except (ExpressionError, SchemaMismatchError) as e:
             asked = str(e)
+        except _TooLargeError:
+            asked = "the source is too large for it"
+        except match.TooManyPairsError:
+            asked = "too many rows match"
     _log.info("%s is merged by jobs of Spark's: %s", job.snapshot.uri, asked)
     return None
+
+
+class _TooLargeError(Exception):
+    """The source has too many rows, or bytes."""
 
 
 # --- whether it can be -----------------------------------------------------------------------------------------------
@@ -150,20 +166,29 @@ def _schema(source: DataFrame) -> pa.Schema:
 def _held(job: MergeJob) -> Iterator[pa.Table]:
     """The rows of the source, computed once, in mapped files that are gone when the block ends."""
     with temporary_folder("trilake-merge-") as folder, ExitStack() as stack:
-        paths = run_over_rows(job.request.source, _Hold(str(folder)), job.log, job.job_id, "merge")
+        paths = run_over_rows(job.request.source, _Hold(str(folder), _MOST_BYTES), job.log, job.job_id, "merge")
         parts = []
+        if not all(paths):
+            raise _TooLargeError
         for path in paths:
             with spilling():
                 mapped = stack.enter_context(pa.memory_map(path))
             parts.append(pa.ipc.open_file(mapped).read_all())
-        yield pa.concat_tables(parts) if parts else _schema(job.request.source).empty_table()
+        rows = pa.concat_tables(parts) if parts else _schema(job.request.source).empty_table()
+        if rows.num_rows > _MOST_ROWS:
+            raise _TooLargeError
+        yield rows
 
 
 @dataclass(frozen=True)
 class _Hold:
-    """Writes the rows of a task into a file of the folder, whose path it returns; travels to the task."""
+    """Writes the rows of a task into a file of the folder, whose path it returns; travels to the task.
+
+    An empty path says that the files of all tasks grew too large, or the disk was about to be full.
+    """
 
     folder: str
+    most: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch], task: int) -> str | None:
         writer: pa.RecordBatchFileWriter | None = None
@@ -171,6 +196,8 @@ class _Hold:
         with ExitStack() as stack:
             for rows in chunks(batches):
                 with spilling():
+                    if not self._room():
+                        return ""
                     if writer is None:
                         number, path = tempfile.mkstemp(".arrow", dir=self.folder)  # of this attempt alone
                         os.close(number)
@@ -178,3 +205,8 @@ class _Hold:
                         writer = stack.enter_context(pa.ipc.new_file(file, rows.schema))
                     writer.write_batch(rows)
         return path or None
+
+    def _room(self) -> bool:
+        with os.scandir(self.folder) as files:
+            size = sum(f.stat().st_size for f in files)
+        return size <= min(self.most, shutil.disk_usage(self.folder).free)

@@ -235,7 +235,7 @@ def _replaced(planned: _Planned, written: WrittenFiles) -> _Found | str:
     job, held_at = planned.job, planned.job.runtime.clock_ms()
     keys = planned.keys(written, join)
     matches = join.matches(job.log.store, job.snapshot, keys)
-    if not matches.unique:
+    if matches is None:
         return _SEVERAL
     found_at = job.runtime.clock_ms()
     counts = RowCounts(source=keys.num_rows, updated_matched=matches.count, inserted=keys.num_rows - matches.count)
