@@ -143,9 +143,9 @@ def test_paths_without_order_are_read_and_nothing_else(monkeypatch: pytest.Monke
     read: list[frozenset[str] | None] = []
     real = checkpoint_module._read_actions
 
-    def spied(source: Any, file: pq.ParquetFile, footer: Any, kind: str, choice: Any, only: Any) -> Any:
+    def spied(source: Any, file: pq.ParquetFile, footer: Any, kind: str, choice: Any, only: Any, share: Any) -> Any:
         read.append(only)
-        return real(source, file, footer, kind, choice, only)
+        return real(source, file, footer, kind, choice, only, share)
 
     monkeypatch.setattr(checkpoint_module, "_read_actions", spied)
     world.commit(*files(["50x"]))

@@ -134,6 +134,41 @@ def _sidecar_pieces(
     return _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"), choice, only)
 
 
+@dataclass(frozen=True)
+class Share:
+    """Every ``of``-th row group of one file of a checkpoint, from the ``number``-th on, for any process to read."""
+
+    key: str
+    version: int
+    size: int | None = None
+    number: int = 0
+    of: int = 1
+
+    def pieces(self, store: Store, kind: str) -> Iterator[pa.Table]:
+        """Its file actions of one kind.  Raises ``CorruptLogError``."""
+        return _file_pieces(store, self.key, kind, self.version, [], self.size, share=self)
+
+
+def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int) -> list[Share]:
+    """The files of a checkpoint, whose other actions are ``rare``, in shares of about so many bytes.
+
+    Who has read all of them must :func:`compare` what they hold.
+    """
+    version = segment.checkpoint_version
+    if version is None:
+        return []
+    files: list[tuple[str, int, int | None]] = [(f.key, f.size, None) for f in segment.checkpoint_files]
+    for sidecar in (d for n, d in rare if n == "sidecar"):
+        size = sidecar.get("sizeInBytes")
+        known = size if isinstance(size, int) else None
+        files.append((_sidecar_key(str(sidecar.get("path") or ""), version), known or 0, known))
+    out = []
+    for key, size, known in files:
+        of = 1 if key.endswith(".json") else max(1, -(-size // most_bytes))
+        out += [Share(key, version, known, number, of) for number in range(of)]
+    return out
+
+
 def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
     """Compare the ``count`` files of ``size`` bytes, where all were read, with what is known of a checkpoint.
 
@@ -241,6 +276,7 @@ def _file_pieces(
     size: object = None,
     choice: _Choice | None = None,
     only: frozenset[str] | None = None,
+    share: Share | None = None,
 ) -> Iterator[pa.Table]:
     """The file actions of one kind, or of none; before them, the rare actions are appended to ``rare``.
 
@@ -261,7 +297,7 @@ def _file_pieces(
             _check_columns(set(file.schema_arrow.names))
             rare += _read_rare(source, file, footer)
             if kind:
-                yield from _read_actions(source, file, footer, kind, choice, only)
+                yield from _read_actions(source, file, footer, kind, choice, only, share)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
             "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
@@ -317,6 +353,7 @@ def _read_actions(
     kind: str,
     choice: _Choice | None,
     only: frozenset[str] | None,
+    share: Share | None,
 ) -> Iterator[pa.Table]:
     schema = file.schema_arrow
     if kind not in schema.names:
@@ -326,6 +363,8 @@ def _read_actions(
     if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
         parts.append(f"{kind}.stats_parsed")
     groups = _groups_with(file, footer, [kind])
+    if share is not None:
+        groups = groups[share.number :: share.of]
     if choice is not None and kind == "add":
         selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
         if selected is not None:

@@ -25,6 +25,7 @@ from trilake.delta.log.symlink_manifest import check_mode, generate_manifests, p
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.large.vacuum import is_large, vacuum_large
 from trilake.spark.delta.settings import session_flag
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
@@ -69,18 +70,26 @@ def vacuum_table(
     lite: bool | None = None,
     inventory: DataFrame | None = None,
 ) -> DataFrame:
-    """Run a vacuum under the session's settings.
+    """Run a vacuum under the session's settings; that of a table of very many files by Spark's jobs.
 
     Returns an empty DataFrame, or, of a dry run, the full paths of the files that would go, in a column ``path``.
     """
+    hours = None if retention_hours is None else float(retention_hours)
+    lite = session_flag(spark, LITE_VACUUM, False) if lite is None else lite
+    enforce, record = session_flag(spark, RETENTION_CHECK, True), session_flag(spark, VACUUM_LOGGING, True)
+    if not lite and inventory is None and is_large(spark, log):
+        by_jobs = vacuum_large(
+            spark, log, retention_hours=hours, dry_run=dry_run, enforce_retention=enforce, record=record
+        )
+        return by_jobs.paths if by_jobs.paths is not None else spark.createDataFrame([], T.StructType([]))
     done = vacuum(
         log,
-        retention_hours=None if retention_hours is None else float(retention_hours),
+        retention_hours=hours,
         dry_run=dry_run,
-        lite=session_flag(spark, LITE_VACUUM, False) if lite is None else lite,
-        enforce_retention=session_flag(spark, RETENTION_CHECK, True),
+        lite=lite,
+        enforce_retention=enforce,
         inventory=None if inventory is None else to_arrow(inventory),
-        record=session_flag(spark, VACUUM_LOGGING, True),
+        record=record,
         run=ManyRunner(spark, log.store, least=64),
     )
     if not dry_run:

@@ -68,7 +68,7 @@ def task_rows(
     spark: SparkSession,
     read: Callable[[Any], Iterator[pa.RecordBatch]],
     tasks: Sequence[Any],
-    schema: T.StructType,
+    schema: T.StructType | str,
     *,
     width: int = 1,
 ) -> DataFrame:

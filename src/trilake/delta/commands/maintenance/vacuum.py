@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -181,15 +181,10 @@ def vacuum(
     """
     runtime = runtime or log.engine.runtime
     head = log.snapshot() if known is None else log.update(known)
-    check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
-    default = head.properties.duration_ms(RETENTION)
-    specified = retention_hours_ms(retention_hours)
-    if enforce_retention and specified is not None and specified < default:
-        raise _too_short(specified, default)
-    retention = default if specified is None else specified
-    cutoff = _now(log.store, runtime, dry_run=dry_run) - retention
-    boundary = _last_commit_before(log, head, cutoff)
-    names = partition_names(head.schema, head.metadata.partition_columns)
+    scope = scope_of(
+        log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
+    )
+    cutoff, boundary, names = scope.cutoff, scope.boundary, scope.names
     # Listed before the newest version is looked up: a file of the listing that was committed by then is in it.
     folders = Folders(0)
     territory = Territory(log.store)
@@ -209,38 +204,103 @@ def vacuum(
     if inventory is None and folders.unfinished:
         files = pa.concat_tables([files, list_unfinished(log.store, LOG if lite else "", cutoff, names)])
     if foreign.num_rows:
-        _log.warning(
-            "%s holds %d files that its log does not name and that are older than the table, or of another format,"
-            " such as %s: they stay; remove them by hand if nobody needs them",
-            masked(log.store.uri),
-            foreign.num_rows,
-            foreign["path"][0],
-        )
+        warn_of_foreign(log, foreign.num_rows, str(foreign["path"][0]))
     if dry_run:
         return VacuumResult(files, True, cutoff, foreign=foreign)
+    done: list[pa.Table] = []
+    removed: list[str] = []
+
+    def delete() -> tuple[int, int]:
+        left = _still_garbage(log, snapshot, files)
+        delete_files(log.store, left, run)
+        done.append(left)
+        removed.extend(remove_empty(log.store, folders))
+        return left.num_rows, folders.count + 1
+
+    size = int(pc.sum(files["size"]).as_py() or 0)
+    version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
+    return VacuumResult(done[0], False, cutoff, tuple(removed), version, foreign)
+
+
+@dataclass(frozen=True)
+class VacuumScope:
+    """What a vacuum is about: files that were written and removed before the time ``cutoff``.
+
+    ``boundary`` is the newest commit before it, ``names`` are what folders of partition columns may be called, and
+    ``parameters`` those of its entry in the history.
+    """
+
+    cutoff: int
+    boundary: int | None
+    names: list[str]
+    parameters: dict[str, Any]
+
+
+def scope_of(
+    log: DeltaLog,
+    head: Head,
+    runtime: Runtime,
+    *,
+    retention_hours: float | None,
+    enforce_retention: bool,
+    dry_run: bool,
+) -> VacuumScope:
+    """The scope of a vacuum of the newest version.  Parameters and errors are those of :func:`vacuum`."""
+    check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+    default = head.properties.duration_ms(RETENTION)
+    specified = retention_hours_ms(retention_hours)
+    if enforce_retention and specified is not None and specified < default:
+        raise _too_short(specified, default)
+    retention = default if specified is None else specified
+    cutoff = _now(log.store, runtime, dry_run=dry_run) - retention
+    names = partition_names(head.schema, head.metadata.partition_columns)
+    parameters: dict[str, Any] = {"retentionCheckEnabled": enforce_retention, "defaultRetentionMillis": default}
+    if specified is not None:
+        parameters["specifiedRetentionMillis"] = specified
+    return VacuumScope(cutoff, _last_commit_before(log, head, cutoff), names, parameters)
+
+
+def recorded(
+    log: DeltaLog,
+    base: Head,
+    scope: VacuumScope,
+    found: tuple[int, int],
+    delete: Callable[[], tuple[int, int]],
+    runtime: Runtime,
+    *,
+    record: bool,
+) -> int | None:
+    """Delete what was found, so many files of so many bytes, between two entries of the history.
+
+    ``delete`` returns how many files it deleted, and of how many folders.  Returns the version of the last entry.
+    """
     if record:
-        parameters: dict[str, Any] = {"retentionCheckEnabled": enforce_retention, "defaultRetentionMillis": default}
-        if specified is not None:
-            parameters["specifiedRetentionMillis"] = specified
-        size = int(pc.sum(files["size"]).as_py() or 0)
-        metrics = {"numFilesToDelete": files.num_rows, "sizeOfDataToDelete": size}
-        _record(log, snapshot, "VACUUM START", parameters, metrics, runtime)
-    files = _still_garbage(log, snapshot, files)
+        metrics = {"numFilesToDelete": found[0], "sizeOfDataToDelete": found[1]}
+        _record(log, base, "VACUUM START", scope.parameters, metrics, runtime)
     try:
-        _delete(log.store, files, run)
-        removed_folders = remove_empty(log.store, folders)
-        if boundary is not None:
-            _note_boundary(log.store, boundary)
+        files, folders = delete()
+        if scope.boundary is not None:
+            _note_boundary(log.store, scope.boundary)
     except BaseException:
         if record:
             with suppress(TrilakeError):  # what broke the vacuum may break this as well, and is what must be told
                 _record_end(log, {"status": "FAILED"}, {}, runtime)
         raise
-    version = None
-    if record:
-        metrics = {"numDeletedFiles": files.num_rows, "numVacuumedDirectories": folders.count + 1}
-        version = _record_end(log, {"status": "COMPLETED"}, metrics, runtime)
-    return VacuumResult(files, False, cutoff, removed_folders, version, foreign)
+    if not record:
+        return None
+    metrics = {"numDeletedFiles": files, "numVacuumedDirectories": folders}
+    return _record_end(log, {"status": "COMPLETED"}, metrics, runtime)
+
+
+def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
+    """Say in the log of the process that files stay which nobody can account for, one of which is ``path``."""
+    _log.warning(
+        "%s holds %d files that its log does not name and that are older than the table, or of another format,"
+        " such as %s: they stay; remove them by hand if nobody needs them",
+        masked(log.store.uri),
+        count,
+        path,
+    )
 
 
 def _now(store: Store, runtime: Runtime, *, dry_run: bool) -> int:
@@ -276,15 +336,24 @@ def _too_short(specified: int, default: int) -> InvalidArgumentError:
 
 def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int) -> References:
     """The files of the newest version, and of every version that was current at the cut-off time or later."""
-    tombstones = log.tombstones(snapshot)
-    recent_tombstones = tombstones.filter(pc.greater_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
-    # A writer states a tombstone's time before it commits, and checkpoints forget tombstones: the commits are asked
-    # too.
-    commits = log.commits(end=snapshot.version)
-    times = _latest_times(log, commits, snapshot)
-    recent = [c for c, t in zip(commits, times, strict=True) if t >= cutoff]
-    batch = log.parse(recent)
+    recent_tombstones = recently_removed(log.tombstones(snapshot), cutoff)
+    batch = log.parse(recent_commits(log, snapshot, cutoff))
     return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc)
+
+
+def recently_removed(tombstones: pa.Table, cutoff: int) -> pa.Table:
+    """The tombstones of the cut-off time or later."""
+    return tombstones.filter(pc.greater_equal(pc.fill_null(tombstones["deletionTimestamp"], 0), cutoff))
+
+
+def recent_commits(log: DeltaLog, head: Head, cutoff: int) -> list[tuple[int, ObjectMeta]]:
+    """The commits of the cut-off time or later.
+
+    A writer states a tombstone's time before it commits, and checkpoints forget tombstones: so these are asked too.
+    """
+    commits = log.commits(end=head.version)
+    times = _latest_times(log, commits, head)
+    return [c for c, t in zip(commits, times, strict=True) if t >= cutoff]
 
 
 def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head: Head) -> list[int]:
@@ -303,7 +372,7 @@ def _accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[
     """
     if not files.num_rows:
         return files, files
-    suspect = doubtful(files, _born(log, snapshot), snapshot.metadata.provider.lower())
+    suspect = doubtful(files, born(log, snapshot), snapshot.metadata.provider.lower())
     if not pc.any(suspect).as_py():
         return files, files.slice(0, 0)
     batch = log.parse(log.commits(end=snapshot.version))
@@ -312,7 +381,7 @@ def _accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[
     return files.filter(pc.invert(foreign)), files.filter(foreign)
 
 
-def _born(log: DeltaLog, snapshot: Snapshot) -> int:
+def born(log: DeltaLog, snapshot: Head) -> int:
     """When the table was made, in ms since the epoch; where that cannot be told, a time after that of any file."""
     commits = log.commits(end=snapshot.version)
     times = [t for t in (snapshot.metadata.created_time,) if t is not None and t > 0]
@@ -323,9 +392,13 @@ def _born(log: DeltaLog, snapshot: Snapshot) -> int:
 
 def _still_garbage(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> pa.Table:
     """The files without those that were committed since: a restore or a clone may have brought old ones back."""
-    batch = log.parse(log.commits(snapshot.version + 1))
-    stay = references(batch.add, batch.remove, batch.cdc)
-    return files.filter(pa.array(~stay.name(files["path"])))
+    return files.filter(pa.array(~committed_since(log, snapshot).name(files["path"])))
+
+
+def committed_since(log: DeltaLog, head: Head) -> References:
+    """The files that commits after a version name."""
+    batch = log.parse(log.commits(head.version + 1))
+    return references(batch.add, batch.remove, batch.cdc)
 
 
 # --- lite ------------------------------------------------------------------------------------------------------------
@@ -377,7 +450,8 @@ class _Deletion:
         return len(keys)
 
 
-def _delete(store: Store, files: pa.Table, run: Runner) -> None:
+def delete_files(store: Store, files: pa.Table, run: Runner) -> None:
+    """Delete the files of a listing."""
     paths = files["path"]
     chunks = [paths.slice(i, _CHUNK).to_pylist() for i in range(0, len(paths), _CHUNK)]
     with progress("vacuum", len(paths)) as bar:

@@ -31,7 +31,12 @@ _STAGED = rf"(^|/){TEMPORARY}$"
 def list_files(store: Store) -> pa.Table:
     """Every file below the table, without the log."""
     with progress("list") as bar:
-        table = pa.Table.from_batches(_columns(store.list(), bar.advance), schema=LISTING)
+        return listed(store.list(), bar.advance)
+
+
+def listed(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambda _: None) -> pa.Table:
+    """Some objects of a table's folder as columns, without those of the log."""
+    table = pa.Table.from_batches(_columns(objects, advance), schema=LISTING)
     return table.filter(pc.invert(pc.starts_with(table["path"], "_delta_log/")))
 
 

@@ -1,0 +1,73 @@
+"""The files that must stay, read by Spark's tasks from shares of a checkpoint and from commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.maintenance.vacuum import recently_removed
+from trilake.delta.commands.maintenance.vacuum_files import References, references
+from trilake.delta.log.checkpoint import Share, shares
+from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.replay import Touched
+from trilake.storage.base import ObjectMeta, Store
+
+#: Bytes of a checkpoint that a task reads, and commits.
+_SHARE_BYTES, _COMMITS = 64 << 20, 16
+#: Columns of the rows.  ``kind`` is ``key`` for a path below the table, ``name`` for a name that stays wherever it
+#: lies, ``every`` where every deletion vector stays, ``files`` for how many files of how many bytes a share holds.
+REFERENCES = "kind string, text string, files long, bytes long"
+_SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.int64()), ("bytes", pa.int64())])
+
+
+def tasks_of(
+    version: PendingSnapshot, rare: Sequence[tuple[str, Any]], commits: Sequence[tuple[int, ObjectMeta]]
+) -> list[Any]:
+    """What tasks read of a version and of some commits; ``rare`` are the checkpoint's actions that are no files."""
+    chunks = [tuple(commits[i : i + _COMMITS]) for i in range(0, len(commits), _COMMITS)]
+    return [*shares(version.segment, rare, _SHARE_BYTES), *chunks, (version.newer.adds, version.newer.removes)]
+
+
+@dataclass(frozen=True)
+class Named:
+    """Reads the references of one task: files of the version, tombstones since the cut-off time, and commits."""
+
+    store: Store
+    touched: Touched
+    cutoff: int
+
+    def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
+        if isinstance(task, Share):
+            files = size = 0
+            for piece in task.pieces(self.store, "add"):
+                files += piece.num_rows
+                size += int(pc.sum(piece["size"]).as_py() or 0)
+                yield from _rows(references(self.touched.left_of(piece)))
+            for piece in task.pieces(self.store, "remove"):
+                yield from _rows(references(recently_removed(self.touched.left_of(piece), self.cutoff)))
+            yield _batch("files", pa.nulls(1, pa.string()), files, size)
+        elif isinstance(task[0], pa.Table):
+            adds, removes = task
+            yield from _rows(references(adds, recently_removed(removes, self.cutoff)))
+        else:
+            batch = DeltaLog(self.store).parse(list(task))
+            yield from _rows(references(batch.add, batch.remove, batch.cdc))
+
+
+def _rows(found: References) -> Iterator[pa.RecordBatch]:
+    for kind, texts in (("key", found.keys), ("name", found.names)):
+        for chunk in texts.chunks:
+            if len(chunk):
+                yield _batch(kind, chunk)
+    if found.every_vector:
+        yield _batch("every", pa.nulls(1, pa.string()))
+
+
+def _batch(kind: str, texts: pa.Array, files: int = 0, size: int = 0) -> pa.RecordBatch:
+    count = len(texts)
+    numbers = [pa.repeat(pa.scalar(n, pa.int64()), count) for n in (files, size)]
+    return pa.RecordBatch.from_arrays([pa.repeat(kind, count), texts, *numbers], schema=_SCHEMA)

@@ -1,0 +1,233 @@
+"""VACUUM of a table of very many files as Spark jobs.
+
+The life of such a vacuum; rules and pure functions are those of :mod:`trilake.delta.commands.maintenance.vacuum`::
+
+    retention checked --> clocks compared --> folders listed, one task each: old files, kept on the executors' disks
+      --> newest version opened, after the listing, without its files
+      --> references read, a task for each share of the checkpoint and for some commits
+      --> old files less references, joined by path --> less those of others --> counted
+      --> VACUUM START committed --> what was committed meanwhile is read --> the rest deleted in tasks
+      --> empty folders removed --> VACUUM END committed
+
+The driver holds the commits since the checkpoint, counts, and the folders of a local disk.  What tasks have found is
+never found anew: an executor that is lost fails the vacuum, and deletes nothing besides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.commands.maintenance.vacuum import (
+    VacuumScope,
+    born,
+    committed_since,
+    delete_files,
+    recent_commits,
+    recorded,
+    scope_of,
+    warn_of_foreign,
+)
+from trilake.delta.commands.maintenance.vacuum_files import LISTING, References, doubtful
+from trilake.delta.commands.maintenance.vacuum_listing import Folders, list_folders, list_unfinished, remove_empty
+from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.log.checkpoint import checkpoint_actions, compare
+from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
+from trilake.delta.log.replay import Touched
+from trilake.delta.log.symlink_manifest import path_text
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.large.listing import OLD_FILES, OldFiles, parts
+from trilake.spark.delta.large.references import REFERENCES, Named, tasks_of
+from trilake.spark.session.compat import arrow_frame
+from trilake.spark.session.runner import map_rows, task_rows
+from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.ownership import Territory
+
+#: Setting of a session: a table of more files is vacuumed by jobs.
+LARGE_FILES = "spark.trilake.delta.largeTableFiles"
+DEFAULT_LARGE_FILES = 2_000_000
+_NAME = r"^.*/"
+_VECTOR = r"(^|/)deletion_vector_[^/]*\.bin$"
+_DELETED = "deleted long"
+#: Files of one call to the store.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class LargeVacuum:
+    """What a vacuum by jobs deleted, or would delete; ``paths`` are full ones, of a dry run."""
+
+    files: int
+    size: int
+    foreign: int
+    version: int | None = None
+    paths: DataFrame | None = None
+
+
+def is_large(spark: SparkSession, log: DeltaLog) -> bool:
+    """Whether the table's newest version has more files than the session wants this process to hold.
+
+    Raises ``InvalidArgumentError`` where the setting is no number.
+    """
+    text = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
+    if not text.isdecimal():
+        raise InvalidArgumentError(
+            f"{LARGE_FILES} is {text!r}", help="it must be a number of files", setting=LARGE_FILES
+        )
+    if log.store.uri.startswith("memory:"):
+        return False  # what lies in this process's memory is nowhere else
+    hint = log.hint()
+    return hint is not None and (hint.num_add_files or 0) > int(text)
+
+
+def vacuum_large(
+    spark: SparkSession,
+    log: DeltaLog,
+    *,
+    retention_hours: float | None,
+    dry_run: bool,
+    enforce_retention: bool,
+    record: bool,
+) -> LargeVacuum:
+    """Delete the files that no version within the retention needs.
+
+    Parameters and errors are those of :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
+    """
+    runtime, store = log.engine.runtime, log.store
+    head = log.head()
+    scope = scope_of(
+        log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
+    )
+    folders = Folders(0)
+    if store.local_path("x") is not None:
+        folders = list_folders(store, LISTING.empty_table(), scope.cutoff, scope.names, Territory(store))
+    # Kept as it is: a file that was committed by then is in the version that is opened afterwards.
+    listed = _listed(spark, store, scope, links=folders.links)
+    version = log.opened()
+    old = listed.where(F.col("path").isNotNull())
+    garbage = _without(spark, log, version, old, recent_commits(log, version, scope.cutoff), scope.cutoff)
+    garbage, foreign = _accounted_for(spark, log, version, garbage)
+    garbage = garbage.localCheckpoint(eager=True)
+    temporary = LISTING.empty_table()
+    if folders.unfinished:
+        temporary = list_unfinished(store, "", scope.cutoff, scope.names)
+    count, size = _total(garbage)
+    count, size = count + temporary.num_rows, size + int(pc.sum(temporary["size"]).as_py() or 0)
+    if dry_run:
+        paths = garbage.select("path").union(arrow_frame(spark, temporary.select(["path"])))
+        full = paths.select(F.concat(F.lit(path_text(store.uri) + "/"), F.col("path")).alias("path"))
+        return LargeVacuum(count, size, foreign, paths=full)
+    deleted: list[int] = []
+
+    def delete() -> tuple[int, int]:
+        stay = committed_since(log, version)
+        here = temporary.filter(pa.array(~stay.name(temporary["path"])))
+        rows = map_rows(garbage.select("path"), _Deletion(store, stay), _DELETED).agg(F.sum("deleted")).collect()
+        delete_files(store, here, run_here)
+        deleted.append(int(rows[0][0] or 0) + here.num_rows)
+        remove_empty(store, folders)
+        of_folders = listed.where(F.col("path").isNull()).agg(F.sum("size")).collect()[0][0]
+        return deleted[0], (folders.count or int(of_folders or 0)) + 1
+
+    done = recorded(log, version, scope, (count, size), delete, runtime, record=record)
+    return LargeVacuum(deleted[0], size, foreign, done)
+
+
+def _total(files: DataFrame) -> tuple[int, int]:
+    row = files.agg(F.count("*"), F.sum("size")).collect()[0]
+    return int(row[0]), int(row[1] or 0)
+
+
+def _listed(spark: SparkSession, store: Store, scope: VacuumScope, *, links: bool) -> DataFrame:
+    """The old files, and for each task a row without a path that says of how many folders."""
+    read = OldFiles(store, scope.cutoff, tuple(scope.names), links)
+    return task_rows(spark, read, parts(store), OLD_FILES).localCheckpoint(eager=True)
+
+
+def _without(
+    spark: SparkSession,
+    log: DeltaLog,
+    version: Snapshot | PendingSnapshot,
+    files: DataFrame,
+    commits: list[tuple[int, ObjectMeta]],
+    cutoff: int,
+    *,
+    those: bool = False,
+) -> DataFrame:
+    """The files that no version needs which was current at the cut-off time or later; or ``those`` that one needs."""
+    if isinstance(version, PendingSnapshot):
+        rare = checkpoint_actions(log.store, version.segment)
+        tasks, touched = tasks_of(version, rare, commits), version.touched
+    else:
+        tasks = [(version.adds, log.tombstones(version)), *([tuple(commits)] if commits else [])]
+        touched, rare = Touched(), []
+    named = task_rows(spark, Named(log.store, touched, cutoff), tasks, REFERENCES).localCheckpoint(eager=True)
+    if isinstance(version, PendingSnapshot):
+        row = named.where("kind = 'files'").agg(F.sum("files"), F.sum("bytes")).collect()[0]
+        # A line of the log that was lost would make garbage of files that are needed.
+        compare(log.store, version.segment, int(row[0] or 0), int(row[1] or 0), rare)
+    keys = named.where("kind = 'key'").select(F.col("text").alias("named_path")).distinct()
+    names = named.where("kind = 'name'").select(F.col("text").alias("named_name")).distinct()
+    base = F.regexp_replace("path", _NAME, "")
+    left = files.join(keys, F.col("path") == F.col("named_path"), "left_anti")
+    left = left.join(names, base == F.col("named_name"), "left_anti")
+    if named.where("kind = 'every'").limit(1).count():
+        left = left.where(~F.col("path").rlike(_VECTOR))
+    return _less(files, left) if those else left
+
+
+def _less(files: DataFrame, others: DataFrame) -> DataFrame:
+    other = others.select(F.col("path").alias("other_path"))
+    return files.join(other, F.col("path") == F.col("other_path"), "left_anti")
+
+
+def _accounted_for(
+    spark: SparkSession, log: DeltaLog, version: Snapshot | PendingSnapshot, files: DataFrame
+) -> tuple[DataFrame, int]:
+    """The files that the table or its writers can have made, and how many others there are."""
+    provider = version.metadata.provider.lower()
+    judged = map_rows(files, _Doubtful(born(log, version), provider), f"{OLD_FILES}, doubtful boolean")
+    judged = judged.localCheckpoint(eager=True)
+    suspects = judged.where("doubtful").drop("doubtful")
+    if not suspects.limit(1).count():
+        return judged.drop("doubtful"), 0
+    known = _without(spark, log, version, suspects, log.commits(end=version.version), -(1 << 62), those=True)
+    foreign = _total(suspects)[0] - _total(known)[0]
+    if foreign:
+        warn_of_foreign(log, foreign, str(_less(suspects, known).limit(1).collect()[0].path))
+    return judged.where("not doubtful").drop("doubtful").union(known), foreign
+
+
+@dataclass(frozen=True)
+class _Doubtful:
+    """Says of each file whether no write of the table can have left it."""
+
+    born: int
+    provider: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            table = pa.Table.from_batches([batch]).cast(LISTING)
+            suspect = doubtful(table, self.born, self.provider)
+            yield from table.append_column("doubtful", suspect).to_batches()
+
+
+@dataclass(frozen=True)
+class _Deletion:
+    """Deletes files, but for those that must stay since the last commits."""
+
+    store: Store
+    stay: References
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            paths = pa.chunked_array([batch.column("path").cast(pa.string())])
+            keys = paths.filter(pa.array(~self.stay.name(paths))).to_pylist()
+            for start in range(0, len(keys), _CHUNK):
+                self.store.delete(keys[start : start + _CHUNK])
+            yield pa.RecordBatch.from_arrays([pa.array([len(keys)], pa.int64())], ["deleted"])

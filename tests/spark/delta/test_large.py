@@ -1,0 +1,184 @@
+"""Commands on tables of very many files as Spark jobs: the same as the driver alone does them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import SparkSession
+
+import trilake
+from tests.delta.tables import add, lines, rows
+from trilake import DeltaTable
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.engine import standard_engine
+from trilake.errors import CorruptLogError, InvalidArgumentError
+from trilake.spark.delta.large import listing as listing_module
+from trilake.spark.delta.large.listing import first_level, parts
+from trilake.spark.delta.large.vacuum import LARGE_FILES, is_large, vacuum_large
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+DAY = 24 * 3600
+V2 = {"delta.checkpointPolicy": "v2", "trilake.checkpoint.partSize": "3"}
+CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+
+
+@pytest.fixture(autouse=True)
+def every_table_is_large(monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> Iterator[None]:
+    monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
+    spark.conf.set(LARGE_FILES, "0")
+    spark.conf.set(CHECK, "false")
+    yield
+    spark.conf.unset(LARGE_FILES)
+    spark.conf.unset(CHECK)
+
+
+def age(path: Path, days: float) -> None:
+    """Make a file, or all below a folder, older."""
+    files = [f for f in path.rglob("*") if f.is_file()] if path.is_dir() else [path]
+    for file in files:
+        at = time.time() - days * DAY
+        os.utime(file, (at, at), follow_symlinks=False)
+
+
+def table_of(path: Path, **properties: str) -> None:
+    """A table of every kind of file that a vacuum may meet, of which some are old."""
+    conf = {"delta.checkpointInterval": "4", "delta.enableDeletionVectors": "true"}
+    conf["delta.enableChangeDataFeed"] = "true"
+    frame = pa.table({"n": list(range(40)), "day": [f"{i % 4}" for i in range(40)]})
+    trilake.write(frame, path, partition_by=["day"], properties={**conf, **properties})
+    table = trilake.open(path)
+    table.delete("n = 3")
+    table.update({"n": "n + 100"}, "day = '1'")
+    trilake.write(frame.slice(0, 4), path, mode="overwrite", replace_where="n < 4")
+    age(path, 30)
+    trilake.write(frame.slice(4, 8), path, mode="overwrite", replace_where="day = '2' or n < 12")
+    trilake.open(path).delete("n = 105")
+    trilake.write(frame, path, mode="append")
+    for name in ("day=1/old.parquet", "day=9/left/part-0.parquet", "loose.parquet", "_hidden/x", ".y", "day=0/a.trv"):
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_bytes(b"x" * 7)
+        age(path / name, 20)
+    (path / "day=2" / "young.parquet").write_bytes(b"x")
+    (path / "elsewhere").symlink_to(path.parent / "outside")
+    (path.parent / "outside").mkdir(exist_ok=True)
+    (path.parent / "outside" / "theirs.parquet").write_bytes(b"x")
+    age(path.parent / "outside", 20)
+    trilake.write(frame, path / "inner" / "table")
+    trilake.open(path / "inner" / "table").delete("n < 3")
+    (path / "inner" / "loose").write_bytes(b"x")
+    age(path / "inner", 20)
+    before = path / "day=0" / "older-than-the-table.parquet"
+    before.write_bytes(b"x")
+    age(before, 400)
+    for folder in ("day=9/left", "day=9", "_hidden"):
+        os.utime(path / folder, (time.time() - 20 * DAY,) * 2)
+
+
+def tree(path: Path) -> set[str]:
+    found = {str(f.relative_to(path)) for f in path.rglob("*")}
+    return {f for f in found if not f.startswith("_delta_log")}
+
+
+@pytest.mark.parametrize(("hours", "properties"), [(0.0, V2), (5 * 24.0, {}), (168.0, V2)], ids=str)
+def test_jobs_delete_what_the_driver_deletes(
+    spark: SparkSession, tmp_path: Path, hours: float, properties: dict[str, str]
+) -> None:
+    table_of(tmp_path / "a" / "t", **properties)
+    shutil.copytree(tmp_path / "a", tmp_path / "b", symlinks=True)
+    by_jobs, alone = (str(tmp_path / side / "t") for side in "ab")
+    assert is_large(spark, DeltaLog(open_store(by_jobs)))
+    shown = DeltaTable.forPath(spark, by_jobs).vacuum(hours, dryRun=True).collect()
+    dry = {r.path.removeprefix(f"file:{by_jobs}/") for r in shown}
+    assert DeltaTable.forPath(spark, by_jobs).vacuum(hours).collect() == []
+    done = trilake.open(alone).vacuum(retention_hours=hours, enforce_retention=False)
+    assert sorted(dry) == sorted(done.paths)
+    assert len(dry) > 3
+    assert tree(tmp_path / "a" / "t") == tree(tmp_path / "b" / "t")
+    assert (tmp_path / "a" / "outside" / "theirs.parquet").exists()
+    assert rows(trilake.open(by_jobs).to_arrow()) == rows(trilake.open(alone).to_arrow())
+    ends = [trilake.open(p).history(2).to_pylist() for p in (by_jobs, alone)]
+    for name in ("operation", "operationParameters", "operationMetrics"):
+        assert [e[name] for e in ends[0]] == [e[name] for e in ends[1]]
+
+
+def test_a_lost_line_of_the_log_deletes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """A sidecar that is no longer named would make garbage of the files in it."""
+    table_of(tmp_path / "t", **V2, **{"trilake.checkpoint.topLevelFormat": "json"})
+    (top,) = DeltaLog(open_store(str(tmp_path / "t"))).segment().checkpoint_files
+    file = tmp_path / "t" / top.key
+    named = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(line for i, line in enumerate(named) if b'"sidecar"' not in line or i % 2))
+    before = tree(tmp_path / "t")
+    with pytest.raises(CorruptLogError, match="not what is known"):
+        DeltaTable.forPath(spark, str(tmp_path / "t")).vacuum(0.0)
+    assert tree(tmp_path / "t") == before
+
+
+def test_what_comes_back_meanwhile_stays(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit that names old files again comes when the garbage is known and VACUUM START is committed."""
+    import trilake.spark.delta.large.vacuum as vacuum_module
+
+    path = tmp_path / "t"
+    table_of(path)
+    log = DeltaLog(open_store(str(path)), standard_engine())
+    real: Callable[..., object] = vacuum_module.committed_since
+
+    def meanwhile(log: DeltaLog, version: object) -> object:
+        newest = log.head().version
+        log.store.put(commit_key(newest + 1), lines([add("day=1/old.parquet", partitionValues={"day": "1"}, size=7)]))
+        return real(log, version)
+
+    monkeypatch.setattr(vacuum_module, "committed_since", meanwhile)
+    done = vacuum_large(spark, log, retention_hours=0.0, dry_run=False, enforce_retention=False, record=True)
+    assert (path / "day=1" / "old.parquet").exists()
+    assert not (path / "loose.parquet").exists()
+    assert done.files > 3
+
+
+def test_a_delete_that_fails_is_told_in_the_history(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import trilake.spark.delta.large.vacuum as vacuum_module
+
+    table_of(tmp_path / "t")
+
+    def broken(*_: object) -> object:
+        raise PythonException("no more")
+
+    monkeypatch.setattr(vacuum_module, "map_rows", broken)
+    monkeypatch.setattr(vacuum_module, "_accounted_for", lambda *a: (a[-1], 0))
+    with pytest.raises(PythonException):
+        DeltaTable.forPath(spark, str(tmp_path / "t")).vacuum(0.0)
+    last = trilake.open(tmp_path / "t").history(1).to_pylist()[0]
+    assert (last["operation"], dict(last["operationParameters"])["status"]) == ("VACUUM END", "FAILED")
+
+
+def test_which_tables_are_large(spark: SparkSession, tmp_path: Path) -> None:
+    table_of(tmp_path / "t")
+    log = DeltaLog(open_store(str(tmp_path / "t")))
+    assert is_large(spark, log)
+    spark.conf.set(LARGE_FILES, "1000")
+    assert not is_large(spark, log)
+    spark.conf.set(LARGE_FILES, "many")
+    with pytest.raises(InvalidArgumentError, match="largeTableFiles"):
+        is_large(spark, log)
+
+
+def test_the_first_level_is_a_request_for_each_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    for key in ("_delta_log/0.json", "a", "b/1", "b/2", "b/c/3", "b0", "c=1/x", "c=10/y", "\U0010ffff/z"):
+        store.put(key, b"")
+    found = [e if isinstance(e, str) else e.key for e in first_level(store)]
+    assert sorted(found) == sorted(["a", "b", "b0", "c=1", "c=10", "\U0010ffff"])
+    assert set(parts(store)) == {"b", "c=1", "c=10", "\U0010ffff", ""}
+    monkeypatch.setattr(listing_module, "_LOOSE", 1)
+    assert parts(store) == ["/"]
