@@ -8,6 +8,8 @@ prose in :attr:`TrilakeError.context`.  Secrets that URIs may hold are masked be
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 _SECRET = re.compile(
@@ -52,12 +54,20 @@ class TrilakeError(Exception):
 
     code: ClassVar[str] = "TRILAKE"
     default_help: ClassVar[str | None] = None
+    #: The condition that Spark or delta-spark has for every error of the class that states none in its context.
+    default_condition: ClassVar[str | None] = None
 
     def __init__(self, message: str, *, help: str | None = None, **context: Any) -> None:
         self.message = masked(message)
         self.help = _masked_value(help) if help is not None else self.default_help
         self.context = {k: _masked_value(v) for k, v in context.items() if v is not None}
         super().__init__(self.message)
+
+    @property
+    def condition(self) -> str | None:
+        """The name that Spark or delta-spark has for what is wrong, which programs written for them ask for."""
+        stated: str | None = self.context.get("condition", self.default_condition)
+        return stated
 
     def __str__(self) -> str:
         where = ", ".join(f"{k.replace('_', ' ')}: {v}" for k, v in self.context.items())
@@ -75,6 +85,27 @@ class TrilakeError(Exception):
 
 def _rebuild(cls: type[TrilakeError], message: str, help: str | None, context: dict[str, Any]) -> TrilakeError:
     return cls(message, help=help, **context)
+
+
+@contextmanager
+def stating(conditions: Mapping[str | None, str]) -> Iterator[None]:
+    """Lets errors of the block state another condition: each of a call's own mistakes, by the one that they have.
+
+    ``None`` stands for errors that state none.
+
+    >>> with stating({None: "DELTA_ILLEGAL_OPTION"}):
+    ...     raise InvalidArgumentError("option a is 'b'")
+    Traceback (most recent call last):
+        ...
+    trilake.errors.InvalidArgumentError: [INVALID_ARGUMENT] option a is 'b' (condition: DELTA_ILLEGAL_OPTION)
+    """
+    try:
+        yield
+    except TrilakeError as e:
+        stated = conditions.get(e.condition)
+        if stated is not None:
+            e.context["condition"] = stated
+        raise
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -226,18 +257,21 @@ class LogGapError(CorruptLogError):
     """The versions in the log are not contiguous, so no state can be computed from them."""
 
     code = "LOG_GAP"
+    default_condition = "DELTA_VERSIONS_NOT_CONTIGUOUS"
 
 
 class MissingMetadataError(CorruptLogError):
     """The log holds no metaData or no protocol action up to the version asked for."""
 
     code = "MISSING_METADATA"
+    default_condition = "DELTA_STATE_RECOVER_ERROR"
 
 
 class MissingFileError(TrilakeError):
     """A file that the table's log names is not there; reading on would lose rows silently."""
 
     code = "MISSING_FILE"
+    default_condition = "FAILED_READ_FILE.FILE_NOT_EXIST"
     default_help = "the file was removed by vacuum or by hand; read a newer version, or restore the file"
 
 
@@ -293,42 +327,49 @@ class ConcurrentWriteError(ConflictError):
     """Other writers committed first again and again, and nothing says more of what they did."""
 
     code = "CONCURRENT_WRITE"
+    default_condition = "DELTA_CONCURRENT_WRITE"
 
 
 class ConcurrentAppendError(ConflictError):
     """The winner added files where this transaction read."""
 
     code = "CONCURRENT_APPEND"
+    default_condition = "DELTA_CONCURRENT_APPEND"
 
 
 class ConcurrentDeleteReadError(ConflictError):
     """The winner removed files that this transaction read."""
 
     code = "CONCURRENT_DELETE_READ"
+    default_condition = "DELTA_CONCURRENT_DELETE_READ"
 
 
 class ConcurrentDeleteDeleteError(ConflictError):
     """The winner removed files that this transaction removes too."""
 
     code = "CONCURRENT_DELETE_DELETE"
+    default_condition = "DELTA_CONCURRENT_DELETE_DELETE"
 
 
 class MetadataChangedError(ConflictError):
     """The winner changed the table's metadata."""
 
     code = "METADATA_CHANGED"
+    default_condition = "DELTA_METADATA_CHANGED"
 
 
 class ProtocolChangedError(ConflictError):
     """The winner changed the table's protocol."""
 
     code = "PROTOCOL_CHANGED"
+    default_condition = "DELTA_PROTOCOL_CHANGED"
 
 
 class ConcurrentTransactionError(ConflictError):
     """The winner advanced an application id that this transaction depends on."""
 
     code = "CONCURRENT_TRANSACTION"
+    default_condition = "DELTA_CONCURRENT_TRANSACTION"
 
 
 class WriteFailedError(TrilakeError):
@@ -341,12 +382,14 @@ class AmbiguousMergeError(TrilakeError):
     """Several rows of the source of a MERGE would change one row of the table; the message shows them."""
 
     code = "AMBIGUOUS_MERGE"
+    default_condition = "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE"
 
 
 class PostCommitHookError(TrilakeError):
     """A commit succeeded, and a step that the table wants after each commit failed: do not repeat the commit."""
 
     code = "POST_COMMIT_HOOK"
+    default_condition = "DELTA_POST_COMMIT_HOOK_FAILED"
 
 
 class ChangeFeedError(TrilakeError):

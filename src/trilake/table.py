@@ -312,6 +312,7 @@ class Table(ABC):
                 f"the table has no column {', '.join(map(repr, unknown))}",
                 help=f"it has {', '.join(self.schema.names)}",
                 file=self.uri,
+                condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
             )
         return pa.schema([by_name[c.lower()] for c in columns], metadata=self.schema.metadata)
 

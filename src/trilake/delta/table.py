@@ -56,7 +56,11 @@ class ArrowDeltaTable(Table):
         user_metadata: str | None = None,
     ) -> None:
         if version is not None and timestamp is not None:
-            raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
+            raise InvalidArgumentError(
+                "version and timestamp exclude each other",
+                help="pass one of them",
+                condition="DELTA_ONEOF_IN_TIMETRAVEL",
+            )
         self.log = DeltaLog(store, engine, user_metadata=user_metadata)
         self.uri = store.uri
         if timestamp is not None:
@@ -405,7 +409,11 @@ class ArrowDeltaTable(Table):
         from trilake.delta.commands.maintenance.clone import clone
 
         if version is not None and timestamp is not None:
-            raise InvalidArgumentError("version and timestamp exclude each other", help="pass one of them")
+            raise InvalidArgumentError(
+                "version and timestamp exclude each other",
+                help="pass one of them",
+                condition="DELTA_ONEOF_IN_TIMETRAVEL",
+            )
         if timestamp is not None:
             version = self.log.version_at(timestamp_ms(timestamp))
         snapshot = self.snapshot if version is None else self.log.snapshot(version)

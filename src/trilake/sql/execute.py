@@ -43,7 +43,9 @@ def execute_immediate(
         return frame
     rows = frame.limit(2).collect()
     if len(rows) > 1:
-        raise InvalidArgumentError("a query whose values go INTO variables gave more than one row")
+        raise InvalidArgumentError(
+            "a query whose values go INTO variables gave more than one row", condition="ROW_SUBQUERY_TOO_MANY_ROWS"
+        )
     values = [None] * len(into) if not rows else list(rows[0])
     for name, value in zip(into, values, strict=True):
         session.run(f"SET VAR {quote_parts(name)} = {literal(session, value)}")

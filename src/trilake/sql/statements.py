@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trilake.errors import TableNotFoundError
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
@@ -20,7 +21,7 @@ from trilake.sql.session.placeholders import formatted, with_identifiers, with_p
 from trilake.sql.session.problems import errors_of_spark, syntax_error
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, resolve
+from trilake.sql.session.targets import Target, find_entry, resolve
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args
@@ -135,6 +136,13 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     if not cursor.is_word("MERGE", "WITH"):  # older releases do not know schema evolution
         check_statement(session, text)
     merge = parse_merge(cursor)
+    if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
+        # Spark would look at the source first, and does not know what is ours there.
+        raise TableNotFoundError(
+            f"the table {'.'.join(merge.parts)} cannot be found",
+            help="check the name",
+            condition="TABLE_OR_VIEW_NOT_FOUND",
+        )
     return run_merge(session, merge) if _ours(session, merge.parts) else None
 
 

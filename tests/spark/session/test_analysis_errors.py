@@ -7,7 +7,7 @@ import pickle
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
-from trilake.errors import TableExistsError, TrilakeError
+from trilake.errors import ConcurrentAppendError, TableExistsError, TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error, job_error, parse_error, unsupported_error
 from trilake.sql.session.problems import SqlSyntaxError
 
@@ -29,7 +29,16 @@ def test_an_error_answers_what_handlers_of_sparks_errors_ask(which: str) -> None
     assert isinstance(error, PySparkException)
     answers = [error.getErrorClass(), error.getCondition(), error.getMessageParameters(), error.getQueryContext()]
     assert answers == [condition, condition, {}, []]
-    assert error.getSqlState() == ("42601" if which == "syntax" else None)
+    assert error.getSqlState() == {"syntax": "42601", "analysis": "42P07"}.get(which)
+
+
+def test_a_conflict_answers_too() -> None:
+    error = analysis_error(ConcurrentAppendError("another writer was first"))
+    assert isinstance(error, PySparkException)
+    assert isinstance(error, ConcurrentAppendError)
+    assert not isinstance(error, AnalysisException)
+    assert (error.getCondition(), error.getSqlState()) == ("DELTA_CONCURRENT_APPEND", "2D521")
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
 
 
 def test_an_error_that_went_to_another_process_is_what_it_was() -> None:

@@ -76,4 +76,5 @@ def _records(add: Mapping[str, Any]) -> int:
             "a file without a number of records cannot be added to a table with row tracking",
             help="give its add action statistics with numRecords",
             file=str(add.get("path")),
+            condition="DELTA_ROW_ID_ASSIGNMENT_WITHOUT_STATS",
         ) from e

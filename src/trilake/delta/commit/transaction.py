@@ -102,6 +102,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
         help="try again when fewer writers commit to this table",
         file=log.store.uri,
         version=previous.version,
+        condition="DELTA_MAX_COMMIT_RETRIES_EXCEEDED",
     )
 
 

@@ -68,6 +68,7 @@ def _check_required(rows: pa.RecordBatch, required: Filter) -> None:
         raise SchemaMismatchError(
             f"a row with {describe_row(wrong, required.columns)} violates replace_where ({required.text})",
             help="filter the rows before writing, or widen the predicate",
+            condition="DELTA_REPLACE_WHERE_MISMATCH",
         )
 
 

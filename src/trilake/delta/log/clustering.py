@@ -62,19 +62,29 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partit
     there.
     """
     if partitioned and columns:
-        raise InvalidArgumentError("a table is partitioned or clustered, not both")
+        raise InvalidArgumentError(
+            "a table is partitioned or clustered, not both", condition="DELTA_CLUSTER_BY_WITH_PARTITIONED_BY"
+        )
     if len(columns) > MOST_COLUMNS:
-        raise InvalidArgumentError(f"a table is clustered by at most {MOST_COLUMNS} columns")
+        raise InvalidArgumentError(
+            f"a table is clustered by at most {MOST_COLUMNS} columns", condition="DELTA_CLUSTER_BY_INVALID_NUM_COLUMNS"
+        )
     physical: list[list[str]] = []
     for path in columns:
         names = spelled(schema, path)
         f = field_at(schema, names)
         if not isinstance(f.type, PrimitiveType) or f.type.name in _UNBOUNDED:
             raise InvalidArgumentError(
-                f"a table cannot be clustered by column {path_text(names)} of type {f.type}", column=path_text(names)
+                f"a table cannot be clustered by column {path_text(names)} of type {f.type}",
+                column=path_text(names),
+                condition="DELTA_CLUSTERING_COLUMNS_DATATYPE_NOT_SUPPORTED",
             )
         within = [field_at(schema, names[: i + 1]).physical_name for i in range(len(names))]
         if within in physical:
-            raise InvalidArgumentError(f"clustering column {path_text(names)} is given twice", column=path_text(names))
+            raise InvalidArgumentError(
+                f"clustering column {path_text(names)} is given twice",
+                column=path_text(names),
+                condition="COLUMN_ALREADY_EXISTS",
+            )
         physical.append(within)
     return orjson.dumps({"clusteringColumns": physical, "domainName": DOMAIN}).decode()

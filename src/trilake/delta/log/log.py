@@ -417,6 +417,7 @@ class DeltaLog:
                 "the log holds a checkpoint and no commit, so no time of a version is known",
                 help="open the newest version, without a timestamp",
                 file=self.store.uri,
+                condition="DELTA_NO_COMMITS_FOUND",
             )
         return commits, self.times(commits, newest.metadata)
 
@@ -466,6 +467,7 @@ class DeltaLog:
                 f"no version is as new as {timestamp_text(timestamp_ms)}",
                 help=f"the newest commit is version {commits[-1][0]} of {timestamp_text(times[-1])}",
                 file=self.store.uri,
+                condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
             )
         return commits[at][0]
 
@@ -484,6 +486,7 @@ class DeltaLog:
                 f"no version is as old as {timestamp_text(timestamp_ms)}",
                 help=f"the oldest commit in the log is version {commits[0][0]} of {timestamp_text(times[0])}",
                 file=self.store.uri,
+                condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
             )
         return commits[at][0]
 

@@ -179,12 +179,17 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
             "not a Delta table: no commit and no checkpoint in _delta_log",
             help="check the path, or create a table there with trilake.write",
             file=uri,
+            condition="DELTA_PATH_DOES_NOT_EXIST",
         )
     newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
     target = newest if version is None else version
     if target > newest or target < 0:
         raise VersionNotFoundError(
-            f"version {target} does not exist", help=f"the newest version is {newest}", file=uri, version=target
+            f"version {target} does not exist",
+            help=f"the newest version is {newest}",
+            file=uri,
+            version=target,
+            condition="DELTA_VERSION_NOT_FOUND",
         )
     base = [(v, files) for v, files in listing.checkpoints if v <= target]
     checkpoint_version, files = base[-1] if base else (None, ())
@@ -208,6 +213,7 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
                 help=f"the oldest readable version is {min(readable)}",
                 file=uri,
                 version=target,
+                condition="DELTA_VERSION_NOT_FOUND",
             )
     count = target - start + 1 - len(present)
     raise LogGapError(

@@ -47,7 +47,9 @@ class ManifestResult(Displayed):
 def check_mode(mode: object) -> None:
     """Raise ``InvalidArgumentError`` unless ``mode`` names the one kind of manifest there is, in any case."""
     if not isinstance(mode, str) or mode.lower() != MODE:
-        raise InvalidArgumentError(f"mode {mode!r} is not supported", help=f"supported modes are: {MODE}")
+        raise InvalidArgumentError(
+            f"mode {mode!r} is not supported", help=f"supported modes are: {MODE}", condition="DELTA_MODE_NOT_SUPPORTED"
+        )
 
 
 def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> ManifestResult:
@@ -148,11 +150,13 @@ def _check_readable_by_others(snapshot: Snapshot) -> None:
             help="rewrite the files that have some (optimize with purge, REORG TABLE ... APPLY (PURGE)) and turn"
             " delta.enableDeletionVectors off",
             file=snapshot.uri,
+            condition="DELTA_UNSUPPORTED_GENERATE_WITH_DELETION_VECTORS",
         )
     if snapshot.metadata.column_mapping_mode != "none":
         raise InvalidArgumentError(
             "manifests cannot be generated for a table with column mapping: other engines would miss its columns",
             file=snapshot.uri,
+            condition="DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
         )
 
 

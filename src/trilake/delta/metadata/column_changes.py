@@ -111,6 +111,7 @@ def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
             f"{path_text(names)} is no identity column",
             help="SYNC IDENTITY is for columns GENERATED ... AS IDENTITY",
             column=path_text(names),
+            condition="DELTA_IDENTITY_COLUMNS_ALTER_NON_IDENTITY_COLUMN",
         )
     return identity
 

@@ -54,4 +54,10 @@ def check_free_of_rules(metadata: Metadata, path: Path, what: str) -> None:
             f"cannot {what} column {path_text(path)}: {'; '.join(rules)} depends on it",
             help="drop what depends on the column first",
             column=path_text(path),
+            condition=_condition(rules[0], what),
         )
+
+
+def _condition(rule: str, what: str) -> str:
+    change = "DATA_TYPE_MISMATCH" if "type" in what else "DEPENDENT_COLUMN_CHANGE"
+    return f"DELTA_{'GENERATED_COLUMNS' if rule.startswith('generated') else 'CONSTRAINT'}_{change}"

@@ -78,7 +78,9 @@ def unset_properties(
     missing = [k for k in unset if k not in metadata.configuration and k != _COMMENT]
     if missing and not if_exists:
         raise InvalidArgumentError(
-            f"table properties {', '.join(missing)} are not set", help="leave them out, or say if_exists"
+            f"table properties {', '.join(missing)} are not set",
+            help="leave them out, or say if_exists",
+            condition="DELTA_UNSET_NON_EXISTENT_PROPERTY",
         )
     left = {k: v for k, v in metadata.configuration.items() if k not in unset}
     description = None if _COMMENT in unset else metadata.description
@@ -111,6 +113,7 @@ def _check_change_columns(metadata: Metadata) -> None:
         raise InvalidArgumentError(
             f"a table with columns {', '.join(taken)} cannot have a change data feed, which has columns of these names",
             help="rename those columns, or leave delta.enableChangeDataFeed off",
+            condition="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS",
         )
 
 
@@ -179,6 +182,7 @@ def add_constraint(
             f"there is a constraint {name} already: {metadata.configuration[key]}",
             help="drop it first, or choose another name",
             constraint=name,
+            condition="DELTA_CONSTRAINT_ALREADY_EXISTS",
         )
     parse_check("CHECK constraint", name, expression, metadata.schema, now)
     new = replace(metadata, configuration={**metadata.configuration, key: expression})
@@ -195,7 +199,10 @@ def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exi
             return MetadataChange(protocol, metadata, "DROP CONSTRAINT", {"name": name})
         there = sorted(k[len(PREFIX) :] for k in metadata.configuration if k.startswith(PREFIX))
         raise InvalidArgumentError(
-            f"there is no constraint {name}", help=f"constraints are {', '.join(there) or 'none'}", constraint=name
+            f"there is no constraint {name}",
+            help=f"constraints are {', '.join(there) or 'none'}",
+            constraint=name,
+            condition="DELTA_CONSTRAINT_DOES_NOT_EXIST",
         )
     expression = metadata.configuration[key]
     new = replace(metadata, configuration={k: v for k, v in metadata.configuration.items() if k != key})

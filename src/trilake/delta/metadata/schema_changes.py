@@ -182,11 +182,13 @@ def _clean(f: StructField) -> StructField:
 
 
 def _check_addable(f: StructField, path: Path) -> None:
-    wrong = None
+    wrong = condition = None
     if not f.nullable:
         wrong, help = "must not be null", "add it nullable, fill it, and set it NOT NULL then"
+        condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif CURRENT_DEFAULT in f.metadata:
         wrong, help = "has a default", "add the column first and set its default then: it holds for new rows"
+        condition = "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED"
     elif GENERATED in f.metadata or IDENTITY in f.metadata:
         wrong, help = "is computed", "such columns can only be there from the creation of a table on"
     elif str(f.type) == "void":
@@ -196,6 +198,7 @@ def _check_addable(f: StructField, path: Path) -> None:
             f"column {path_text(path)} {wrong}, and rows that are there have no value for it",
             help=help,
             column=path_text(path),
+            condition=condition,
         )
 
 
@@ -252,7 +255,7 @@ def drop_columns(
             raise InvalidArgumentError(
                 f"cannot drop column {path_text(names)}: the table is {used} by it",
                 column=path_text(names),
-                condition="DELTA_UNSUPPORTED_DROP_PARTITION_COLUMN" if used == "partitioned" else None,
+                condition=f"DELTA_UNSUPPORTED_DROP_{'PARTITION' if used == 'partitioned' else 'CLUSTERING'}_COLUMN",
             )
 
         def drop(s: StructType, names: Path = names) -> StructType:
@@ -261,7 +264,11 @@ def drop_columns(
         schema = _edited(schema, drop)
         configuration = _stats_columns(configuration, names, None)
     if metadata.partition_columns and len(schema.fields) == len(metadata.partition_columns):
-        raise InvalidArgumentError("only partition columns would be left", help="keep one other column")
+        raise InvalidArgumentError(
+            "only partition columns would be left",
+            help="keep one other column",
+            condition="DELTA_NON_PARTITION_COLUMN_ABSENT",
+        )
     parameters = {"columns": _json([path_text(n) for n in dropped])}
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
@@ -296,6 +303,7 @@ def replace_columns(
                 f"column {f.name} is a {f.type}, and cannot be replaced by a {c.type}",
                 help="change its type with ALTER COLUMN ... TYPE",
                 column=f.name,
+                condition="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
             )
         comment = c.metadata.get("comment")
         fields.append(f if comment is None else replace(f, metadata={**f.metadata, "comment": comment}))
@@ -359,6 +367,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
                 f"column {path_text(names)} lies inside an array or map and cannot be set NOT NULL",
                 help="such columns are NOT NULL from the creation of the table on, or never",
                 column=path_text(names),
+                condition="DELTA_NESTED_NOT_NULL_CONSTRAINT",
             )
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
     change = change_of_column(protocol, metadata, schema, names, features=["invariants"])
@@ -412,6 +421,9 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
             f"the type of column {path_text(names)} cannot change from {before} to {after}",
             help="types can only become wider ones; write the column anew to change it otherwise",
             column=path_text(names),
+            condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
+            if _upcasts(before, after)
+            else "NOT_SUPPORTED_CHANGE_COLUMN",
         )
     if not type_widening.enabled(metadata):
         raise InvalidArgumentError(
@@ -420,6 +432,20 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
             column=path_text(names),
             condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
         )
+
+
+#: Numbers, each of which Spark casts to those behind it without a loss.
+_UPWARDS = ("byte", "short", "integer", "long", "float", "double")
+
+
+def _upcasts(before: DataType, after: DataType) -> bool:
+    """Whether Spark's analysis lets the one type become the other, so that the table's own refusal is the first."""
+    old, new = str(before), str(after)
+    if not isinstance(before, PrimitiveType) or not isinstance(after, PrimitiveType):
+        return type(before) is type(after)
+    if old in _UPWARDS and new in _UPWARDS:
+        return _UPWARDS.index(old) < _UPWARDS.index(new)
+    return new == "string" or (old in ("date", "timestamp_ntz") and new.startswith("timestamp"))
 
 
 def _relaxes(before: DataType, after: DataType) -> bool:
@@ -448,7 +474,11 @@ def set_default(
     names = _top_level(metadata, column)
     f = field_at(metadata.schema, names)
     if GENERATED in f.metadata or IDENTITY in f.metadata:
-        raise InvalidArgumentError(f"column {path_text(names)} is computed and has no default", column=path_text(names))
+        raise InvalidArgumentError(
+            f"column {path_text(names)} is computed and has no default",
+            column=path_text(names),
+            condition="GENERATED_COLUMN_WITH_DEFAULT_VALUE",
+        )
     parsed = parse_default(f, expression, now)
     if parsed is not None:
         parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not with the next write

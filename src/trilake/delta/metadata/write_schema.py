@@ -34,9 +34,11 @@ def new_table(
     columns, names or properties that no table can have.
     """
     if not schema.fields:
-        raise SchemaMismatchError("a table needs at least one column")
+        raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
     if all(str(f.type) == "void" for f in schema.fields):
-        raise SchemaMismatchError("no column has a type", help="cast the columns before writing")
+        raise SchemaMismatchError(
+            "no column has a type", help="cast the columns before writing", condition="DELTA_EMPTY_DATA"
+        )
     parsed = parse_properties(properties or {})
     metadata = Metadata(
         id=runtime.new_id(),
@@ -91,6 +93,7 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
             f"the table is partitioned by {list(metadata.partition_columns)}, the write by {list(partition_by)}",
             help="leave partition_by out, or name the table's own partition columns",
             file=uri,
+            condition="DELTA_METADATA_MISMATCH",
         )
 
 
@@ -133,6 +136,7 @@ def clustered(
                 f"the table is clustered by {known}, the write by {list(columns)}",
                 help="leave clusterBy out, or change the table's columns with trilake.alter(...).cluster_by",
                 file=base.uri,
+                condition="DELTA_CLUSTERING_COLUMNS_MISMATCH",
             )
         return protocol, {}
     domain = clustering_domain(metadata.schema, list(columns), partitioned=bool(metadata.partition_columns))

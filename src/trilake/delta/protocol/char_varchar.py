@@ -156,6 +156,7 @@ def _limited(texts: pa.Array, rule: Length, path: str) -> pa.Array:
                 help="shorten it, or make the column wider",
                 constraint=f"{rule.kind}({rule.limit})",
                 column=path,
+                condition="DELTA_EXCEED_CHAR_VARCHAR_LIMIT",
             )
         texts = cut
     if rule.kind == "char" and least < rule.limit:

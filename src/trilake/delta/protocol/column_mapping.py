@@ -218,7 +218,11 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
             "id": "mode 'id' can be chosen only when a table is created, since its files must hold field ids",
             "name": "the mode of a mapped table stays as it is",
         }
-        raise InvalidArgumentError(f"{MODE} cannot be changed from {old!r} to {new!r}", help=hint[new])
+        raise InvalidArgumentError(
+            f"{MODE} cannot be changed from {old!r} to {new!r}",
+            help=hint[new],
+            condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
+        )
     return mapped(after, existing=True, new_id=new_id)
 
 
@@ -249,6 +253,7 @@ def check_names(schema: StructType, mode: str) -> None:
                 f"column name {f.name!r} holds {''.join(forbidden)!r}, which names in Parquet files must not",
                 help=f"rename it, or {_ENABLE}",
                 column=f.name,
+                condition="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
             )
 
 

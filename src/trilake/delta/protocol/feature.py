@@ -54,12 +54,14 @@ class Inspection(Protocol):
 class Trace:
     """Something that still uses a feature, and what to do about it.
 
-    ``rewrite`` says that the removal can do it itself, by writing the row's ``rewritten`` files again.
+    ``rewrite`` says that the removal can do it itself, by writing the row's ``rewritten`` files again; ``condition`` is
+    what delta-spark calls the refusal, which most often knows no way to drop the feature.
     """
 
     what: str
     help: str = "write those files again"
     rewrite: bool = False
+    condition: str = "DELTA_FEATURE_DROP_NONREMOVABLE_FEATURE"
 
 
 @dataclass(frozen=True)

@@ -82,6 +82,7 @@ def _check_version(kind: str, needed: int, highest: int, *, uri: str, version: i
             help="use a newer trilake, or read an older version of the table",
             file=uri,
             version=version,
+            condition="DELTA_INVALID_PROTOCOL_VERSION",
         )
 
 
@@ -97,6 +98,7 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
             help="read it with a newer trilake, or read an older version of the table",
             file=uri,
             version=version,
+            condition="DELTA_UNSUPPORTED_FEATURES_FOR_READ",
         )
 
 
@@ -123,6 +125,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
             help="write it with the engine that set the features, or turn them off in the table",
             file=uri,
             version=version,
+            condition="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",
         )
 
 
@@ -253,7 +256,9 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
     reader, writer = max(reader, protocol.min_reader_version), max(writer, protocol.min_writer_version)
     if reader == 3 and writer < 7:
         raise InvalidArgumentError(
-            "reader version 3 goes with writer version 7 only", help="ask for writer version 7 as well"
+            "reader version 3 goes with writer version 7 only",
+            help="ask for writer version 7 as well",
+            condition="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
         )
     if reader == 2 and writer < 5:
         raise InvalidArgumentError(

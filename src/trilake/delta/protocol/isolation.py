@@ -23,4 +23,8 @@ def parse_level(text: str) -> IsolationLevel:
     for level in LEVELS:
         if level.lower() == text.strip().lower():
             return level
-    raise InvalidArgumentError(f"isolation level {text!r} is unknown", help=f"levels are {', '.join(LEVELS)}")
+    raise InvalidArgumentError(
+        f"isolation level {text!r} is unknown",
+        help=f"levels are {', '.join(LEVELS)}",
+        condition="DELTA_INVALID_ISOLATION_LEVEL",
+    )

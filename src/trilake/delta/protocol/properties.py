@@ -66,6 +66,12 @@ _ROWS = (
     Property("delta.tuneFileSizesForRewrites", None, boolean),
     Property("delta.universalFormat.enabledFormats", None, no_formats),
 )
+#: What delta-spark calls a value that one of these cannot have; other properties' have no name there.
+_CONDITIONS = {
+    MIN_READER: "DELTA_PROTOCOL_PROPERTY_NOT_INT",
+    MIN_WRITER: "DELTA_PROTOCOL_PROPERTY_NOT_INT",
+    "delta.autoOptimize.autoCompact": "DELTA_INVALID_AUTO_COMPACT_TYPE",
+}
 _VERSIONS = {p.name.lower(): p for p in (Property(MIN_READER, "1", integer(1)), Property(MIN_WRITER, "2", integer(1)))}
 
 
@@ -207,7 +213,7 @@ def check_value(name: str, value: object) -> str:
             f"table property {row.name} cannot be {text!r}",
             help=f"it is {e}",
             property=row.name,
-            condition="DELTA_INVALID_INTERVAL" if row.check is duration else None,
+            condition=_CONDITIONS.get(row.name) or ("DELTA_INVALID_INTERVAL" if row.check is duration else None),
         ) from None
 
 
@@ -245,15 +251,26 @@ def _check_settable(key: str) -> None:
             f"{key} is a CHECK constraint, which existing rows must satisfy",
             help="add it as a constraint (add_constraint, ALTER TABLE ... ADD CONSTRAINT)",
             property=key,
+            condition="DELTA_ADD_CONSTRAINTS",
         )
     row = known_properties().get(key)
     if row is not None and row.set_by is not None:
-        raise InvalidArgumentError(f"{key} is set by {row.set_by}, not by users", help="leave it out", property=key)
+        raise InvalidArgumentError(
+            f"{key} is set by {row.set_by}, not by users",
+            help="leave it out",
+            property=key,
+            condition="DELTA_CANNOT_MODIFY_TABLE_PROPERTY",
+        )
 
 
 def _feature(key: str, value: str) -> str:
     if value.lower() not in ("supported", "enabled"):
-        raise InvalidArgumentError(f"table property {key} cannot be {value!r}", help="it is supported", property=key)
+        raise InvalidArgumentError(
+            f"table property {key} cannot be {value!r}",
+            help="it is supported",
+            property=key,
+            condition="DELTA_UNSUPPORTED_FEATURE_STATUS",
+        )
     return features.feature(key[len(FEATURE) :]).name
 
 

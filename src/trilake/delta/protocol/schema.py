@@ -329,10 +329,12 @@ def parse_primitive(name: str) -> PrimitiveType:
         raise UnsupportedProtocolError(
             f"Delta has no type for intervals, and {name[:80]!r} is one",
             help="store a number of units (bigint), or the two ends of the interval",
+            condition="DELTA_UNSUPPORTED_DATA_TYPES",
         )
     raise UnsupportedProtocolError(
         f"the schema uses the data type {name[:80]!r}, which is unknown here",
         help="a newer trilake may read this table",
+        condition="DELTA_UNSUPPORTED_DATA_TYPES",
     )
 
 
@@ -347,6 +349,7 @@ def check_distinct(names: Sequence[str]) -> None:
                 same if other == name else f"columns {other!r} and {name!r} differ by case only",
                 help="rename one of them: column names are case-insensitive in a Delta table",
                 column=name,
+                condition="DELTA_DUPLICATE_COLUMNS_FOUND",
             )
         seen[name.lower()] = name
 
@@ -391,7 +394,11 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
         return ArrayType(_from_arrow_type(t.value_type, f"{path}.element"), t.value_field.nullable)
     if ty.is_decimal(t):
         if t.precision > 38 or t.scale < 0:
-            raise SchemaMismatchError(f"{t} does not fit a Delta decimal (precision 38, scale >= 0)", column=path)
+            raise SchemaMismatchError(
+                f"{t} does not fit a Delta decimal (precision 38, scale >= 0)",
+                column=path,
+                condition="DELTA_UNSUPPORTED_DATA_TYPES",
+            )
         return PrimitiveType(f"decimal({t.precision},{t.scale})")
     if ty.is_timestamp(t):
         return PrimitiveType("timestamp" if t.tz is not None else "timestamp_ntz")
@@ -399,7 +406,10 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
         if check(t):
             return PrimitiveType(name)
     raise SchemaMismatchError(
-        f"Arrow type {t} has no Delta type", help="cast the column before writing, e.g. to long or string", column=path
+        f"Arrow type {t} has no Delta type",
+        help="cast the column before writing, e.g. to long or string",
+        column=path,
+        condition="DELTA_UNSUPPORTED_DATA_TYPES",
     )
 
 
@@ -479,14 +489,23 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
                 f"partition column {name!r} is not in the schema",
                 help=f"the columns are {', '.join(schema.names)}",
                 column=name,
+                condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
             )
         if not isinstance(f.type, PrimitiveType) or f.type.name in ("void", "variant"):
-            raise InvalidArgumentError(f"a table cannot be partitioned by a column of type {f.type}", column=f.name)
+            raise InvalidArgumentError(
+                f"a table cannot be partitioned by a column of type {f.type}",
+                column=f.name,
+                condition="DELTA_INVALID_PARTITION_COLUMN_TYPE",
+            )
         if f.name in out:
-            raise InvalidArgumentError(f"partition column {f.name!r} is given twice", column=f.name)
+            raise InvalidArgumentError(
+                f"partition column {f.name!r} is given twice", column=f.name, condition="COLUMN_ALREADY_EXISTS"
+            )
         out.append(f.name)
     if out and len(out) == len(schema.fields):
         raise InvalidArgumentError(
-            "every column is a partition column, so the files would hold none", help="leave one column out"
+            "every column is a partition column, so the files would hold none",
+            help="leave one column out",
+            condition="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
         )
     return tuple(out)

@@ -113,7 +113,7 @@ def _nothing_there(schema_path: Sequence[str], name: str, t: DataType) -> Schema
         hint = f"{path_text(tuple(schema_path))} is {t}: go on with {' or '.join(_parts(t))}"
     else:
         hint = f"{path_text(tuple(schema_path))} is {t}, which has no parts"
-    return SchemaMismatchError(f"no column {whole}", help=hint, column=whole)
+    return SchemaMismatchError(f"no column {whole}", help=hint, column=whole, condition="FIELD_NOT_FOUND")
 
 
 def spelled(schema: StructType, path: PathLike) -> Path:
@@ -201,6 +201,7 @@ def _edit_siblings(
                 f"{path_text(parent)} is {t}, which has no fields",
                 help=f"go on with {' or '.join(_parts(t))}" if _parts(t) else None,
                 column=path_text(parent),
+                condition="INVALID_FIELD_NAME",
             )
         return StructType(tuple(change(list(t.fields))))
 
@@ -223,6 +224,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
                 f"no column {path_text((*parent, position.after))} to stand after",
                 help=f"its neighbours are {', '.join(f.name for f in fields)}",
                 column=position.after,
+                condition="FIELD_NOT_FOUND",
             )
         fields.insert(fields.index(other) + 1, field)
 
@@ -269,6 +271,7 @@ def drop_field(schema: StructType, path: PathLike) -> StructType:
                 f"{path_text(names)} is the last column of its kind",
                 help="a table, like a struct, needs at least one column",
                 column=path_text(names),
+                condition="DELTA_DROP_COLUMN_ON_SINGLE_FIELD_SCHEMA",
             )
         return left
 

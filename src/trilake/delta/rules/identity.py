@@ -132,7 +132,9 @@ def identity_metadata(start: int = 1, step: int = 1, *, explicit: bool = False) 
     -1
     """
     if step == 0:
-        raise InvalidArgumentError("the step of an identity column cannot be 0")
+        raise InvalidArgumentError(
+            "the step of an identity column cannot be 0", condition="DELTA_IDENTITY_COLUMNS_ILLEGAL_STEP"
+        )
     if not _LEAST <= start <= _GREATEST or not _LEAST <= step <= _GREATEST:
         raise InvalidArgumentError("start and step of an identity column must fit into 64 bits")
     return {START: start, STEP: step, ALLOW_EXPLICIT_INSERT: explicit}

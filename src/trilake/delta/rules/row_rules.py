@@ -113,6 +113,7 @@ class RowRules:
                     help="leave the column out",
                     column=c.name,
                     file=uri,
+                    condition="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
                 )
         checks = table_checks(metadata.configuration, schema, now)
         defaults: dict[str, pa.Scalar] = {}

@@ -56,6 +56,7 @@ def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str 
             f"the schemas cannot be merged: {'; '.join(problems[:10])}. Table: {table}. Rows: {rows}",
             help="cast or drop the columns named, or replace the schema with overwriteSchema",
             file=uri,
+            condition="DELTA_FAILED_TO_MERGE_FIELDS",
         )
     return merged
 
@@ -168,9 +169,10 @@ def overwritten_metadata(
             f"the new schema lacks the partition columns {', '.join(missing)}. Table: {metadata.schema}. Rows: {rows}",
             help="write those columns too, or name new partition columns with the write",
             file=uri,
+            condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
         )
     if not rows.fields:
-        raise InvalidArgumentError("a table needs at least one column", file=uri)
+        raise InvalidArgumentError("a table needs at least one column", file=uri, condition="DELTA_EMPTY_DATA")
     old = metadata.schema
     schema = StructType(tuple(_replacing(f, old.find(f.name)) for f in strip(rows).fields))
     configuration = dict(metadata.configuration)

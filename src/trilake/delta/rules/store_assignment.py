@@ -21,6 +21,8 @@ from trilake.expr.views import list_of_view, plain_array
 
 #: How the problem of a column that the table lacks ends.
 _NEW = " is not in the table"
+#: How the problem of a column ends that rows lack and must have.
+_MISSING = " must not be null and is missing"
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
@@ -37,7 +39,16 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
             f"the rows do not fit the table: {shown}. Table: {target}. Rows: {source}",
             help=_remedy(problems),
             file=uri,
+            condition=_condition(problems),
         )
+
+
+def _condition(problems: Sequence[str]) -> str:
+    """What delta-spark calls the first of these problems that it finds."""
+    if all(p.endswith(_NEW) for p in problems):
+        return "DELTA_METADATA_MISMATCH"
+    missing = any(p.endswith(_MISSING) for p in problems)
+    return "DELTA_MISSING_NOT_NULL_COLUMN_VALUE" if missing else "DELTA_FAILED_TO_MERGE_FIELDS"
 
 
 def _remedy(problems: Sequence[str]) -> str:
@@ -61,7 +72,7 @@ def _problems(source: StructType, target: StructType, prefix: str, filled: Colle
         column = source.find(f.name)
         if column is None:
             if not f.nullable and f.name not in filled:
-                out.append(f"column {path} must not be null and is missing")
+                out.append(f"column {path}{_MISSING}")
         else:
             out += _type_problems(column.type, f.type, path)
     return out

@@ -70,7 +70,10 @@ def plan_changes(
     start, end = first or 0, latest.version if last is None else last
     if start < 0 or end < start:
         raise InvalidArgumentError(
-            f"versions {start} to {end} are no range", help="pass 0 <= start <= end", file=log.store.uri
+            f"versions {start} to {end} are no range",
+            help="pass 0 <= start <= end",
+            file=log.store.uri,
+            condition="DELTA_INVALID_CDC_RANGE",
         )
     if start > latest.version or end > latest.version:
         raise VersionNotFoundError(
@@ -78,6 +81,7 @@ def plan_changes(
             help=f"the newest version is {latest.version}",
             file=log.store.uri,
             version=max(start, end),
+            condition="DELTA_VERSION_NOT_FOUND",
         )
     commits = log.commits(start - BEFORE, end)
     wanted = [(v, c) for v, c in commits if v >= start]
@@ -88,6 +92,7 @@ def plan_changes(
             help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
             file=log.store.uri,
             version=start,
+            condition="DELTA_VERSION_NOT_FOUND",
         )
     head = latest if end == latest.version else log.head(end)
     batch = log.parse(wanted)
@@ -110,6 +115,7 @@ def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> N
                 help=f"set the table property {_ENABLED}=true before the changes you want to read, or start later",
                 file=log.store.uri,
                 version=version,
+                condition="DELTA_MISSING_CHANGE_DATA",
             )
 
 

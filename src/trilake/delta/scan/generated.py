@@ -19,6 +19,14 @@ from trilake.expr import Expression, parse_expression
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import engine
 
+#: What delta-spark calls an expression of a generated column that is wrong for any use.
+_CONDITIONS = {
+    None: "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
+    "UNRESOLVED_COLUMN.WITH_SUGGESTION": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
+    "INVALID_WHERE_CONDITION": "DELTA_AGGREGATE_IN_GENERATED_COLUMN",
+    "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_GENERATED_COLUMN",
+}
+
 GENERATION_EXPRESSION = "delta.generationExpression"
 
 
@@ -76,7 +84,9 @@ def parse_generated(field: StructField, text: str, schema: StructType, now: dt.d
         return GeneratedColumn(field.name, text, None)
     except ExpressionError as e:
         raise ExpressionError(
-            f"generated column {field.name} ({text}) cannot be computed: {e.message}", help=e.help
+            f"generated column {field.name} ({text}) cannot be computed: {e.message}",
+            help=e.help,
+            condition=_CONDITIONS.get(e.condition),
         ) from e
     depends = [c for c in sorted(expression.columns) if generation_text(schema.field(c)) is not None]
     if depends:
@@ -84,6 +94,7 @@ def parse_generated(field: StructField, text: str, schema: StructType, now: dt.d
             f"generated column {field.name} reads {', '.join(depends)}, which is generated itself",
             help="repeat the expression of that column",
             column=field.name,
+            condition="DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
         )
     return GeneratedColumn(field.name, text, expression)
 

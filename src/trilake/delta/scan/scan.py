@@ -181,6 +181,7 @@ def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str)
             f"the table has no column {', '.join(map(repr, unknown))}",
             help=f"it has {', '.join(schema.names)}",
             file=uri,
+            condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
         )
     return [f.name for _, f in fields if f is not None]
 

@@ -67,6 +67,7 @@ class StreamOffset:
             raise StreamOffsetError(
                 f"the checkpoint's offset {str(data)[:200]} is none of a Delta table",
                 help="use the checkpoint of a query that reads this table, or a new one",
+                condition="DELTA_INVALID_SOURCE_OFFSET_FORMAT",
             ) from e
         if source > 3 or version < 0:
             raise StreamOffsetError(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.stream.offset import Limit
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, stating
 from trilake.option_values import MAX_FILES, flag, positive, starting_version
 from trilake.timestamps import timestamp_ms
 
@@ -63,6 +63,7 @@ class StreamOptions:
         return Limit(self.max_files, self.max_bytes)
 
     @staticmethod
+    @stating({None: "DELTA_ILLEGAL_OPTION"})
     def parse(texts: Mapping[str, str]) -> StreamOptions:
         """From texts by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
 
@@ -71,7 +72,9 @@ class StreamOptions:
         """
         if "startingVersion" in texts and "startingTimestamp" in texts:
             raise InvalidArgumentError(
-                "options startingVersion and startingTimestamp exclude each other", help="pass one of them"
+                "options startingVersion and startingTimestamp exclude each other",
+                help="pass one of them",
+                condition="DELTA_STARTING_VERSION_AND_TIMESTAMP_BOTH_SET",
             )
 
         def is_on(name: str, *, default: bool = False) -> bool:

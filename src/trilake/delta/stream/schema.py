@@ -37,7 +37,10 @@ class Reading:
             if problem is None:
                 return None
             return StreamSchemaChangedError(
-                f"the source's schema changed while it was being read: {problem}", file=uri, version=version
+                f"the source's schema changed while it was being read: {problem}",
+                file=uri,
+                version=version,
+                condition="DELTA_SCHEMA_CHANGED_WITH_VERSION",
             )
         problem = self._unreadable(other)
         if problem is None:
@@ -46,6 +49,7 @@ class Reading:
             f"files from version {version} on cannot be read with the source's columns: {problem}",
             file=uri,
             version=version,
+            condition="DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE_USE_SCHEMA_LOG",
         )
 
     def _differs(self, other: Metadata) -> str | None:

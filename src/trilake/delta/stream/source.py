@@ -119,6 +119,7 @@ class DeltaStream:
                 help=f"the newest version is {head.version}; startingVersion=latest begins with the next one",
                 file=self.uri,
                 version=version,
+                condition="DELTA_VERSION_NOT_FOUND",
             )
         if not self._has_commit(version):
             oldest = self.log.commits(most=1)
@@ -127,6 +128,7 @@ class DeltaStream:
                 help=f"the oldest commit is version {oldest[0][0] if oldest else 'none'}",
                 file=self.uri,
                 version=version,
+                condition="DELTA_VERSION_NOT_FOUND",
             )
         return Start(version, False)
 
@@ -297,6 +299,7 @@ class DeltaStream:
                     " (delta.logRetentionDuration)",
                     file=self.uri,
                     version=version,
+                    condition="DELTA_MISSING_FILES_UNEXPECTED_VERSION",
                 ) from e
             self._snapshot = (version, snapshot_units(adds, version, self.options))
         return self._snapshot[1]
@@ -349,6 +352,7 @@ class DeltaStream:
             f"the stream goes on with version {version}, and the log no longer has it: {what}",
             file=self.uri,
             version=version,
+            condition="DELTA_MISSING_FILES_UNEXPECTED_VERSION",
         )
         if self.options.fail_on_data_loss:
             raise error
@@ -369,6 +373,7 @@ class DeltaStream:
                 f"the checkpoint is of a table with the id {offset.reservoir_id}, this one's id is {self.table_id}",
                 help="the table was made anew, or the checkpoint belongs to another one: use a new checkpoint",
                 file=self.uri,
+                condition="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
             )
 
     def _same_table(self, head: Head) -> None:
@@ -378,6 +383,7 @@ class DeltaStream:
                 help="call load() again",
                 file=self.uri,
                 version=head.version,
+                condition="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
             )
 
     def _check_resumable(self, start: StreamOffset) -> None:

@@ -157,6 +157,7 @@ def excluded_paths(paths: pa.ChunkedArray, exclude: str) -> pa.ChunkedArray:
         raise InvalidArgumentError(
             f"option excludeRegex is {exclude!r}: {e}",
             help="write a regular expression without look-around and back references",
+            condition="DELTA_REGEX_OPT_SYNTAX_ERROR",
         ) from e
 
 
@@ -217,6 +218,7 @@ def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, ur
         " with a new checkpoint behind the gap",
         file=uri,
         version=version,
+        condition="DELTA_MISSING_CHANGE_DATA",
     )
 
 
@@ -235,8 +237,10 @@ def _rows_changed(
     example = removes.filter(pc.equal(removes["version"], version))["path"][0].as_py()
     if bool(replaced[removed == version][0]):
         what, name = "rows were updated or replaced", "skipChangeCommits=true passes over such commits"
+        condition = "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
     else:
         what, name = "rows were deleted", "ignoreDeletes=true passes over commits that only delete"
+        condition = "DELTA_SOURCE_IGNORE_DELETE"
     return [
         (
             version,
@@ -246,6 +250,7 @@ def _rows_changed(
                 " changed; restart with one of these options, or from scratch with a new checkpoint",
                 file=uri,
                 version=version,
+                condition=condition,
             ),
         )
     ]

@@ -98,10 +98,14 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
     for node in root.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in AGGREGATES:
-            raise ExpressionError(f"{node.name} is an aggregate function", help=_ONE_ROW)
+            raise ExpressionError(
+                f"{node.name} is an aggregate function", help=_ONE_ROW, condition="INVALID_WHERE_CONDITION"
+            )
         if name in NON_DETERMINISTIC:
             raise ExpressionError(
-                f"{node.name} is not deterministic", help="an expression must give the same value each time"
+                f"{node.name} is not deterministic",
+                help="an expression must give the same value each time",
+                condition="INVALID_NON_DETERMINISTIC_EXPRESSIONS",
             )
     for name_node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
         inside = isinstance(name_node.parent, exp.Dot) and name_node.parent.this is name_node
@@ -110,4 +114,6 @@ def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> Non
         try:
             bind.resolve(tuple(p.name for p in name_node.parts), schema, case_sensitive=case_sensitive)
         except FilterError as error:
-            raise ExpressionError(error.message, help=error.help, expression=spark_text(plain(root))) from error
+            raise ExpressionError(
+                error.message, help=error.help, expression=spark_text(plain(root)), condition=error.condition
+            ) from error

@@ -117,12 +117,19 @@ def _field(name: str, fields: list[pa.Field], case_sensitive: bool, *, parent: s
             help="spell the name exactly as one of them" if len({f.name for f in matches}) > 1 else None,
             column=name,
             **where,
+            condition="AMBIGUOUS_REFERENCE",
         )
     names = [f.name for f in fields]
     close = difflib.get_close_matches(name, names[:1000], n=1)
     shown = ", ".join(names[:50]) + (f" and {len(names) - 50} more" if len(names) > 50 else "")
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise FilterError(f"{owner} no column {name!r}", help=f"{hint}The columns are {shown}", column=name, **where)
+    raise FilterError(
+        f"{owner} no column {name!r}",
+        help=f"{hint}The columns are {shown}",
+        column=name,
+        **where,
+        condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+    )
 
 
 # --- comparisons -----------------------------------------------------------------------------------------------------

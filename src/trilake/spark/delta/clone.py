@@ -136,6 +136,7 @@ def convert_table(
             raise InvalidArgumentError(
                 f"CONVERT TO DELTA needs to know the format of {identifier}",
                 help=f"write parquet.`{identifier.strip()}`",
+                condition="DELTA_MISSING_PROVIDER_FOR_CONVERT",
             )
         return _convert_named(spark, identifier, fields, collect_stats, options)
     provider, path = by_path[1].lower(), by_path[2].replace("``", "`")
@@ -143,7 +144,9 @@ def convert_table(
         return known_location(spark, identifier)
     if provider != "parquet":
         raise InvalidArgumentError(
-            f"CONVERT TO DELTA converts Parquet files, not {provider}", help="write parquet.`/path/to/table`"
+            f"CONVERT TO DELTA converts Parquet files, not {provider}",
+            help="write parquet.`/path/to/table`",
+            condition="DELTA_CONVERT_NON_PARQUET_TABLE",
         )
     _convert(spark, path, fields, collect_stats, options)
     return path
@@ -190,14 +193,21 @@ def _convert_named(
 ) -> str:
     parts_of(name)  # refuses a text that is no name
     if not spark.catalog.tableExists(quoted(name)):
-        raise InvalidArgumentError(f"the catalogue has no table {name}", help="write parquet.`/path/to/table`")
+        raise InvalidArgumentError(
+            f"the catalogue has no table {name}",
+            help="write parquet.`/path/to/table`",
+            condition="TABLE_OR_VIEW_NOT_FOUND",
+        )
     with suppress(InvalidArgumentError):  # no Delta table yet
         if (place := location_of(spark, name)) is not None:
             return place
     about = {r[0]: r[1] for r in spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(name)}").collect()}
     provider, kind = str(about.get("Provider", "")).lower(), str(about.get("Type", "")).upper()
     if kind == "VIEW" or provider != "parquet":
-        raise InvalidArgumentError(f"{name} is no table of Parquet files, so it cannot be converted")
+        raise InvalidArgumentError(
+            f"{name} is no table of Parquet files, so it cannot be converted",
+            condition="DELTA_CONVERT_NON_PARQUET_TABLE",
+        )
     if kind != "EXTERNAL":
         raise InvalidArgumentError(
             f"{name} is a managed table: its name cannot be given another format without deleting its files",

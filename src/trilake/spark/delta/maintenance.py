@@ -134,6 +134,7 @@ def session_time_ms(spark: SparkSession, text: str) -> int:
         raise InvalidArgumentError(
             f"The provided timestamp ('{text}') cannot be converted to a valid timestamp",
             help="write it like 2024-05-01 or 2024-05-01 12:30:00",
+            condition="DELTA_TIMESTAMP_INVALID",
         )
     return int(row.ms)
 

@@ -190,6 +190,7 @@ class _Assignment:
                 help=f"the column's fields are {', '.join(target.names)}: give each, as NULL where it has no value, or"
                 " use schema evolution",
                 column=name,
+                condition="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             )
         by_lower = {f.name.lower(): f for f in source.fields}
         return [(by_lower.get(f.name.lower()), f) for f in target.fields]
@@ -228,6 +229,7 @@ def _by_position(
             f" {len(target)} ({', '.join(target.names)})",
             help="give a value for each field, or write BY NAME",
             column=name,
+            condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION",
         )
     return list(zip(source.fields, target.fields, strict=True))
 

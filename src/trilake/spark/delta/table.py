@@ -12,7 +12,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.display import card
-from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError, stating
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.delete import delete_rows
@@ -77,7 +77,8 @@ class DeltaTable:
         if not isinstance(path, str):
             raise InvalidArgumentError(f"path is a {type(path).__name__}, not a text")
         table = cls(sparkSession, path, hadoopConf or {})
-        table._log().segment()
+        with stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_MISSING_DELTA_TABLE"}):
+            table._log().segment()
         return table
 
     @classmethod
@@ -385,5 +386,9 @@ class DeltaTable:
 def _session(spark: SparkSession | None) -> SparkSession:
     session = spark or SparkSession.getActiveSession()
     if session is None:
-        raise InvalidArgumentError("no Spark session is given, and none is active", help="pass sparkSession")
+        raise InvalidArgumentError(
+            "no Spark session is given, and none is active",
+            help="pass sparkSession",
+            condition="DELTA_ACTIVE_SPARK_SESSION_NOT_FOUND",
+        )
     return session

@@ -103,7 +103,10 @@ class DeltaTableBuilder(Generic[Opened]):
         metadata = {**field.metadata, **_rule(generatedAlwaysAs, generatedByDefaultAs)}
         if START in metadata and field.type != PrimitiveType("long"):
             wrong = InvalidArgumentError(
-                f"an identity column is a bigint, not {field.type}", help="declare it as bigint", column=name
+                f"an identity column is a bigint, not {field.type}",
+                help="declare it as bigint",
+                column=name,
+                condition="DELTA_IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
             )
             raise unsupported_error(wrong)
         if comment is not None:
@@ -182,11 +185,16 @@ class DeltaTableBuilder(Generic[Opened]):
     def _place(self, known: str | None) -> str:
         """Where the table is to be: where it was said, where the name leads, or where Spark keeps such a name."""
         if self._name is None and self._location is None:
-            raise InvalidArgumentError("a table needs a name or a location", help="call tableName or location")
+            raise InvalidArgumentError(
+                "a table needs a name or a location",
+                help="call tableName or location",
+                condition="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION",
+            )
         if known is not None and self._location is not None and _same_place(known, self._location) is False:
             raise TableExistsError(
                 f"{self._name} is a table at {known}, and the location says {self._location}",
                 help="leave one of the two out, or drop the name from the catalogue first",
+                condition="DELTA_TABLE_LOCATION_MISMATCH",
             )
         if (
             known is not None

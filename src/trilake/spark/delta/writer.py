@@ -16,7 +16,7 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.isolation import parse_level
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
@@ -26,14 +26,21 @@ from trilake.storage import open_store
 _log = logging.getLogger("trilake.spark")
 
 
+@stating({None: "DELTA_ILLEGAL_OPTION"})
 def write_request(options: Options, schema: T.StructType, overwrite: bool) -> WriteRequest:
     """What the options of a write of these columns ask for.  Raises ``InvalidArgumentError``."""
     partition_by, mode = options.get("partitionBy"), (options.get("partitionOverwriteMode") or "static").lower()
     if mode not in ("static", "dynamic"):
-        raise InvalidArgumentError(f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic")
+        raise InvalidArgumentError(
+            f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic", condition="DELTA_ILLEGAL_OPTION"
+        )
     app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
     if (app_id is None) != (version is None):
-        raise InvalidArgumentError("txnAppId and txnVersion belong together", help="pass both or neither")
+        raise InvalidArgumentError(
+            "txnAppId and txnVersion belong together",
+            help="pass both or neither",
+            condition="DELTA_INVALID_IDEMPOTENT_WRITES_OPTIONS",
+        )
     replaced = overwrite and options.flag("overwriteSchema")
     merged = options.flag("mergeSchema") and not replaced
     return WriteRequest(

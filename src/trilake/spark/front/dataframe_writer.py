@@ -227,7 +227,9 @@ def save_as_table(request: SaveRequest, name: str) -> None:
     known = table_there(request.df.sparkSession, name, request.options)
     if known is not None:
         if request.mode == "error":
-            raise TableExistsError(f"table {name} already exists", file=known.location)
+            raise TableExistsError(
+                f"table {name} already exists", file=known.location, condition="TABLE_OR_VIEW_ALREADY_EXISTS"
+            )
         if request.mode == "ignore":
             return
         must_be_of(known, name, format)
@@ -273,7 +275,9 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     """Columns and nested fields by position, stored as SQL's INSERT INTO stores them."""
     table = find_table(spark, name)
     if table is None:
-        raise TableNotFoundError(f"the catalogue has no table {name}", help="make it with saveAsTable")
+        raise TableNotFoundError(
+            f"the catalogue has no table {name}", help="make it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
+        )
     evolve = False
     if table.format == "delta":
         store = session_store(spark, table.location, store_options(request.options))
@@ -286,6 +290,9 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
             help="insertInto goes by position: select the table's columns in its order",
+            condition="DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+            if len(request.df.columns) < len(schema.names)
+            else "DELTA_METADATA_MISMATCH",
         )
     given = request.df.toDF(*schema.names)
     df = stored_columns(given, schema, by_name=False, evolve=evolve)

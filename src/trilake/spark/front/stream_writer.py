@@ -205,6 +205,7 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
         raise InvalidArgumentError(
             f"a Delta table takes no stream in output mode {request.mode}",
             help="it is append or complete; rows are updated by trilake.foreach_batch.merge",
+            condition="DELTA_UNSUPPORTED_OUTPUT_MODE",
         )
     options = Options(request.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
     checkpoint_of(options)  # without one, Spark would take a folder that is gone with the query

@@ -94,7 +94,11 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
 
 def _create(request: _Request) -> None:
     if request.known is not None:
-        raise TableExistsError(f"table {request.table} already exists", file=request.known.location)
+        raise TableExistsError(
+            f"table {request.table} already exists",
+            file=request.known.location,
+            condition="TABLE_OR_VIEW_ALREADY_EXISTS",
+        )
     record = request.record
     path = record_option(record.options, "path") or record.properties.get(_LOCATION)
     save = SaveRequest(request.df, request.format, "error", record.options, None)
@@ -146,7 +150,9 @@ _DECIDERS: dict[str, Callable[..., Action | None]] = {
 
 def _known(request: _Request) -> str:
     if request.known is None:
-        raise TableNotFoundError(f"table {request.table} cannot be found", help="make it with create()")
+        raise TableNotFoundError(
+            f"table {request.table} cannot be found", help="make it with create()", condition="TABLE_OR_VIEW_NOT_FOUND"
+        )
     must_be_of(request.known, request.table, request.format.removeprefix("trilake-"))
     return request.known.location
 

@@ -30,6 +30,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.spark.session.compat import error_condition
+from trilake.spark.session.sql_states import sql_state
 
 C = TypeVar("C", bound=type)
 
@@ -58,7 +59,7 @@ class AskedAsSparkError:
         return []
 
     def getSqlState(self) -> str | None:
-        """The SQLSTATE of the condition, where it is one of Spark's."""
+        """The SQLSTATE of the condition, where it is one of Spark's or of delta-spark's."""
         return self._state
 
 
@@ -74,10 +75,10 @@ _ANALYSIS = (
 
 
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error as one that is an ``AnalysisException`` too, where Spark would have raised one; otherwise itself."""
-    if isinstance(error, PySparkException) or not isinstance(error, _ANALYSIS):
+    """The error as one of Spark's too: an ``AnalysisException`` where Spark would have raised one."""
+    if isinstance(error, PySparkException | AskedAsSparkError):
         return error
-    return _both(error, AnalysisException)
+    return _both(error, AnalysisException if isinstance(error, _ANALYSIS) else PySparkException)
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:
@@ -88,14 +89,15 @@ def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeErro
     spark_error = analysis_error(error)
     if "condition" not in error.context:
         spark_error._errorClass = error_condition(cause) or error.code  # type: ignore[attr-defined]
-    spark_error._state = cause.getSqlState()  # type: ignore[attr-defined]
+        spark_error._state = cause.getSqlState()  # type: ignore[attr-defined]
     return spark_error
 
 
 def job_error(error: TrilakeError) -> TrilakeError:
     """The error of a write as Spark's: of its analysis where Spark would have found it then, of its run otherwise."""
-    spark_error = analysis_error(error)
-    return spark_error if isinstance(spark_error, PySparkException) else _both(error, SparkRuntimeException)
+    if isinstance(error, (PySparkException, *_ANALYSIS)):
+        return analysis_error(error)
+    return _both(error, SparkRuntimeException)
 
 
 def parse_error(error: TrilakeError) -> TrilakeError:
@@ -112,6 +114,7 @@ def stream_error(error: TrilakeError) -> TrilakeError:
     """The error as Spark's ``StreamingQueryException``, whose condition it keeps: what stopped a query."""
     stopped = _both(error, StreamingQueryException)
     stopped._errorClass = "STREAM_FAILED"  # type: ignore[attr-defined]
+    stopped._state = sql_state("STREAM_FAILED")  # type: ignore[attr-defined]
     return stopped
 
 
@@ -141,7 +144,9 @@ def java_error(error: TrilakeError) -> TrilakeError:
 
 def _both(error: TrilakeError, kind: type[Exception]) -> TrilakeError:
     both = _class(type(error), kind)(error.message, help=error.help, **error.context)
-    both._message, both._errorClass = str(error), _condition(error)  # type: ignore[attr-defined]
+    condition = _condition(error)
+    both._message, both._errorClass = str(error), condition  # type: ignore[attr-defined]
+    both._state = sql_state(condition)  # type: ignore[attr-defined]
     return both
 
 
@@ -159,7 +164,7 @@ def _condition(error: TrilakeError) -> str:
     """The name that Spark or delta-spark has for what is wrong, where the error states one; otherwise its own code."""
     stated = error.context.get("condition")
     named = next((m for m in (pattern.search(error.message) for pattern in _NAMED) if m is not None), None)
-    return str(stated) if stated else named[1] if named else error.code
+    return str(stated) if stated else named[1] if named else error.default_condition or error.code
 
 
 _CLASSES: dict[tuple[type[TrilakeError], Any], type[TrilakeError]] = {}

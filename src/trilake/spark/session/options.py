@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.errors import InvalidArgumentError, UnknownOptionError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 from trilake.timestamps import timestamp_ms
@@ -77,11 +77,13 @@ class Options:
             raise InvalidArgumentError(f"option {name} is {number}", help=f"it must be a number of {unit} above 0")
         return number
 
-    def one_of(self, *names: str) -> None:
+    def one_of(self, *names: str, condition: str | None = None) -> None:
         """Refuse options that exclude each other."""
         stated = [n for n in names if n in self.values]
         if len(stated) > 1:
-            raise InvalidArgumentError(f"options {' and '.join(stated)} exclude each other", help="pass one of them")
+            raise InvalidArgumentError(
+                f"options {' and '.join(stated)} exclude each other", help="pass one of them", condition=condition
+            )
 
 
 def table_path(options: Mapping[str, str]) -> str:
@@ -97,31 +99,38 @@ def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
     return DeltaLog(open_store(table_path(options), dict(store)), spark_engine())
 
 
+@stating({None: "DELTA_ILLEGAL_OPTION"})
 def wanted_version(log: DeltaLog, options: Options) -> int | None:
     """The version of ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
-    options.one_of("versionAsOf", "timestampAsOf")
+    options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp: Any = options.get("timestampAsOf")
     return log.version_at(timestamp_ms(timestamp)) if timestamp is not None else options.integer("versionAsOf")
 
 
+@stating({None: "DELTA_ILLEGAL_OPTION"})
 def change_range(log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms) -> tuple[int, int | None]:
     """First and last version of a change feed; the last is ``None`` for the newest.
 
     A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` says
     what a text means.
     """
-    options.one_of("startingVersion", "startingTimestamp")
+    options.one_of("startingVersion", "startingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
     start, end = options.integer("startingVersion"), ending_version(log, options, to_ms)
     if (text := options.get("startingTimestamp")) is not None:
         start = log.version_from(to_ms(text))
     if start is None:
-        raise InvalidArgumentError("a change feed needs a start", help="pass startingVersion or startingTimestamp")
+        raise InvalidArgumentError(
+            "a change feed needs a start",
+            help="pass startingVersion or startingTimestamp",
+            condition="DELTA_NO_START_FOR_CDC_READ",
+        )
     return start, end
 
 
+@stating({None: "DELTA_ILLEGAL_OPTION"})
 def ending_version(log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms) -> int | None:
     """Last version of a change feed, ``None`` for the newest."""
-    options.one_of("endingVersion", "endingTimestamp")
+    options.one_of("endingVersion", "endingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
     if (text := options.get("endingTimestamp")) is not None:
         return log.version_at(to_ms(text))
     return options.integer("endingVersion")

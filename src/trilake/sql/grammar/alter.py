@@ -63,6 +63,7 @@ def _new_column(text: str) -> NewColumn:
             "a column is added without a default: rows that are there would have none",
             help="add the column, and set its default with ALTER COLUMN ... SET DEFAULT",
             column=path[-1],
+            condition="WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED",
         )
     return NewColumn(field_of(column), path[:-1], position)
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 from trilake.delta.commands.write.create import CreateMode, TableDescription
 from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import path_text, spelled
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import identity_metadata
@@ -39,10 +40,17 @@ def field_of(column: Column) -> StructField:
         start, step, explicit = column.identity
         if str(kind) != "long":
             raise InvalidArgumentError(
-                f"an identity column is a BIGINT, not {column.type}", help="declare it as BIGINT", column=column.name
+                f"an identity column is a BIGINT, not {column.type}",
+                help="declare it as BIGINT",
+                column=column.name,
+                condition="IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
             )
         if step == 0:
-            raise InvalidArgumentError("an identity column cannot have the step 0", column=column.name)
+            raise InvalidArgumentError(
+                "an identity column cannot have the step 0",
+                column=column.name,
+                condition="IDENTITY_COLUMNS_ILLEGAL_STEP",
+            )
         metadata.update(identity_metadata(start, step, explicit=explicit))
     return StructField(column.name, kind, column.nullable, metadata)
 
@@ -106,15 +114,25 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
     Raises ``InvalidArgumentError`` for a second place, ``TableExistsError``, ``TableNotFoundError``.
     """
     if call.location is not None and open_store(call.location).uri != open_store(path).uri:
-        raise InvalidArgumentError(f"the table is to be at {path} and at {call.location}", help="name the place once")
+        raise InvalidArgumentError(
+            f"the table is to be at {path} and at {call.location}",
+            help="name the place once",
+            condition="DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
+        )
     if exists and not call.replace and not call.if_not_exists:
         raise TableExistsError(
             f"a {format} table is at {path} already",
             help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
             file=path,
+            condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     if not exists and not call.create:
-        raise TableNotFoundError("there is no table to be replaced", help="write CREATE OR REPLACE", file=path)
+        raise TableNotFoundError(
+            "there is no table to be replaced",
+            help="write CREATE OR REPLACE",
+            file=path,
+            condition="TABLE_OR_VIEW_NOT_FOUND",
+        )
 
 
 def check_same_table(log: DeltaLog, table: TableDescription) -> None:
@@ -136,6 +154,14 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
                 f" {list(head.metadata.partition_columns)}",
                 help="leave columns and partitions out, or say what they are",
                 file=log.store.uri,
+            )
+        clustered = clustering_columns(head)
+        if table.cluster_by and [spelled(schema, c) for c in table.cluster_by] != clustered:
+            raise SchemaMismatchError(
+                f"a table is there that is clustered by {[path_text(c) for c in clustered]}",
+                help="leave CLUSTER BY out, or change it with ALTER TABLE",
+                file=log.store.uri,
+                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
             )
     properties = dict(parse_properties(table.properties).values)
     properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})

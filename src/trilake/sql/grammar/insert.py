@@ -147,8 +147,11 @@ def expected_columns(
                 help=f"its columns are {', '.join(schema.names)}",
                 file=path,
                 column=name,
+                condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
             )
         if field.name in out or field.name in static:
-            raise InvalidArgumentError(f"column {name} is given twice", column=name, file=path)
+            raise InvalidArgumentError(
+                f"column {name} is given twice", column=name, file=path, condition="COLUMN_ALREADY_EXISTS"
+            )
         out.append(field.name)
     return out

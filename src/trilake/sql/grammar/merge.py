@@ -108,7 +108,9 @@ def _when(cursor: Cursor) -> When:
     values = items(cursor.text[slice(*cursor.brackets())])
     if len(names) != len(values):
         raise InvalidArgumentError(
-            f"INSERT of a MERGE names {len(names)} columns and gives {len(values)} values", help="give one for each"
+            f"INSERT of a MERGE names {len(names)} columns and gives {len(values)} values",
+            help="give one for each",
+            condition="MERGE_INSERT_VALUE_COUNT_MISMATCH",
         )
     return When(kind, "insert", condition, tuple(zip(names, values, strict=True)))
 

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import field_at, path_text
+from trilake.delta.protocol.schema_edit import field_at
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.delete import delete_rows
@@ -16,7 +16,7 @@ from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or
-from trilake.sql.grammar.delete_update import DeleteOrUpdate
+from trilake.sql.grammar.delete_update import DeleteOrUpdate, assigned_once
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.judge import check_condition, check_values, resolved
 from trilake.sql.session.local import Local
@@ -111,7 +111,7 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     def local(text: str) -> Local:
         return localized(session, named.plain(text)[0] if plain else named.inside(text), expression=True)
 
-    values = {path_text(column): local(v) for column, v in assignments}
+    values = {column: local(v) for column, v in assigned_once(assignments).items()}
     condition = None if change.condition is None else local(change.condition)
     alias = None if plain else named.qualifier()
     with local_views(session, *values.values(), *([] if condition is None else [condition])):

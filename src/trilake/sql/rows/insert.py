@@ -175,6 +175,7 @@ def _given(
                 f" ({len(expected)}: {', '.join(expected)})",
                 help="give a value for each column, or name the columns, or write BY NAME",
                 file=target.path,
+                condition=_arity(insert, len(frame.columns), len(expected)),
             )
         frame = frame if frame.columns == list(expected) else frame.toDF(*expected)
     if absent:
@@ -182,6 +183,13 @@ def _given(
     if static:
         frame = frame.select("*", *(F.expr(v).alias(c) for c, v in static.items()))
     return frame
+
+
+def _arity(insert: Insert, given: int, wanted: int) -> str:
+    """The condition for a wrong number of values: Spark counts named columns, and delta-spark those of the table."""
+    if insert.columns:
+        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if given > wanted else 'NOT_ENOUGH'}_DATA_COLUMNS"
+    return "DELTA_METADATA_MISMATCH" if given > wanted else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
 
 
 def _args_of_query(insert: Insert, args: Args) -> Args:
@@ -199,6 +207,7 @@ def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], ev
                 f"the query gives a column {name}, which the table has not",
                 help=f"its columns are {', '.join(schema.names)}",
                 column=name,
+                condition="DELTA_METADATA_MISMATCH",
             )
         if field is not None and field.name in static:
             raise InvalidArgumentError(f"column {name} is given by PARTITION already", column=name)

@@ -96,7 +96,9 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
             value = "NULL" if default is None else f"({default})"
         key = path_text(column)
         if key in values:
-            raise InvalidArgumentError(f"column {key} is assigned twice in one clause", column=key)
+            raise InvalidArgumentError(
+                f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
+            )
         values[key] = text(value)
     if when.action == "insert" and not values:
         first = named.schema.fields[0].name

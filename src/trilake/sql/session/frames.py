@@ -33,7 +33,9 @@ def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
     """
     value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
     if value is None:
-        raise InvalidArgumentError(f"{expression} is no time", help="write it like '2024-05-01 12:30:00'")
+        raise InvalidArgumentError(
+            f"{expression} is no time", help="write it like '2024-05-01 12:30:00'", condition="DELTA_TIMESTAMP_INVALID"
+        )
     return int(value)
 
 
@@ -75,6 +77,7 @@ def _opened(
             raise InvalidArgumentError(
                 f"{target.shown} names a version in its path, and the statement names another one",
                 help="name the version once",
+                condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
             )
         if target.at[:1] in "vV":
             version = int(target.at[1:])
@@ -140,7 +143,10 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
     """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
     if target.format != "delta":
-        raise InvalidArgumentError(f"only Delta tables record their changes, and {target.shown} is none")
+        raise InvalidArgumentError(
+            f"only Delta tables record their changes, and {target.shown} is none",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
     open_delta(session, target)
     options = {**target.options, "readChangeFeed": "true"}
     for which, bound in zip(("starting", "ending"), bounds, strict=False):

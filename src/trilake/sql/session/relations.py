@@ -261,7 +261,11 @@ def _travel(
         try:
             return int(value), None
         except (TypeError, ValueError) as e:
-            raise InvalidArgumentError(f"{spelled} is no version", help="a version is a number") from e
+            raise InvalidArgumentError(
+                f"{spelled} is no version",
+                help="a version is a number",
+                condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
+            ) from e
     return None, moment_ms(session, spelled, args)
 
 
@@ -273,7 +277,9 @@ def frame_of_name(
         return frame_of(session, source, version, ms)
     if version is not None or ms is not None:
         raise InvalidArgumentError(
-            f"{'.'.join(source.parts)} is a view, and a view has no versions", help="name the version inside the view"
+            f"{'.'.join(source.parts)} is a view, and a view has no versions",
+            help="name the version inside the view",
+            condition="UNSUPPORTED_FEATURE.TIME_TRAVEL",
         )
     return view_frame(session, source)
 
@@ -291,13 +297,18 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
         raise InvalidArgumentError(
             f"{name} takes a table, the first version or time, and perhaps the last",
             help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
+            condition="INCORRECT_NUMBER_OF_ARGUMENTS",
         )
     if name == CHANGES[1]:
         target: Target | View | None = path_target(session, ("delta", values[0]))
     else:
         target = resolve(session, Cursor(values[0]).name())
     if not isinstance(target, Target):
-        raise InvalidArgumentError(f"{values[0]} is no Delta table", help="name a table of the catalogue")
+        raise InvalidArgumentError(
+            f"{values[0]} is no Delta table",
+            help="name a table of the catalogue",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
     private = _private(session, out, changes_of(session, target, values[1:]), cursor.text[token.start : end])
     alias = "" if _alias_follows(cursor) else f" AS {quote_name(name)}"
     return [Edit(token.start, end, private + alias)]

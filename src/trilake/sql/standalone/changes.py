@@ -12,7 +12,7 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.defaults import default_or
-from trilake.sql.grammar.delete_update import parse_delete, parse_update
+from trilake.sql.grammar.delete_update import assigned_once, parse_delete, parse_update
 from trilake.sql.grammar.merge import When, parse_merge
 from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.standalone.places import Context, place_of
@@ -68,10 +68,8 @@ def run_update(context: Context, text: str) -> pa.Table:
     change = parse_update(Cursor(text))
     table = place_of(context, change.parts).delta(context, "UPDATE")
     names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
-    values = {}
-    for name, value in change.values:
-        column = unqualified(name, names)
-        values[path_text(column)] = _plain(default_or(schema, column, value), names)
+    columns = [(unqualified(name, names), value) for name, value in change.values]
+    values = assigned_once((c, _plain(default_or(schema, c, value), names)) for c, value in columns)
     where = None if change.condition is None else _plain(change.condition, names)
     return counted(num_affected_rows=table.update(values, where).rows)
 
@@ -114,6 +112,8 @@ def _clause(when: When, names: _Names, schema: StructType) -> Clause[str]:
         column = unqualified(parts, fronts)
         key = path_text(column)
         if key in values:
-            raise InvalidArgumentError(f"column {key} is assigned twice in one clause", column=key)
+            raise InvalidArgumentError(
+                f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
+            )
         values[key] = requalified(default_or(schema, column, value), names)
     return Clause(when.kind, when.action, condition, values)

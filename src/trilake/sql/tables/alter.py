@@ -74,17 +74,30 @@ def _rename(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | 
 
 def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
     if target.entry is None:
-        raise InvalidArgumentError("a table that is named by its path cannot have another one", file=target.path)
+        raise InvalidArgumentError(
+            "a table that is named by its path cannot have another one",
+            file=target.path,
+            condition="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER",
+        )
     place = cursor.string()
     there = Target(("delta", place), "delta", place, options=session.options(place))
     if not there.log.exists():
-        raise InvalidArgumentError(f"there is no Delta table at {place}", help="name the place of a table", file=place)
+        raise InvalidArgumentError(
+            f"there is no Delta table at {place}",
+            help="name the place of a table",
+            file=place,
+            condition="DELTA_MISSING_DELTA_TABLE",
+        )
     old, new = target.log.head(), there.log.head()
     check = session.setting("spark.databricks.delta.alterLocation.bypassSchemaCheck", "false").lower() != "true"
     if check and [(f.name, str(f.type)) for f in old.schema.fields] != [
         (f.name, str(f.type)) for f in new.schema.fields
     ]:
-        raise InvalidArgumentError(f"the table at {place} has other columns", help="drop the name, and make it anew")
+        raise InvalidArgumentError(
+            f"the table at {place} has other columns",
+            help="drop the name, and make it anew",
+            condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
+        )
     catalogue.remove(session, target)
     catalogue.add_delta(session, target.parts, place, managed=False)
     return nothing(session)

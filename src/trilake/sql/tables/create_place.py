@@ -69,12 +69,14 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
             f"{shown} is {'a view' if entry.is_view else f'a table of {entry.provider} files'}, which cannot become a"
             f" {format} table",
             help="drop it first",
+            condition="DELTA_NOT_A_DELTA_TABLE",
         )
     wanted = call.location
     if wanted is not None and open_store(_absolute(session, wanted)).uri != open_store(entry.location).uri:
         raise InvalidArgumentError(
             f"{shown} is at {entry.location}, and a replacement cannot be elsewhere ({wanted})",
             help="leave LOCATION out, or drop the table first",
+            condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
     return Place(entry.location, call.parts, True, entry.managed, format, entry)
 
@@ -153,6 +155,9 @@ def no_columns(place: Place) -> NoReturn:
         "a table needs at least one column, and there is no table at its place that has some",
         help="name the columns, or a LOCATION where a table is",
         file=place.path,
+        condition="DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA"
+        if place.managed
+        else "DELTA_CREATE_EXTERNAL_TABLE_WITHOUT_SCHEMA",
     )
 
 

@@ -13,7 +13,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, stating
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
@@ -46,6 +46,10 @@ def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescrip
     return replace(table, properties={**default_properties(session.spark), **table.properties})
 
 
+#: What Spark's analysis calls a partition column of CREATE TABLE that is not among its columns.
+_NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSUPPORTED"
+
+
 def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
     """A table without rows, or a name for a table that is there.
 
@@ -71,7 +75,8 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
             no_columns(place)
         else:
             _judge_checks(session, table, log)
-            create_table(log, table, mode=create_mode(call, exists=there))
+            with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
+                create_table(log, table, mode=create_mode(call, exists=there))
         name(log)
     return nothing(session)
 
@@ -151,9 +156,16 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     assert call.clone_of is not None
     source = known_table(session, call.clone_of)
     if source is None:
-        raise TableNotFoundError(f"the table {'.'.join(call.clone_of)} cannot be found", help="check the name")
+        raise TableNotFoundError(
+            f"the table {'.'.join(call.clone_of)} cannot be found",
+            help="check the name",
+            condition="TABLE_OR_VIEW_NOT_FOUND",
+        )
     if source.format != "delta":
-        raise InvalidArgumentError(f"only Delta tables can be cloned, and {source.shown} is a {source.format} table")
+        raise InvalidArgumentError(
+            f"only Delta tables can be cloned, and {source.shown} is a {source.format} table",
+            condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
+        )
     version, ms = None, None
     if call.travel is not None and call.travel[0] == "VERSION":
         version = int(session.value(call.travel[1]))

@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.commands.maintenance.fsck import fsck
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
 from trilake.spark.delta.clone import convert_table
 from trilake.spark.delta.maintenance import (
     ManyRunner,
@@ -61,7 +61,11 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
     if isinstance(statement, Optimize) and target.format == "lance":
         return _optimize_lance(session, target)
     if target.format != "delta":
-        raise InvalidArgumentError(f"{type(statement).__name__.upper()} is for Delta tables only", file=target.path)
+        raise InvalidArgumentError(
+            f"{type(statement).__name__.upper()} is for Delta tables only",
+            file=target.path,
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
     open_delta(session, target)
     if isinstance(statement, Optimize):
         builder = _optimize(session, target, statement.where)
@@ -92,9 +96,12 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
     if target is None:
         if find_entry(session, parts) is not None:
             raise InvalidArgumentError(
-                f"{'.'.join(parts)} is not a Delta table. {what} is only supported for Delta tables"
+                f"{'.'.join(parts)} is not a Delta table. {what} is only supported for Delta tables",
+                condition="DELTA_TABLE_ONLY_OPERATION",
             )
-        raise TableNotFoundError(f"the table {'.'.join(parts)} cannot be found", help="check the name")
+        raise TableNotFoundError(
+            f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
+        )
     return target
 
 
@@ -139,11 +146,10 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
 
 
 def _with_history(session: SqlSession, target: Target) -> ArrowDeltaTable:
-    try:
+    with stating(
+        {"DELTA_TABLE_NOT_FOUND": "DELTA_TABLE_ONLY_OPERATION", "PATH_NOT_FOUND": "DELTA_TABLE_ONLY_OPERATION"}
+    ):
         return open_delta(session, target)
-    except TableNotFoundError as e:
-        e.context["condition"] = "DELTA_TABLE_ONLY_OPERATION"
-        raise
 
 
 def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFrame:
@@ -152,11 +158,7 @@ def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFra
         done = restore_table(session.spark, log, version=statement.version)
     else:
         assert statement.timestamp is not None
-        try:
-            done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
-        except VersionNotFoundError as e:  # a time after the newest commit means that one
-            e.context["condition"] = "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"
-            raise
+        done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
     catalogue.refresh(session, target)
     return done
 
@@ -213,7 +215,9 @@ def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target
         return _detail_row(session, target.format, target.catalog_name, target.path, [])
     entry = find_entry(session, parts)
     if entry is None or entry.is_view:
-        raise TableNotFoundError(f"the table {'.'.join(parts)} cannot be found", help="check the name")
+        raise TableNotFoundError(
+            f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
+        )
     inside = [
         c.name for c in session.spark.catalog.listColumns(quote_parts((entry.database, entry.table))) if c.isPartition
     ]

@@ -48,6 +48,7 @@ from trilake.errors import (
     ConstraintViolatedError,
     InvalidArgumentError,
     UnsupportedExpressionError,
+    stating,
 )
 from trilake.runtime import Runtime
 
@@ -289,7 +290,7 @@ class Alter:
         return self._again(lambda: self._drop(name, truncate_history, protect_history and not truncate_history))
 
     def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
-        snapshot = self._snapshot()
+        snapshot, changed = self._snapshot(), False
         row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)
         if removal.in_past is not None:
             snapshot, changed = self._turned_off(snapshot, row, removal)
@@ -299,7 +300,7 @@ class Alter:
             if truncate_history:
                 cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
         trace = feature_removal.trace_in(self.log, snapshot, row)
-        older = None if trace is not None else feature_removal.history_trace(self.log, removal)
+        older = None if trace is not None else feature_removal.history_trace(self.log, removal, changed=changed)
         if trace is not None or (older is not None and not protect_history):
             raise feature_removal.in_use(row.name, trace or older)
         change = feature_removal.removed(
@@ -398,6 +399,11 @@ class Alter:
 
     def _check(self, snapshot: Snapshot, condition: Condition) -> None:
         """Raise ``ConstraintViolatedError`` where a row of the table does not satisfy a condition."""
+        new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
+        with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
+            self._check_rows(snapshot, condition)
+
+    def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.text})"
         check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
         if check.condition is None:

@@ -110,7 +110,8 @@ def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) 
         )
     needed_by = dependents(protocol, row.name)
     if needed_by:
-        raise in_use(row.name, Trace(f"{', '.join(needed_by)} needs it", "drop those features first"))
+        what, first = f"{', '.join(needed_by)} needs it", "drop those features first"
+        raise in_use(row.name, Trace(what, first, condition="DELTA_FEATURE_DROP_DEPENDENT_FEATURE"))
     return row, row.removal
 
 
@@ -143,7 +144,12 @@ def rewrite_files(log: DeltaLog, snapshot: Snapshot, row: Feature, *, runtime: R
 def in_use(name: str, trace: Trace | None) -> FeatureInUseError:
     """The error for a feature that cannot go yet."""
     assert trace is not None
-    return FeatureInUseError(f"the feature {name} cannot be dropped: {trace.what}", help=trace.help, feature=name)
+    return FeatureInUseError(
+        f"the feature {name} cannot be dropped: {trace.what}",
+        help=trace.help,
+        feature=name,
+        condition=trace.condition,
+    )
 
 
 def oldest_version(log: DeltaLog) -> int:
@@ -154,8 +160,11 @@ def oldest_version(log: DeltaLog) -> int:
     return min([v for v, _ in listing.checkpoints], default=min(listing.commits, default=0))
 
 
-def history_trace(log: DeltaLog, removal: FeatureRemoval) -> Trace | None:
-    """What of the log, older versions included, still uses a feature that readers must know."""
+def history_trace(log: DeltaLog, removal: FeatureRemoval, *, changed: bool = False) -> Trace | None:
+    """What of the log, older versions included, still uses a feature that readers must know.
+
+    ``changed`` says that it was turned off just now.
+    """
     if removal.in_past is None:
         return None
     oldest = oldest_version(log)
@@ -167,6 +176,7 @@ def history_trace(log: DeltaLog, removal: FeatureRemoval) -> Trace | None:
         f"it is turned off, but versions from {oldest} on, which can still be read, need it",
         "once those versions are older than a day, drop the feature again with truncate_history; or wait until log"
         " cleanup has removed them (delta.logRetentionDuration) and drop it again",
+        condition=f"DELTA_FEATURE_DROP_{'WAIT_FOR_RETENTION_PERIOD' if changed else 'HISTORICAL_VERSIONS_EXIST'}",
     )
 
 

@@ -97,7 +97,9 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
             continue
         name = ".".join(path)
         if has is None and not any(k[: len(path)] == tuple(p.lower() for p in path) for k in known):
-            raise InvalidArgumentError(f"the table has no column {name}", file=snapshot.uri, column=name)
+            raise InvalidArgumentError(
+                f"the table has no column {name}", file=snapshot.uri, column=name, condition="COLUMN_NOT_FOUND"
+            )
         raise InvalidArgumentError(
             f"the table keeps no statistics of column {name}",
             help="name the columns that shall have some in the property delta.dataSkippingStatsColumns",

@@ -133,6 +133,7 @@ def _check_places(source: str, target: str) -> None:
             help="name a place of its own: vacuum would take files of one table for garbage of the other",
             source=source,
             target=target,
+            condition="DELTA_UNSUPPORTED_CLONE_REPLACE_SAME_TABLE",
         )
 
 
@@ -147,6 +148,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
             help="pass replace=True to clone over it; its history stays",
             file=into.store.uri,
             version=base.version,
+            condition="DELTA_UNSUPPORTED_NON_EMPTY_CLONE",
         )
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.adds.num_rows and base.properties.is_on("delta.appendOnly"):
@@ -188,6 +190,7 @@ def cloned_metadata(source: Metadata, base: Metadata | None, parsed: ParsedPrope
                 f"column mapping cannot change from {other.column_mapping_mode} to {metadata.column_mapping_mode} by a"
                 " clone",
                 help="change it in a step of its own, or clone to another place",
+                condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
             )
     return prepared(source, metadata, new_id=runtime.new_id)
 

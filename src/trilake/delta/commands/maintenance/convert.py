@@ -133,6 +133,7 @@ def convert_to_delta(
         raise InvalidArgumentError(
             f"the files' columns have no ids, as column mapping by {metadata.column_mapping_mode} needs",
             help="convert without delta.columnMapping.mode and set it on the table afterwards",
+            condition="DELTA_CONVERSION_UNSUPPORTED_COLUMN_MAPPING",
         )
     check_names(metadata.schema, "none")
     check_writable(protocol, metadata, uri=log.store.uri, version=0)
@@ -182,7 +183,10 @@ def _data_files(store: Store) -> pa.Table:
     files = listing.filter(pc.invert(pc.match_substring_regex(listing["path"], _HIDDEN)))
     if not files.num_rows:
         raise TableNotFoundError(
-            "there is no file to convert", help="check the path: Parquet files are looked for below it", file=store.uri
+            "there is no file to convert",
+            help="check the path: Parquet files are looked for below it",
+            file=store.uri,
+            condition="DELTA_EMPTY_DIRECTORY",
         )
     return files
 

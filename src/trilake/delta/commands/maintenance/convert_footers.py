@@ -336,6 +336,7 @@ def _check_names(t: DataType, path: str, file: str) -> None:
                 f"the file has columns {', '.join(path + n for n in twice)}, which differ by case at most",
                 help="write the file again with other names",
                 file=file,
+                condition="DELTA_DUPLICATE_COLUMNS_FOUND",
             )
         for f in t.fields:
             _check_names(f.type, f"{path}{f.name}.", file)
@@ -363,4 +364,5 @@ def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
         help="write the files again with one type, or convert them apart",
         column=path.rstrip("."),
         file=file,
+        condition="DELTA_FAILED_MERGE_SCHEMA_FILE",
     )

@@ -181,7 +181,10 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
     """Values in the spelling of the log.  Raises ``InvalidArgumentError``."""
     if not isinstance(field.type, PrimitiveType) or field.type.name in ("void", "variant"):
         raise InvalidArgumentError(
-            f"a table cannot be partitioned by a column of type {field.type}", column=field.name, file=uri
+            f"a table cannot be partitioned by a column of type {field.type}",
+            column=field.name,
+            file=uri,
+            condition="DELTA_INVALID_PARTITION_COLUMN_TYPE",
         )
     try:
         parsed = parse_values(pa.chunked_array([values]), field)
@@ -194,6 +197,7 @@ def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | N
             help="give the column another type, such as string",
             column=field.name,
             file=uri,
+            condition="DELTA_PARTITION_COLUMN_CAST_FAILED",
         ) from e
     return format_values(parsed, field.type)
 
@@ -215,7 +219,9 @@ def with_partition_columns(data: StructType, partitions: Sequence[StructField]) 
     by_name = {f.name.lower(): f for f in partitions}
     fields = [by_name.pop(f.name.lower(), f) for f in data.fields]
     if all(f.name.lower() in {p.name.lower() for p in partitions} for f in data.fields):
-        raise SchemaMismatchError("the files hold no column besides the partition columns")
+        raise SchemaMismatchError(
+            "the files hold no column besides the partition columns", condition="DELTA_NON_PARTITION_COLUMN_ABSENT"
+        )
     return StructType((*fields, *by_name.values()))
 
 

@@ -29,7 +29,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
 from trilake.display import Displayed
-from trilake.errors import InvalidArgumentError, MissingFileError
+from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.runtime import Runtime
 from trilake.table import as_version
 
@@ -100,7 +100,8 @@ def restore(
         wanted, parameters = version, {"version": version}
     else:
         assert timestamp_ms is not None
-        wanted, parameters = log.version_at(timestamp_ms), {"timestamp": timestamp_text(timestamp_ms)}
+        with stating({"DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"}):
+            wanted, parameters = log.version_at(timestamp_ms), {"timestamp": timestamp_text(timestamp_ms)}
     base = log.snapshot() if known is None else log.update(known)
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if wanted == base.version:
@@ -109,7 +110,8 @@ def restore(
             help=f"the version to restore should be less than {base.version}",
             file=base.uri,
         )
-    old = known if known is not None and known.version == wanted else log.snapshot(wanted)
+    with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
+        old = known if known is not None and known.version == wanted else log.snapshot(wanted)
     added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
     if removed.num_rows and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(

@@ -423,6 +423,7 @@ def _removed_since_last_vacuum(log: DeltaLog, head: Head, cutoff: int, boundary:
             help="run a full vacuum once (lite=False, VACUUM FULL)",
             file=head.uri,
             version=0 if last is None else last + 1,
+            condition="DELTA_CANNOT_VACUUM_LITE",
         )
     start = 0 if last is None else last + 1
     return named_for_removal(log.parse([c for c in commits if start <= c[0] <= boundary]), cutoff)

@@ -116,7 +116,9 @@ def from_inventory(store: Store, inventory: pa.Table) -> pa.Table:
     except (KeyError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         wanted = ", ".join(f"{n} {t}" for n, t in INVENTORY.items())
         raise InvalidArgumentError(
-            f"the inventory lacks a column, or its type is wrong: {e}", help=f"give {wanted}"
+            f"the inventory lacks a column, or its type is wrong: {e}",
+            help=f"give {wanted}",
+            condition="DELTA_INVALID_INVENTORY_SCHEMA",
         ) from e
     files = pa.table(columns).filter(pc.invert(pc.fill_null(columns["isDir"], True)))
     local = _local_root(store)

@@ -121,6 +121,7 @@ def check_clauses(clauses: Sequence[Clause[E]]) -> None:
         raise InvalidArgumentError(
             "there must be at least one WHEN clause in a MERGE",
             help="add a clause, such as whenMatchedUpdateAll() or when_matched_update_all()",
+            condition="DELTA_MERGE_MISSING_WHEN",
         )
     for kind, words in _WORDS.items():
         same = [c for c in clauses if c.kind == kind]
@@ -128,6 +129,7 @@ def check_clauses(clauses: Sequence[Clause[E]]) -> None:
             raise InvalidArgumentError(
                 f"when there are several {words} clauses in a MERGE, only the last one can omit the condition",
                 help=f"give every {words} clause but the last a condition",
+                condition=f"DELTA_NON_LAST_{words.replace(' ', '_')}_CLAUSE_OMIT_CONDITION",
             )
 
 
@@ -284,6 +286,7 @@ def _unique(source: StructType, name: str) -> None:
             f"the source has {len(same)} columns {', '.join(same)}, so the reference to {name} is ambiguous",
             help="rename or drop one of them",
             column=name,
+            condition="AMBIGUOUS_REFERENCE",
         )
 
 
@@ -311,6 +314,7 @@ def _check_whole(target: StructField, source: StructField, path: str) -> None:
                 f"the source's column {path} has no field {f.name}, the table's has",
                 help="assign the nested fields one by one, or use schema evolution",
                 column=f"{path}.{f.name}",
+                condition="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             )
         _check_whole(f, g, f"{path}.{f.name}")
 
@@ -326,6 +330,7 @@ def _explicit(
                 f"nested field {path_text(path)} is not supported in the INSERT clause of a MERGE",
                 help="give the whole column, as named_struct('field', value, ...)",
                 column=path_text(path),
+                condition="DELTA_UNSUPPORTED_NESTED_FIELD_IN_OPERATION",
             )
         for other in assigned:
             if path[: len(other)] == other or other[: len(path)] == path:
@@ -333,6 +338,9 @@ def _explicit(
                     f"there is a conflict between the assignments of {path_text(other)} and {path_text(path)}",
                     help="assign a column, or a part of it, once in a clause",
                     column=path_text(path),
+                    condition="DELTA_CONFLICT_SET_COLUMN"
+                    if clause.action == "update"
+                    else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
                 )
         assigned[path] = expression
     return _tree(assigned)
@@ -356,6 +364,7 @@ def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
                 f"{path_text(tuple(out))} is no struct, so its part {part} cannot be assigned in {clause}",
                 help="assign the whole column",
                 column=path_text(path),
+                condition="INVALID_EXTRACT_BASE_FIELD_TYPE",
             )
         field = here.find(part)
         if field is None:
@@ -381,6 +390,9 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
                 f" in {clause}",
                 help="leave the column out: name the others",
                 column=column.name,
+                condition="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED"
+                if clause.action == "update"
+                else "DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
             )
 
 

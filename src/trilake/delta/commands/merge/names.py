@@ -60,7 +60,10 @@ class VisibleColumns:
             write = "two different aliases, and one of them before the name"
         both = " and ".join(self._shown(side) for side in self.visible)
         return ExpressionError(
-            f"the reference to {name} is ambiguous: {both} both have it", help=f"write {write}", **context
+            f"the reference to {name} is ambiguous: {both} both have it",
+            help=f"write {write}",
+            **context,
+            condition="AMBIGUOUS_REFERENCE",
         )
 
     def unknown(self, parts: Sequence[str], **context: Any) -> ExpressionError:

@@ -219,16 +219,21 @@ def _considered(snapshot: Snapshot, request: OptimizeRequest) -> Numbers:
             "OPTIMIZE of a table with liquid clustering does not support partition predicates",
             help=f"leave out the condition {request.where}",
             file=snapshot.uri,
+            condition="DELTA_CLUSTERING_WITH_PARTITION_PREDICATE",
         )
     if clustered and request.zorder_by:
         raise InvalidArgumentError(
             "OPTIMIZE of a table with liquid clustering cannot specify ZORDER BY",
             help=f"leave out ZORDER BY ({', '.join(request.zorder_by)}): the table's own columns say the order",
             file=snapshot.uri,
+            condition="DELTA_CLUSTERING_WITH_ZORDER_BY",
         )
     if request.full and not (clustered and clustering_columns(snapshot)):
         raise InvalidArgumentError(
-            "OPTIMIZE FULL is for tables with clustering columns", help="leave full out", file=snapshot.uri
+            "OPTIMIZE FULL is for tables with clustering columns",
+            help="leave full out",
+            file=snapshot.uri,
+            condition="DELTA_OPTIMIZE_FULL_NOT_SUPPORTED",
         )
     if request.where is None:
         return np.arange(snapshot.adds.num_rows, dtype=np.int64)
@@ -382,6 +387,7 @@ def zorder_paths(snapshot: Snapshot, columns: Sequence[str], *, check_statistics
             " switch this check off: check_statistics=False, on Spark"
             " spark.databricks.delta.optimize.zorder.checkStatsCollection.enabled=false",
             columns=", ".join(without),
+            condition="DELTA_ZORDERING_ON_COLUMN_WITHOUT_STATS",
         )
     return tuple(paths)
 

@@ -22,7 +22,7 @@ from trilake.delta.rules.store_assignment import assign_array, check_fields
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, stating
 from trilake.expr import Expression, evaluate_all, parse_expression
 
 #: What may be assigned besides a SQL text: a value that Arrow can hold.
@@ -50,7 +50,11 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
     """
     named: dict[str, Target] = {}
     for name in names:
-        path = spelled(schema, parse_path(name))
+        parsed = parse_path(name)
+        # Spark looks for the column first, and for its fields then.
+        missing = "FIELD_NOT_FOUND" if schema.find(parsed[0]) is not None else "UNRESOLVED_COLUMN.WITH_SUGGESTION"
+        with stating({"FIELD_NOT_FOUND": missing}):
+            path = spelled(schema, parsed)
         for part in range(1, len(path)):
             if not isinstance(type_at(schema, path[:part]), StructType):
                 raise InvalidArgumentError(
@@ -58,6 +62,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     help=f"assign {path_text(path[:part])} as a whole",
                     column=name,
                     file=uri,
+                    condition="DELTA_UNSUPPORTED_FIELD_UPDATE_NON_STRUCT",
                 )
         named[name] = Target(path, type_at(schema, path))
     fixed = {c.name for c in identity_columns(schema)}
@@ -65,7 +70,10 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
     for name, target in named.items():
         if target.path[0] in fixed:
             raise InvalidArgumentError(
-                f"{target.name} is an identity column, whose values cannot be updated", column=target.name, file=uri
+                f"{target.name} is an identity column, whose values cannot be updated",
+                column=target.name,
+                file=uri,
+                condition="DELTA_IDENTITY_COLUMNS_UPDATE_NOT_SUPPORTED",
             )
         for other, shown in seen.items():
             shorter = min(len(other), len(target.path))
@@ -75,6 +83,7 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                     help="assign each column once, either as a whole or by its fields",
                     column=name,
                     file=uri,
+                    condition="DELTA_CONFLICT_SET_COLUMN",
                 )
         seen[target.path] = name
     return named

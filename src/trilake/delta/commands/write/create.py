@@ -141,7 +141,9 @@ def create_table(
     CreateResult(version=0, created=True)
     """
     if mode not in MODES:
-        raise InvalidArgumentError(f"mode {mode!r} is unknown", help=f"modes are {', '.join(MODES)}")
+        raise InvalidArgumentError(
+            f"mode {mode!r} is unknown", help=f"modes are {', '.join(MODES)}", condition="INVALID_SAVE_MODE"
+        )
     runtime = runtime or log.engine.runtime
     try:
         base: Snapshot | None = log.snapshot()
@@ -149,7 +151,10 @@ def create_table(
         base = None
     if base is None and mode == "replace":
         raise TableNotFoundError(
-            "there is no table to be replaced", help="create it, or say create_or_replace", file=log.store.uri
+            "there is no table to be replaced",
+            help="create it, or say create_or_replace",
+            file=log.store.uri,
+            condition="TABLE_OR_VIEW_NOT_FOUND",
         )
     if base is not None and mode == "create_if_not_exists":
         return CreateResult(base.version, created=False)
@@ -159,6 +164,7 @@ def create_table(
             help="say create_if_not_exists to leave it as it is, or create_or_replace",
             file=log.store.uri,
             version=base.version,
+            condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     if base is None:
         check_place(log.store, now_ms=runtime.clock_ms())
@@ -266,7 +272,9 @@ def _check_columns(schema: StructType) -> None:
     for f in schema.fields:
         other = seen.setdefault(f.name.lower(), f.name)
         if other is not f.name:
-            raise InvalidArgumentError(f"two columns are named {other!r} and {f.name!r}", column=f.name)
+            raise InvalidArgumentError(
+                f"two columns are named {other!r} and {f.name!r}", column=f.name, condition="COLUMN_ALREADY_EXISTS"
+            )
 
 
 def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
@@ -279,6 +287,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
                 f"column {f.name!r} is of type {f.type}, and only bigint columns are identity columns",
                 help="give it the type bigint",
                 column=f.name,
+                condition="DELTA_IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
             )
     identities = {c.name for c in identity_columns(schema)}
     for f in schema.fields:
@@ -286,7 +295,11 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
         kinds = [generation_text(f) is not None, f.name in identities, default is not None]
         if sum(kinds) > 1:
             raise InvalidArgumentError(
-                f"column {f.name} is more than one of generated, identity and default column", column=f.name
+                f"column {f.name} is more than one of generated, identity and default column",
+                column=f.name,
+                condition="DELTA_IDENTITY_COLUMNS_WITH_GENERATED_EXPRESSION"
+                if default is None
+                else "GENERATED_COLUMN_WITH_DEFAULT_VALUE",
             )
         if default is not None:
             parsed = parse_default(f, default, now)
@@ -294,7 +307,10 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
                 parsed.evaluate(pa.table({"row": [0]}))
     taken = identities & set(metadata.partition_columns)
     if taken:
-        raise InvalidArgumentError(f"a table cannot be partitioned by its identity column {', '.join(sorted(taken))}")
+        raise InvalidArgumentError(
+            f"a table cannot be partitioned by its identity column {', '.join(sorted(taken))}",
+            condition="DELTA_IDENTITY_COLUMNS_PARTITION_NOT_SUPPORTED",
+        )
 
 
 def clustering_of(table: TableDescription, schema: StructType, base: Snapshot | None) -> dict[str, str | None]:

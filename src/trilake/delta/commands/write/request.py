@@ -72,17 +72,23 @@ class WriteRequest:
         ):
             if value not in allowed:
                 shown = " or ".join(map(str, allowed))
-                raise InvalidArgumentError(f"{name} is {value!r}", help=f"it is {shown}")
+                raise InvalidArgumentError(
+                    f"{name} is {value!r}", help=f"it is {shown}", condition="DELTA_ILLEGAL_OPTION"
+                )
         dynamic = self.partition_overwrite == "dynamic"
         if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
             raise InvalidArgumentError(
-                "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'"
+                "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'",
+                condition="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE" if dynamic else "DELTA_ILLEGAL_USAGE",
             )
         if self.schema_mode == "overwrite" and (self.mode != "overwrite" or dynamic or self.replace_where is not None):
             raise InvalidArgumentError(
                 "a schema is overwritten together with all rows: mode='overwrite' without replace_where and without"
                 " partition_overwrite='dynamic'",
                 help="use schema_mode='merge' to add columns",
+                condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE"
+                if dynamic
+                else "DELTA_ILLEGAL_USAGE",
             )
 
     def files_limits(self, provider: str) -> dict[str, Any]:
@@ -118,6 +124,8 @@ def parse_mode(mode: str) -> Mode:
     known = _MODES.get(mode.lower())
     if known is None:
         raise InvalidArgumentError(
-            f"mode {mode!r} is unknown", help=f"modes are {', '.join(sorted(set(_MODES.values())))}"
+            f"mode {mode!r} is unknown",
+            help=f"modes are {', '.join(sorted(set(_MODES.values())))}",
+            condition="INVALID_SAVE_MODE",
         )
     return known

@@ -125,7 +125,9 @@ def plan_write(
         base = None
     if base is None:
         if request.replace_where is not None:
-            raise TableNotFoundError("replace_where needs a table, and there is none", file=uri)
+            raise TableNotFoundError(
+                "replace_where needs a table, and there is none", file=uri, condition="DELTA_TABLE_NOT_FOUND"
+            )
         check_place(log.store, now_ms=runtime.clock_ms())
         if request.description is not None:
             protocol, metadata = described(request.description, None, log.engine, runtime)
@@ -143,7 +145,9 @@ def plan_write(
             domains = clustering_of(request.description, metadata.schema, None)
     else:
         if request.mode == "error":
-            raise TableExistsError("a Delta table is there already", file=uri, version=base.version)
+            raise TableExistsError(
+                "a Delta table is there already", file=uri, version=base.version, condition="DELTA_PATH_EXISTS"
+            )
         protocol, metadata, version = base.protocol, base.metadata, base.version
         if request.mode == "ignore" or _seen(base, request):
             files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
@@ -199,6 +203,7 @@ def _dynamic(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
             " an overwrite replaces partitions",
             help='say option("partitionOverwriteMode", "static") with the write',
             file=uri,
+            condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
         )
     return replace(request, partition_overwrite="dynamic")
 

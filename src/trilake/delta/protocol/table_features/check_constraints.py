@@ -14,7 +14,10 @@ def _has_constraints(metadata: Metadata) -> bool:
 
 def _in_use(table: Inspection) -> Trace | None:
     names = [k[len(PREFIX) :] for k in sorted(table.metadata.configuration) if k.startswith(PREFIX)]
-    return Trace(f"the table has the CHECK constraints {', '.join(names)}", "drop them first") if names else None
+    if not names:
+        return None
+    what = f"the table has the CHECK constraints {', '.join(names)}"
+    return Trace(what, "drop them first", condition="DELTA_CANNOT_DROP_CHECK_CONSTRAINT_FEATURE")
 
 
 FEATURE = Feature("checkConstraints", None, 3, active=_has_constraints, removal=FeatureRemoval(in_use=_in_use))

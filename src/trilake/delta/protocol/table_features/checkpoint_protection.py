@@ -12,7 +12,11 @@ def _in_use(table: Inspection) -> Trace | None:
     before, oldest = int(table.metadata.configuration.get(KEY, "0") or 0), table.oldest_version()
     if oldest >= before:
         return None
-    return Trace(f"versions before {before} are in the log, from {oldest} on", "let log cleanup remove them first")
+    return Trace(
+        f"versions before {before} are in the log, from {oldest} on",
+        "let log cleanup remove them first",
+        condition="DELTA_FEATURE_DROP_CHECKPOINT_PROTECTION_WAIT_FOR_RETENTION_PERIOD",
+    )
 
 
 FEATURE = Feature(

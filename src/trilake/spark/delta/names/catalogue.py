@@ -97,6 +97,7 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
         raise InvalidArgumentError(
             f"{name} is no Delta table of the catalogue, nor one of Lance or Trevni",
             help="views and tables of other formats are read with spark.table",
+            condition="DELTA_MISSING_DELTA_TABLE",
         )
     return NamedTable(format, entry.location)
 
@@ -111,6 +112,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
         raise InvalidArgumentError(
             f"{name} is no Delta table of the catalogue, but a {table.format} table",
             help="it is read with spark.table, and written with df.write.saveAsTable or insertInto",
+            condition="DELTA_MISSING_DELTA_TABLE",
         )
     return None if table is None else table.location
 
@@ -216,6 +218,8 @@ def known_location(spark: SparkSession, name: str) -> str:
     place = location_of(spark, name)
     if place is None:
         raise TableNotFoundError(
-            f"the catalogue has no table {name}", help="make it with DeltaTable.create, or use DeltaTable.forPath"
+            f"the catalogue has no table {name}",
+            help="make it with DeltaTable.create, or use DeltaTable.forPath",
+            condition="DELTA_MISSING_DELTA_TABLE",
         )
     return place

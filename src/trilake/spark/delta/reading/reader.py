@@ -50,6 +50,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 "a change feed is of a range of versions, not of one",
                 help="pass startingVersion and endingVersion",
                 file=store.uri,
+                condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
             )
         frame = change_feed(
             spark, log, *change_range(log, read_options, partial(zoned_ms, zone=zone)), options=read_options.store
@@ -63,7 +64,9 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 file=store.uri,
             )
         if not log.exists():
-            raise TableNotFoundError("there is no Delta table", help="check the path", file=store.uri)
+            raise TableNotFoundError(
+                "there is no Delta table", help="check the path", file=store.uri, condition="DELTA_PATH_DOES_NOT_EXIST"
+            )
         table = ArrowDeltaTable(store, spark_engine(), version=version_of(log, read_options, place, zone))
         frame = read_dataframe(spark, table, options=read_options.store)
     return frame if schema is None else with_schema(frame, schema)
@@ -84,6 +87,7 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
                 f"the schema names a column that the table lacks: {field.name!r}",
                 help=f"it has {', '.join(df.columns)}",
                 column=field.name,
+                condition="DELTA_UNSUPPORTED_SCHEMA_DURING_READ",
             )
         column = F.col(quote_name(known.name))
         columns.append((column if known.dataType == field.dataType else column.cast(field.dataType)).alias(field.name))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.storage import open_store
@@ -52,17 +52,21 @@ def split_place(path: str, store: Mapping[str, str]) -> Place:
     return Place(match["path"], time=f"{t[:4]}-{t[4:6]}-{t[6:8]}T{t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
 
 
+@stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
 def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int | None:
     """The version that options or a path ask for; ``None`` for the newest.
 
     A time without a zone is one of ``zone``, that of the session.  Raises ``InvalidArgumentError`` where both ask, or
     for a text that is no time, and ``VersionNotFoundError``.
     """
-    options.one_of("versionAsOf", "timestampAsOf")
+    options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")
     if place.is_travel and (timestamp is not None or options.get("versionAsOf") is not None):
         raise InvalidArgumentError(
-            "the path and an option both name a version", help="leave one of them out", file=log.store.uri
+            "the path and an option both name a version",
+            help="leave one of them out",
+            file=log.store.uri,
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
         )
     time = place.time or timestamp
     if time is not None:
@@ -70,6 +74,7 @@ def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int 
     return options.integer("versionAsOf") if place.version is None else place.version
 
 
+@stating({None: "DELTA_TIMESTAMP_INVALID"})
 def zoned_ms(text: str, zone: str) -> int:
     """Milliseconds since the epoch of a time as a text, in ``zone`` where it names none itself.
 
