@@ -79,7 +79,7 @@ class Plan:
     @property
     def torn(self) -> bool:
         """Whether a listing may or may not show what comes and goes while it is made, as folders of a disk do."""
-        return random.Random(f"torn {self.seed}").random() < 0.25
+        return "torn" in self.options or random.Random(f"torn {self.seed}").random() < 0.25
 
     def describe(self) -> str:
         """The plan for people."""

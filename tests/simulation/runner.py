@@ -15,7 +15,7 @@ from unittest import mock
 import pyarrow as pa
 
 from tests.simulation.plan import Plan, make_plan
-from tests.simulation.world import World
+from tests.simulation.world import Violation, World
 
 
 @dataclass(frozen=True)
@@ -109,19 +109,21 @@ def run_plan(plan: Plan) -> Result:
         large = mock.patch("trilake.delta.log.segment.LARGE_BYTES", 0) if "large" in plan.options else nullcontext()
         with large:
             world = World(plan, DeltaHistory, DeltaOps())
-            begin(world)
-            return _result(plan, world)
+            return _result(plan, world, begin)
     else:
         from tests.simulation.lance_history import LanceHistory
         from tests.simulation.lance_ops import LanceOps
         from tests.simulation.lance_ops import begin as begin_lance
 
         world = World(plan, LanceHistory, LanceOps())
-        begin_lance(world)
-        return _result(plan, world)
+        return _result(plan, world, begin_lance)
 
 
-def _result(plan: Plan, world: World) -> Result:
+def _result(plan: Plan, world: World, begin: Callable[[World], None]) -> Result:
+    try:
+        begin(world)
+    except Violation as e:
+        return Result(plan, f"as the table was made: {e}", (), 0, e)
     failure = world.run()
     return Result(plan, failure, tuple(world.events), world.history.newest, world.cause)
 

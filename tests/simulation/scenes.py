@@ -37,9 +37,9 @@ DELTA: Mapping[str, Scene] = {
     "slow clock removes": Scene("overwrite/delete | vacuum/lite append | vacuum", {"aged": "8"}, "0@1 behind"),
     "fast clock cleans": Scene("overwrite/delete | vacuum/lite | append vacuum", {"aged": "8"}, "1@1 ahead"),
     "fast clock cleans the log": Scene(
-        "append append checkpoint days:0 days:0 days:0 append | cleanup cleanup",
+        "append append checkpoint days:0 days:0 days:0 append cleanup | append read",
         {"delta.checkpointInterval": "2"},
-        "1@1 ahead",
+        "0@1 ahead",
     ),
     "log of weeks": Scene(
         "append overwrite append days:2 append cleanup | append/checkpoint cleanup travel",
@@ -59,7 +59,9 @@ DELTA: Mapping[str, Scene] = {
     "tracked rows": Scene(
         "append update | append/merge append/optimize | append/restore delete", {"delta.enableRowTracking": "true"}
     ),
-    "bursts": Scene("append append append | append append append | append append | read:2 update read:2"),
+    "bursts": Scene(
+        "append append append | append append append | read:2 update read:2 | read:2 read:2", {"torn": "true"}
+    ),
 }
 LANCE: Mapping[str, Scene] = {
     "garbage": Scene("delete/update/optimize cleanup | append cleanup read", {"aged": "8"}),
