@@ -48,7 +48,8 @@ class VisibleColumns:
         """The error for a name that both tables have.
 
         >>> print(VisibleColumns({"target": ["id"], "source": ["id"]}, {"target": "t", "source": "s"}).ambiguous("id"))
-        [INVALID_EXPRESSION] the reference to id is ambiguous: t and s both have it. Help: write t.id or s.id
+        [INVALID_EXPRESSION] the reference to id is ambiguous: t and s both have it (condition: AMBIGUOUS_REFERENCE).
+        Help: write t.id or s.id
         """
         named = {side: alias or side for side, alias in self.aliases.items()}
         write = " or ".join(path_text((named[side], name)) for side in self.visible)
