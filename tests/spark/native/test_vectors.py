@@ -157,11 +157,8 @@ def test_a_vector_without_rows(spark: SparkSession, tmp_path: Path) -> None:
     assert rows(native_frame(spark, files)) == [(0,)]
 
 
-def test_a_spark_that_does_not_number_rows_is_an_error(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(native_vectors, "ROW_INDEX", "n")
+def test_a_spark_that_does_not_number_rows_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     files = listed(tmp_path, [write(tmp_path / "x.parquet", pa.table({"m": [1]}))])
     df = native_frame(spark, files)  # the column `n` is missing in the file, as the row number would be
     with pytest.raises(Exception, match="does not number the rows"):
-        native_vectors.alive(spark, df, native_vectors.pack([BitMap64([0])]), "0").collect()
+        native_vectors.alive(spark, df, native_vectors.pack([BitMap64([0])]), "0", number="n").collect()

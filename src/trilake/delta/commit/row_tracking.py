@@ -21,6 +21,8 @@ DOMAIN = "delta.rowTracking"
 #: Properties that name the columns in which files keep the ids and versions of rows that were moved.
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
+#: All that says how rows are tracked.
+KEYS = (ENABLED, ID_COLUMN, VERSION_COLUMN)
 _MARK = "rowIdHighWaterMark"
 
 

@@ -19,9 +19,11 @@ from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.delta.commit import row_tracking
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import typed_partitions
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType, nested_fields
 from trilake.delta.scan.scan import (
     FileTask,
@@ -41,6 +43,7 @@ from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
+from trilake.spark.native.hidden_metadata import TrackedRows
 from trilake.spark.native.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
 from trilake.spark.native.scan import (
@@ -61,6 +64,8 @@ from trilake.table import Explanation, FilterLike
 from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")
+#: What the log says of a file that its scan depends on, beside its size.
+_OF_FILES = ["path", "partitionValues", "deletionVector", "modificationTime", "baseRowId", "defaultRowCommitVersion"]
 _INTEGERS = {"byte", "short", "integer", "long"}
 #: Types that Parquet files have as integers of 32 bits, so that widening one to another changes no file.
 _INT32 = {"short", "integer"}
@@ -195,7 +200,18 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
         return keep
 
     required = frozenset(f.physical_name for f in scan.snapshot.schema.fields if not f.nullable)
-    return replace(files, prune=prune, times=scan.files["modificationTime"], required=required)
+    return _tracked(replace(files, prune=prune, times=scan.files["modificationTime"], required=required), scan)
+
+
+def _tracked(files: NativeFiles, scan: Scan) -> NativeFiles:
+    """The files with the ids of their rows, where the table tracks them."""
+    configuration = scan.snapshot.metadata.configuration
+    if not is_on(configuration, row_tracking.ENABLED) or files.provider != "parquet":
+        return files
+    kept = [configuration.get(key) for key in (row_tracking.ID_COLUMN, row_tracking.VERSION_COLUMN)]
+    extra = [T.StructField(name, T.LongType()) for name in kept if name]
+    rows = TrackedRows(scan.files["baseRowId"], scan.files["defaultRowCommitVersion"], *kept)
+    return replace(files, read_schema=T.StructType([*files.read_schema.fields, *extra]), tracked=rows)
 
 
 def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
@@ -208,9 +224,10 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
         plan.mode,
         plan.provider,
         sorted(plan.format_options.items()),
+        [scan.snapshot.metadata.configuration.get(key) for key in row_tracking.KEYS],
     )
     digest = _Digest(repr(how).encode())
-    files = scan.files.select(["path", "partitionValues", "deletionVector", "modificationTime"])
+    files = scan.files.select(_OF_FILES)
     files = files.append_column("size", sizes)
     with pa.PythonFile(digest, "w") as sink, pa.ipc.new_stream(sink, files.schema) as writer:
         writer.write_table(files)

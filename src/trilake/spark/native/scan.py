@@ -19,12 +19,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.spark.native.bases import base_frame
 from trilake.spark.native.file_index import Prune, planned_frame
+from trilake.spark.native.hidden_metadata import (
+    METADATA,
+    TrackedRows,
+    has_metadata,
+    metadata_of_no_rows,
+    metadata_term,
+    with_origins,
+)
 from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
@@ -35,6 +44,7 @@ from trilake.spark.session.internals import (
     InternalsError,
     column_without_nulls,
     frame_without_nulls,
+    hidden_column,
     say_once,
     select_texts,
 )
@@ -44,8 +54,9 @@ __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "nati
 
 #: Bytes of a line of a manifest, about.
 _LINE = 200
-#: The time of a file, constant for its rows: a column of the scan, where one of the table's is called ``_metadata``.
-_MODIFIED = "__trilake_modified"
+#: The time of a file, constant for its rows, and the number of a row in its file: columns of the scan, where one of the
+#: table's is called ``_metadata``.
+_MODIFIED, _NUMBER = "__trilake_modified", "__trilake_row_index"
 _FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
 
 
@@ -92,6 +103,8 @@ class NativeFiles:
     #: Columns, by the names that ``output`` uses, that hold no nulls.  Spark believes it, where it can be told: on
     #: classic sessions.
     required: frozenset[str] = frozenset()
+    #: Ids of the rows, which ``_metadata`` shows in classic sessions.
+    tracked: TrackedRows | None = None
 
 
 @dataclass(frozen=True)
@@ -101,7 +114,7 @@ class NativeScan:
     ``rows`` has those that are read, with the scan's columns and maybe more.  ``columns`` and ``sources`` are the
     columns, as SQL texts where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
     has the texts for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
-    Spark keeps.
+    Spark keeps; ``metadata`` is a text for the hidden column ``_metadata``, where it is not Spark's own.
     """
 
     rows: DataFrame
@@ -110,6 +123,7 @@ class NativeScan:
     address: tuple[str, str] | None
     size: int
     id_mode: bool
+    metadata: str | None = None
 
     def frame(
         self,
@@ -125,7 +139,7 @@ class NativeScan:
         if address is not None:
             assert self.address is not None
             out += [f"{term} AS {quote_name(name)}" for term, name in zip(self.address, address, strict=True)]
-        return _select(self.rows, out)
+        return _select(self.rows, out) if self.metadata is None else _hiding(self.rows, out, self.metadata)
 
 
 def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
@@ -156,11 +170,12 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     Raises :class:`NativeScanError`.
     """
     note_root(files.root)
-    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address)
+    tracked = None if is_connect(spark) or address else files.tracked
+    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address or tracked is not None)
     folders = _folders(files)
-    key, values = _file_key(files, address=address, inferred=folders is not None)
+    key, values = _file_key(files, address=address or tracked is not None, inferred=folders is not None)
     read = _read_fields(files)
-    row_index = [T.StructField(ROW_INDEX, T.LongType())] if files.vectors or address else []
+    row_index = [T.StructField(ROW_INDEX, T.LongType())] if address else []
     types = dict(zip(files.partition_columns, (f.dataType for f in files.partition_types.fields), strict=True))
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
     times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
@@ -197,10 +212,15 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         base = _without_nulls(spark, base, required)
     sources = {**read, **inferred}
     columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
-    at = {}
+    at, number, metadata = {}, ROW_INDEX, None
     if key.parts:
-        base, time = _with_modified(base)
+        if tracked is not None and has_metadata(base):
+            metadata = metadata_term(tracked)
+        base, time, number = _with_place(base, number if address else None)
         at = {part: key.term(part, time) for part in key.parts}
+    if metadata is not None and tracked is not None:
+        base = with_origins(base, tracked, at["file"])
+        size += tracked.nbytes
     for name, distinct_values in values.items():
         column = attached(distinct_values, types[name], F.expr(at["tuple"]))
         known = name in files.required and not distinct_values.null_count
@@ -208,9 +228,10 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         sources[name] = T.StructField(name, types[name])
     if files.vectors:
         packed = pack([files.vectors[i] for i in sorted(files.vectors)])
-        base = alive(spark, base, packed, at["slot"], select=files.vectors_select)
+        base = alive(spark, base, packed, at["slot"], number=number, select=files.vectors_select)
         size += packed.size
-    return NativeScan(base, columns, sources, (at["file"], ROW_INDEX) if address else None, size, files.id_mode)
+    place = (at["file"], ROW_INDEX) if address else None
+    return NativeScan(base, columns, sources, place, size, files.id_mode, metadata)
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
@@ -241,7 +262,10 @@ def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] |
     ]
     if address is not None:
         fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
-    return spark.createDataFrame([], T.StructType(fields))
+    df = spark.createDataFrame([], T.StructType(fields))
+    if files.tracked is None or address is not None or is_connect(spark) or not has_metadata(df):
+        return df
+    return _hiding(df, [quote_name(f.name) for f in fields], metadata_of_no_rows())
 
 
 def _folders(files: NativeFiles) -> dict[str, str] | None:
@@ -350,6 +374,16 @@ def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
     return df.selectExpr(*texts)
 
 
+def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> DataFrame:
+    """The frame's ``terms`` and, for those who name it, ``_metadata``."""
+    out = _select(df, [*terms, f"{metadata} AS {METADATA}"])
+    try:
+        return hidden_column(df.sparkSession, out)
+    except Py4JError as e:
+        say_once(f"{METADATA} has no ids of rows", e)
+        return _select(df, terms)
+
+
 def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None = None) -> str | Column:
     """A term under the name of ``field``, with the field's metadata, cast to ``type_`` where it is given.
 
@@ -365,8 +399,16 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
     return column.alias(field.name, metadata=field.metadata) if field.metadata else column.alias(field.name)
 
 
-def _with_modified(df: DataFrame) -> tuple[DataFrame, str]:
-    """A scan, and the term for the time of a row's file in it."""
-    if "_metadata" not in (name.lower() for name in df.columns):
-        return df, "_metadata.file_modification_time"
-    return df.withColumn(_MODIFIED, file_metadata(df).getField("file_modification_time")), _MODIFIED
+def _with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
+    """A scan, and the terms for the time of a row's file and for its number there, ``number`` where that is known.
+
+    Spark refuses the column :data:`ROW_INDEX` beside ``_metadata.row_index``, which a query may name, so only a scan
+    that nobody else names columns of has it.
+    """
+    if has_metadata(df):
+        return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"
+    own = file_metadata(df)
+    columns = {_MODIFIED: own.getField("file_modification_time")}
+    if number is None:
+        columns[_NUMBER] = own.getField("row_index")
+    return df.withColumns(columns), _MODIFIED, number or _NUMBER

@@ -24,8 +24,8 @@ from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 
-#: Parquet's generated column of row numbers.  As a column of the read schema it is a plain column of the scan; taken
-#: from ``_metadata`` it would come in a struct that is built anew for every row.
+#: Parquet's generated column of row numbers, as a column of the read schema.  Spark refuses it beside
+#: ``_metadata.row_index``, which is the same.
 ROW_INDEX = "_tmp_metadata_row_index"
 #: Columns for the words and the page table of all files.
 _WORDS, _PAGES = "__trilake_words", "__trilake_pages"
@@ -87,51 +87,55 @@ def pack(vectors: Sequence[Vector]) -> Words:
     return Words(_lists([w for w, _ in paged], pa.int64()), _lists([p for _, p in paged], pa.int32()))
 
 
-def alive(spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, select: bool = False) -> DataFrame:
+def alive(
+    spark: SparkSession, df: DataFrame, packed: Words, slot: str, *, number: str, select: bool = False
+) -> DataFrame:
     """The rows of ``df`` that are in no vector, and maybe more columns; with ``select``, those that are in one.
 
     Parameters
     ----------
-    df: a scan with the column :data:`ROW_INDEX`.
+    df: a scan.
     packed: the vectors.
     slot: an SQL text, which of them belongs to a row's file; any number beyond them for a file without one.
+    number: an SQL text, the number of a row in its file.
     """
     # A Spark that does not know the column would find it in no file, and every deleted row would be back.
-    numbered = f"({ROW_INDEX} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
+    numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # One row, one scalar subquery for all: Spark evaluates it once.
         level = _level(packed)
         if level is not None:
             df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
-            marked = _deleted_of_level(slot, len(level) // len(packed.words))
+            marked = _deleted_of_level(slot, len(level) // len(packed.words), number)
             return df.where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
         arrays = {_WORDS: packed.words, _PAGES: packed.pages}
         scalars = {n: _frame(spark, {n: _one(a)}).scalar() for n, a in arrays.items() if a is not None}
         for name, scalar in scalars.items():
             df = df.withColumn(name, scalar)
-        marked = _deleted(f"get({_WORDS}, {slot})", f"get({_PAGES}, {slot})" if _PAGES in scalars else None)
+        marked = _deleted(f"get({_WORDS}, {slot})", f"get({_PAGES}, {slot})" if _PAGES in scalars else None, number)
         return df.where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
     arrays = {"__slot": pa.array(range(len(packed.words)), pa.int32()), _WORDS: packed.words}
     if packed.pages is not None:
         arrays[_PAGES] = packed.pages
-    marked = _deleted(_WORDS, _PAGES if packed.pages is not None else None)
+    marked = _deleted(_WORDS, _PAGES if packed.pages is not None else None, "__trilake_number")
     # A semi or anti join, so that Spark's estimate of the size stays that of the scan.
-    # A column of its own, because Spark 3.5 takes no metadata of files in the condition of a join.
-    df = df.where(numbered).withColumn("__trilake_slot", F.expr(slot))
+    # Columns of their own, because Spark 3.5 takes no metadata of files in the condition of a join.
+    of_row = {"__trilake_slot": F.expr(slot), "__trilake_number": F.expr(number)}
     matches = F.expr(f"__trilake_slot = __slot AND {marked}")
     how = "left_semi" if select else "left_anti"
-    return df.join(F.broadcast(_frame(spark, arrays)), matches, how).drop("__trilake_slot")
+    joined = df.where(numbered).withColumns(of_row).join(F.broadcast(_frame(spark, arrays)), matches, how)
+    return joined.drop(*of_row)
 
 
-def _deleted(words: str, pages: str | None) -> str:
+def _deleted(words: str, pages: str | None, number: str) -> str:
     """Whether the bit of a row is set; what is not there is not set."""
     if pages is None:
-        at = f"shiftright({ROW_INDEX}, 6)"
+        at = f"shiftright({number}, 6)"
     else:
-        page = f"get({pages}, CAST(shiftright({ROW_INDEX}, {_PAGE}) AS INT))"
-        inside = f"(shiftright({ROW_INDEX}, 6) & {(1 << (_PAGE - 6)) - 1})"
+        page = f"get({pages}, CAST(shiftright({number}, {_PAGE}) AS INT))"
+        inside = f"(shiftright({number}, 6) & {(1 << (_PAGE - 6)) - 1})"
         at = f"shiftleft(CAST({page} AS BIGINT), {_PAGE - 6}) + {inside}"
-    return _is_set(f"get({words}, CAST({at} AS INT))")
+    return _is_set(f"get({words}, CAST({at} AS INT))", number)
 
 
 def _level(packed: Words) -> pa.Array | None:
@@ -151,16 +155,16 @@ def _level(packed: Words) -> pa.Array | None:
     return pa.array(words.reshape(-1))
 
 
-def _deleted_of_level(slot: str, each: int) -> str:
+def _deleted_of_level(slot: str, each: int, number: str) -> str:
     """Whether the bit of a row is set in words of :func:`_level`; rows behind a vector have the zeros at its end, and
     files without one a place behind all words.
     """
-    at = f"CAST({slot} * {each}L + least(shiftright({ROW_INDEX}, 6), {each - 1}L) AS INT)"
-    return _is_set(f"get({_WORDS}, {at})")
+    at = f"CAST({slot} * {each}L + least(shiftright({number}, 6), {each - 1}L) AS INT)"
+    return _is_set(f"get({_WORDS}, {at})", number)
 
 
-def _is_set(word: str) -> str:
-    return f"(coalesce(shiftrightunsigned({word}, CAST({ROW_INDEX} & 63 AS INT)) & 1, 0) != 0)"
+def _is_set(word: str, number: str) -> str:
+    return f"(coalesce(shiftrightunsigned({word}, CAST({number} & 63 AS INT)) & 1, 0) != 0)"
 
 
 def _rows(vector: Vector) -> npt.NDArray[np.int64]:

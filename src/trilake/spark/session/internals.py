@@ -17,6 +17,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
+| a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
 """
 
 from __future__ import annotations
@@ -222,6 +223,22 @@ def select_texts(df: DataFrame, texts: Sequence[str]) -> DataFrame:
     spark: Any = df.sparkSession
     array = java_class(spark, "java.util.regex.Pattern").compile(_BETWEEN).split(_BETWEEN.join(texts))
     return java_frame(spark, java.selectExpr(array))
+
+
+def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
+    """The frame without its last column, which only those see who name it.
+
+    Spark hides one of the two columns of a natural join in the same way.  Raises :class:`InternalsError` on Connect.
+    """
+    below = query_execution(df).analyzed()
+    output = below.output()
+    hidden = output.last()
+    mark = java_class(spark, "org.apache.spark.sql.types.Metadata")
+    marked = hidden.withMetadata(mark.fromJson(json.dumps({"__metadata_col": hidden.name()})))
+    project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    plan = project(output.take(output.size() - 1), below)
+    plan.setTagValue(project.hiddenOutputTag(), sequence(spark, [marked]))
+    return dataset_of(spark, plan)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
