@@ -82,7 +82,7 @@ def with_origins(df: DataFrame, rows: TrackedRows, file: str) -> DataFrame:
 def metadata_term(rows: TrackedRows) -> str:
     """``_metadata`` as a term over :func:`with_origins`.
 
-    >>> metadata_term(TrackedRows(pa.chunked_array([[0]]), pa.chunked_array([[1]]), None, None))[-44:]
+    >>> metadata_term(TrackedRows(pa.chunked_array([[0]]), pa.chunked_array([[1]]), None, None))[-55:]
     "'default_row_commit_version', __trilake_commit_version)"
     """
     fields = {name: f"{METADATA}.{name}" for name in _FIELDS} | {
