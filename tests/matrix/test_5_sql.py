@@ -32,6 +32,7 @@ def test_queries(sql: Lake) -> None:
     assert sorted(r.s for r in joined.collect()) == ["0", "1", "2", "3", "4"]
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW matrix_view AS SELECT id FROM matrix_queried WHERE id > 57")
     assert spark.sql("SELECT count(*) FROM matrix_view").collect()[0][0] == 2
+    spark.sql("DROP VIEW matrix_view")
     spark.sql("DROP TABLE matrix_queried")
     assert trilake.open(place).count() == 60
 
