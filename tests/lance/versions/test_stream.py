@@ -212,6 +212,30 @@ def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
         write_batch(store, LanceBatch("q", 0), rows(1))
 
 
+def _dies_at_the_manifest(op: str, keys: tuple[str, ...]) -> None:
+    if op == "put_if_absent" and "_versions" in str(keys):
+        raise SimulatedCrash
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_claim_whose_files_are_gone_counts_no_more(first: bool) -> None:
+    """Its writer died before the commit, and somebody removed what belonged to no version: a clean-up, or who followed
+    the help of FOREIGN_FILES."""
+    store = MemoryStore()
+    if not first:
+        append(store, 0)
+    before = {m.key for m in store.list("data")}
+    for _ in range(2):  # the second time, the claim after it is left without files, too
+        with pytest.raises(SimulatedCrash):
+            write_batch(FaultStore(store, before=_dies_at_the_manifest), LanceBatch("q", 1), rows(1, 2))
+        store.delete([m.key for m in store.list("data") if m.key not in before])
+    expected = [1, 2] if first else [0, 1, 2]
+    write_batch(store, LanceBatch("q", 1), rows(1, 2))
+    assert ids(store) == expected
+    write_batch(store, LanceBatch("q", 1), rows(1, 2))
+    assert ids(store) == expected
+
+
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.soak) for s in range(4, 300))])
 def test_queries_that_die_at_any_request(seed: int) -> None:
     random_ = random.Random(seed)

@@ -5,10 +5,12 @@ A manifest has no room for the name of a batch, so a batch is claimed before it 
 
     fragments --> claim _streams/<query>/<batch>.txn --won---> commit that transaction
                                                      --lost--> the one in the claim: is it a version?
-                                                                 yes: done      no: commit that one
+                                                                 yes: done      no: commit that one,
+                                                                 or, where its files are gone, claim anew
 
 A version says which transaction made it, so a claim whose commit is in doubt is looked up among the versions since.
-Fragments of an attempt that lost its claim are named by nobody; a clean-up removes them.
+Fragments of an attempt that lost its claim are named by nobody; a clean-up removes them.  It removes those of a claim
+too, after days in which nobody went on with it: such a claim can be no version any more, and the next one counts.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from trilake.errors import ObjectExistsError, SchemaMismatchError
+from trilake.errors import ObjectExistsError, ObjectNotFoundError, SchemaMismatchError
 from trilake.lance.commands.fragment_writer import Target
 from trilake.lance.commands.write import WritePlan
 from trilake.lance.file.errors import DatasetExistsError
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
-from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.manifest import DataFile, Fragment, Manifest
 from trilake.lance.versions.stream import LanceStreamError
 from trilake.lance.versions.transaction import Transaction
 from trilake.lance.versions.versions import Listing, list_versions
@@ -41,10 +43,9 @@ class LanceBatch:
     query_id: str
     batch: int
 
-    @property
-    def key(self) -> str:
-        """The key of its claim."""
-        return f"{FOLDER}/{self.query_id}/{self.batch:020d}.txn"
+    def key(self, attempt: int = 0) -> str:
+        """The key of its claim, or of a later one that counts as the files of those before are gone."""
+        return f"{FOLDER}/{self.query_id}/{self.batch:020d}{f'.{attempt}' if attempt else ''}.txn"
 
 
 class _DoneError(LanceStreamError):
@@ -71,15 +72,21 @@ def commit_batch(
             return None
         operation = op.Append(fragments)
     begun = transaction.begin(0 if plan.base is None else plan.base.version, operation, plan.runtime)
-    claimed = _claim(store, batch, begun)
+    attempt = 0
+    while True:
+        claimed = _claim(store, batch.key(attempt), begun)
+        listing = list_versions(store)
+        if claimed is not begun or (listing.versions and claimed.read_version == 0):
+            version = _committed(store, listing, claimed)
+            if version is not None:
+                return version
+        if claimed is begun or _are_there(store, claimed):
+            break
+        attempt += 1
     if batch.batch >= _KEPT:
-        store.delete([LanceBatch(batch.query_id, batch.batch - _KEPT).key])
+        old = LanceBatch(batch.query_id, batch.batch - _KEPT)
+        store.delete([old.key(n) for n in range(4)])
     replaces = plan.mode != "append"
-    listing = list_versions(store)
-    if claimed is not begun or (listing.versions and claimed.read_version == 0):
-        version = _committed(store, listing, claimed)
-        if version is not None:
-            return version
     if claimed.read_version == 0 and listing.versions and not replaces:
         claimed = _appended(store, claimed, listing)
     create = claimed.read_version == 0 and not replaces
@@ -97,12 +104,12 @@ def commit_batch(
             claimed, create = _appended(store, claimed, listing), False
 
 
-def _claim(store: Store, batch: LanceBatch, own: Transaction) -> Transaction:
-    """The transaction that stands for the batch: ``mine``, unless another was faster."""
+def _claim(store: Store, key: str, own: Transaction) -> Transaction:
+    """The transaction that has the claim: ``own``, unless another was faster."""
     try:
-        store.put_if_absent(batch.key, transaction.serialise(own))
+        store.put_if_absent(key, transaction.serialise(own))
     except ObjectExistsError:
-        claimed = transaction.parse(store.read(batch.key).to_pybytes(), file=batch.key)
+        claimed = transaction.parse(store.read(key).to_pybytes(), file=key)
         return own if claimed.uuid == own.uuid else claimed
     return own
 
@@ -120,7 +127,7 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
         manifest = transaction.load(store, version, listing)
         if manifest.transaction_file.endswith(f"-{claimed.uuid}.txn"):
             return version
-        if _names(manifest) & _files(claimed):
+        if _names(manifest) & {file.path for file in _data_files(claimed)}:
             return version  # a later version, which still has the batch's files
     if missing:
         raise LanceStreamError(
@@ -136,11 +143,21 @@ def _names(manifest: Manifest) -> set[str]:
     return {file.path for fragment in manifest.fragments for file in fragment.files}
 
 
-def _files(claimed: Transaction) -> set[str]:
+def _data_files(claimed: Transaction) -> list[DataFile]:
     operation = claimed.operation
     if not isinstance(operation, op.Append | op.Overwrite):
-        return set()
-    return {file.path for fragment in operation.fragments for file in fragment.files}
+        return []
+    return [file for fragment in operation.fragments for file in fragment.files]
+
+
+def _are_there(store: Store, claimed: Transaction) -> bool:
+    """Whether none of the files that a transaction would add is gone."""
+    try:
+        for file in _data_files(claimed):
+            store.head(file.key)
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def _check(store: Store, claimed: Transaction, newest: Manifest) -> None:
