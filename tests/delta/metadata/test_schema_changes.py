@@ -21,6 +21,7 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.dependents import dependents
+from trilake.delta.metadata.type_changes import change_type
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature
@@ -544,7 +545,7 @@ def test_rules_that_mention_a_column() -> None:
 def test_the_preview_of_type_widening_notes_the_version() -> None:
     preview = Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",))
     m = table(StructField("a", PrimitiveType("integer")), enableTypeWidening="true")
-    change = alter.change_type(preview, m, "a", LONG, version=9)
+    change = change_type(preview, m, "a", LONG, version=9)
     assert change.metadata.schema.field("a").metadata["delta.typeChanges"] == [
         {"tableVersion": 9, "fromType": "integer", "toType": "long"}
     ]

@@ -15,7 +15,7 @@ import pyarrow as pa
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import is_on
-from trilake.errors import CorruptLogError
+from trilake.errors import CorruptLogError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta
 
 
@@ -135,3 +135,23 @@ def timestamp_text(ms: int) -> str:
     """
     # Through Arrow's own text: Python's datetimes end with the year 9999, times in a log need not.
     return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"
+
+
+def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> VersionNotFoundError:
+    """The error of a time after the newest commit."""
+    return VersionNotFoundError(
+        f"no version is as new as {timestamp_text(timestamp_ms)}",
+        help=f"the newest commit is version {newest} of {timestamp_text(newest_ms)}",
+        file=uri,
+        condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
+    )
+
+
+def too_old(timestamp_ms: int, oldest: int, oldest_ms: int, uri: str) -> VersionNotFoundError:
+    """The error of a time before the oldest commit."""
+    return VersionNotFoundError(
+        f"no version is as old as {timestamp_text(timestamp_ms)}",
+        help=f"the oldest commit in the log is version {oldest} of {timestamp_text(oldest_ms)}",
+        file=uri,
+        condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
+    )

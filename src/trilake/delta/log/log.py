@@ -26,7 +26,8 @@ from trilake.delta.log.commit_times import (
     in_commit_ms,
     in_commit_timestamps_from,
     newest_until,
-    timestamp_text,
+    too_new,
+    too_old,
 )
 from trilake.delta.log.last_checkpoint import CheckpointHint
 from trilake.delta.log.replay import State, Touched, apply, apply_rare, empty_state, refuse_paths_twice, unreconciled
@@ -463,12 +464,7 @@ class DeltaLog:
         commits, times = self._all_times(newest)
         at = bisect_left(times, timestamp_ms)
         if at == len(commits):
-            raise VersionNotFoundError(
-                f"no version is as new as {timestamp_text(timestamp_ms)}",
-                help=f"the newest commit is version {commits[-1][0]} of {timestamp_text(times[-1])}",
-                file=self.store.uri,
-                condition="DELTA_TIMESTAMP_GREATER_THAN_COMMIT",
-            )
+            raise too_new(timestamp_ms, commits[-1][0], times[-1], self.store.uri)
         return commits[at][0]
 
     def version_at(self, timestamp_ms: int) -> int:
@@ -482,12 +478,7 @@ class DeltaLog:
         commits, times = self._all_times(newest)
         at = bisect_right(times, timestamp_ms) - 1
         if at < 0:
-            raise VersionNotFoundError(
-                f"no version is as old as {timestamp_text(timestamp_ms)}",
-                help=f"the oldest commit in the log is version {commits[0][0]} of {timestamp_text(times[0])}",
-                file=self.store.uri,
-                condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",
-            )
+            raise too_old(timestamp_ms, commits[0][0], times[0], self.store.uri)
         return commits[at][0]
 
 

@@ -1,7 +1,7 @@
 """What ALTER makes of columns beyond one step: several changes as one, and SYNC IDENTITY.
 
 ``ALTER TABLE ... CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b`` is several of the steps in
-:mod:`trilake.delta.metadata.schema_changes`, one after the other.  Pure functions, as those are.
+:mod:`trilake.delta.metadata.schema_changes` and of types, one after the other.  Pure functions, as those are.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import orjson
 from trilake.delta.metadata import schema_changes as steps
 from trilake.delta.metadata.column_definitions import TypeLike, new_field
 from trilake.delta.metadata.schema_changes import MetadataChange, change_of_column
+from trilake.delta.metadata.type_changes import change_type
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import StructType
@@ -81,7 +82,7 @@ def _steps(
     if change.type is not None:
         wanted = new_field("", change.type)
         limit = wanted.metadata.get(TYPE_STRING)
-        out.append(steps.change_type(*state(), change.path, wanted.type, version=version, limit=limit))
+        out.append(change_type(*state(), change.path, wanted.type, version=version, limit=limit))
     if change.nullable is not None:
         out.append((steps.set_nullable if change.nullable else steps.set_not_null)(*state(), change.path))
     if change.default:

@@ -11,8 +11,9 @@ from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import check_names, mapped
 from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgraded
+from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.properties import parse_properties
-from trilake.delta.protocol.schema import StructType, check_partition_columns
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError

@@ -1,4 +1,4 @@
-"""Partition values: their text form in the log, and back.
+"""Partition columns: which there can be; their values as texts of the log, and back.
 
 Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp
 without a zone is UTC, never the zone of a session.
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
-from trilake.errors import CorruptLogError
+from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
 #: Years before 0 and after 9999, which Arrow's parser does not take; such texts are few.
@@ -31,6 +31,42 @@ def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.
 def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructField]:
     """The fields of the partition columns, in partitioning order."""
     return [schema.field(n) for n in names]
+
+
+def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    """Partition columns in the schema's spelling.
+
+    Raises ``InvalidArgumentError`` where one is missing, twice there, of a type that no directory name can hold, or
+    where no column would be left for the files.
+    """
+    out: list[str] = []
+    for name in columns:
+        f = schema.find(name)
+        if f is None:
+            raise InvalidArgumentError(
+                f"partition column {name!r} is not in the schema",
+                help=f"the columns are {', '.join(schema.names)}",
+                column=name,
+                condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
+            )
+        if not isinstance(f.type, PrimitiveType) or f.type.name in ("void", "variant"):
+            raise InvalidArgumentError(
+                f"a table cannot be partitioned by a column of type {f.type}",
+                column=f.name,
+                condition="DELTA_INVALID_PARTITION_COLUMN_TYPE",
+            )
+        if f.name in out:
+            raise InvalidArgumentError(
+                f"partition column {f.name!r} is given twice", column=f.name, condition="COLUMN_ALREADY_EXISTS"
+            )
+        out.append(f.name)
+    if out and len(out) == len(schema.fields):
+        raise InvalidArgumentError(
+            "every column is a partition column, so the files would hold none",
+            help="leave one column out",
+            condition="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
+        )
+    return tuple(out)
 
 
 def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:

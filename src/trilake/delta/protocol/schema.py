@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -473,39 +473,3 @@ def all_nullable(t: DataType) -> DataType:
 def _nullable_field(f: StructField) -> StructField:
     type_ = all_nullable(f.type)
     return f if f.nullable and type_ is f.type else replace(f, type=type_, nullable=True)
-
-
-def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    """Partition columns in the schema's spelling.
-
-    Raises ``InvalidArgumentError`` where one is missing, twice there, of a type that no directory name can hold, or
-    where no column would be left for the files.
-    """
-    out: list[str] = []
-    for name in columns:
-        f = schema.find(name)
-        if f is None:
-            raise InvalidArgumentError(
-                f"partition column {name!r} is not in the schema",
-                help=f"the columns are {', '.join(schema.names)}",
-                column=name,
-                condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
-            )
-        if not isinstance(f.type, PrimitiveType) or f.type.name in ("void", "variant"):
-            raise InvalidArgumentError(
-                f"a table cannot be partitioned by a column of type {f.type}",
-                column=f.name,
-                condition="DELTA_INVALID_PARTITION_COLUMN_TYPE",
-            )
-        if f.name in out:
-            raise InvalidArgumentError(
-                f"partition column {f.name!r} is given twice", column=f.name, condition="COLUMN_ALREADY_EXISTS"
-            )
-        out.append(f.name)
-    if out and len(out) == len(schema.fields):
-        raise InvalidArgumentError(
-            "every column is a partition column, so the files would hold none",
-            help="leave one column out",
-            condition="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
-        )
-    return tuple(out)

@@ -14,6 +14,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse, strip
 from trilake.delta.protocol.features import upgraded
+from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -22,7 +23,6 @@ from trilake.delta.protocol.schema import (
     StructField,
     StructType,
     all_nullable,
-    check_partition_columns,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.store_assignment import check_assignable

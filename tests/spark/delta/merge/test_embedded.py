@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -17,10 +15,9 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.conftest import SOAK
-from tests.delta.test_merge_oracle import _rows, _table, oracle
-from tests.spark.delta.merge.test_merge import EVERYTHING, _cases, _merged, _opened
+from tests.spark.delta.merge.test_merge import EVERYTHING, _cases, _like_the_oracle, _opened
 from trilake import DeltaTable
-from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
+from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta.merge import embedded
 
 
@@ -32,16 +29,9 @@ def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSessio
 
 
 @pytest.fixture
-def reasons(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], list[str]]:
     """Why merges were left to jobs of Spark's since it was asked last."""
-    caplog.set_level(logging.INFO, "trilake.spark")
-
-    def told() -> list[str]:
-        found = [m for r in caplog.records if "is merged by jobs of Spark's" in (m := r.getMessage())]
-        caplog.clear()
-        return found
-
-    return told
+    return logged("is merged by jobs of Spark's")
 
 
 def _values(path: Path) -> list[tuple[Any, ...]]:
@@ -50,28 +40,9 @@ def _values(path: Path) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("number", range(24 if SOAK else 8))
 def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: Path, reasons: Any) -> None:
-    files, source, on, clauses = _cases(24)[number]
     properties = EVERYTHING if number % 3 != 2 else {"delta.enableChangeDataFeed": "true"}
-    for rows in files:
-        trilake.write(_table(rows), tmp_path, mode="append", properties=properties if rows is files[0] else None)
-    expected = oracle([r for f in files for r in f], source, on, clauses)
-    frame = session.createDataFrame(_table(source))
-    table = DeltaTable.forPath(session, str(tmp_path))
-    if expected.ambiguous:
-        with pytest.raises(AmbiguousMergeError):
-            _merged(table, frame, on, clauses)
-        assert reasons() == []
-        return
-    result = _merged(table, frame, on, clauses)
+    _like_the_oracle(session, tmp_path, _cases(24)[number], properties)
     assert reasons() == []
-    after = _opened(tmp_path)
-    assert _rows(after.to_arrow()) == Counter(expected.rows)
-    assert result.num_updated_rows == sum(n for (k, _), n in expected.feed.items() if k == "update_preimage")
-    assert result.num_deleted_rows == sum(n for (k, _), n in expected.feed.items() if k == "delete")
-    assert result.num_inserted_rows == sum(n for (k, _), n in expected.feed.items() if k == "insert")
-    changes = after.changes(after.version)
-    rows_of = zip(*(changes[n].to_pylist() for n in ("id", "p", "a")), strict=True)
-    assert Counter(zip(changes["_change_type"].to_pylist(), rows_of, strict=True)) == expected.feed
 
 
 def _letters(path: Path, **properties: str) -> None:

@@ -136,9 +136,31 @@ def _merged(table: DeltaTable, source: DataFrame, on: str, clauses: list[Clause]
     return builder.execute().collect()[0]
 
 
+def _like_the_oracle(session: SparkSession, path: Path, case: Any, properties: dict[str, str]) -> None:
+    """Carry out a case of :func:`_cases`, and compare rows, counts and the change feed."""
+    files, source, on, clauses = case
+    for rows in files:
+        trilake.write(_table(rows), path, mode="append", properties=properties if rows is files[0] else None)
+    expected = oracle([r for f in files for r in f], source, on, clauses)
+    frame = session.createDataFrame(_table(source))
+    table = DeltaTable.forPath(session, str(path))
+    if expected.ambiguous:
+        with pytest.raises(AmbiguousMergeError):
+            _merged(table, frame, on, clauses)
+        return
+    result = _merged(table, frame, on, clauses)
+    after = _opened(path)
+    assert _rows(after.to_arrow()) == Counter(expected.rows)
+    assert result.num_updated_rows == sum(n for (k, _), n in expected.feed.items() if k == "update_preimage")
+    assert result.num_deleted_rows == sum(n for (k, _), n in expected.feed.items() if k == "delete")
+    assert result.num_inserted_rows == sum(n for (k, _), n in expected.feed.items() if k == "insert")
+    changes = after.changes(after.version)
+    rows_of = zip(*(changes[n].to_pylist() for n in ("id", "p", "a")), strict=True)
+    assert Counter(zip(changes["_change_type"].to_pylist(), rows_of, strict=True)) == expected.feed
+
+
 @pytest.mark.parametrize("number", range(4 if SOAK else 2))
 def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: Path, monkeypatch: Any) -> None:
-    files, source, on, clauses = _cases(4)[number]
     if number % 2:
         # As if the source were large: keys by their bounds, a shuffled join, inserts in tasks.
         for name in ("_BROADCAST_BYTES", "_FEW_INSERTS"):
@@ -147,24 +169,7 @@ def test_merges_equal_the_oracle(number: int, session: SparkSession, tmp_path: P
             monkeypatch.setattr(merge_source, name, -1)
     monkeypatch.setattr(merge_job, "_MANY_ROWS", 0)
     properties = EVERYTHING if number != 2 else {"delta.enableChangeDataFeed": "true"}
-    for rows in files:
-        trilake.write(_table(rows), tmp_path, mode="append", properties=properties if rows is files[0] else None)
-    expected = oracle([r for f in files for r in f], source, on, clauses)
-    frame = session.createDataFrame(_table(source))
-    table = DeltaTable.forPath(session, str(tmp_path))
-    if expected.ambiguous:
-        with pytest.raises(AmbiguousMergeError):
-            _merged(table, frame, on, clauses)
-        return
-    result = _merged(table, frame, on, clauses)
-    after = _opened(tmp_path)
-    assert _rows(after.to_arrow()) == Counter(expected.rows)
-    assert result.num_updated_rows == sum(n for (k, _), n in expected.feed.items() if k == "update_preimage")
-    assert result.num_deleted_rows == sum(n for (k, _), n in expected.feed.items() if k == "delete")
-    assert result.num_inserted_rows == sum(n for (k, _), n in expected.feed.items() if k == "insert")
-    changes = after.changes(after.version)
-    rows_of = zip(*(changes[n].to_pylist() for n in ("id", "p", "a")), strict=True)
-    assert Counter(zip(changes["_change_type"].to_pylist(), rows_of, strict=True)) == expected.feed
+    _like_the_oracle(session, tmp_path, _cases(4)[number], properties)
 
 
 # --- names and values ------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -23,8 +22,6 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError, ConstraintViolatedError
 from trilake.spark.delta.merge import upsert as merge_upsert
 
-_ROW_BY_ROW = "is merged row by row"
-
 
 @pytest.fixture
 def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
@@ -34,16 +31,9 @@ def session(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSessio
 
 
 @pytest.fixture
-def reasons(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+def reasons(logged: Callable[[str], Callable[[], list[str]]]) -> Callable[[], list[str]]:
     """Why merges were done row by row since it was asked last."""
-    caplog.set_level(logging.INFO, "trilake.spark")
-
-    def told() -> list[str]:
-        found = [m for r in caplog.records if _ROW_BY_ROW in (m := r.getMessage())]
-        caplog.clear()
-        return found
-
-    return told
+    return logged("is merged row by row")
 
 
 def _opened(path: Path) -> ArrowDeltaTable:

@@ -1,0 +1,97 @@
+"""Other types for columns, as pure functions: wider ones, and strings with another limit or none."""
+
+from __future__ import annotations
+
+from trilake.delta.metadata.dependents import check_free_of_rules
+from trilake.delta.metadata.schema_changes import MetadataChange, change_of_column
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
+from trilake.delta.protocol.schema_edit import Path, PathLike, edit_type, path_text, spelled, type_at
+from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.errors import InvalidArgumentError
+
+#: Numbers, each of which Spark casts to those behind it without a loss.
+_UPWARDS = ("byte", "short", "integer", "long", "float", "double")
+
+
+def change_type(
+    protocol: Protocol, metadata: Metadata, path: PathLike, kind: DataType, *, version: int, limit: str | None = None
+) -> MetadataChange:
+    """Make a column's type a wider one; files stay as they are.
+
+    Parameters
+    ----------
+    path: may lead to an element, key or value as well.
+    kind: the new type.
+    version: the version to be committed.
+    limit: ``varchar(n)`` where the new type is a string with that limit.
+
+    Raises ``InvalidArgumentError`` where the table property ``delta.enableTypeWidening`` is off, where the protocol
+    does not let the one type become the other, and where rules mention the column.
+    """
+    old = with_limits(metadata.schema)
+    names = spelled(old, path)
+    column = _column_of(old, names)
+    before = type_at(old, names)
+    after: DataType = kind if limit is None else PrimitiveType(limit)
+    if before == after:
+        return change_of_column(protocol, metadata, metadata.schema, column)
+    if not _relaxes(before, after):
+        _check_widens(metadata, names, before, after)
+    check_free_of_rules(metadata, column, "change the type of")
+    plain = without_limits(edit_type(old, names, lambda _: after))
+    noted = version if type_widening.only_preview(protocol) else None
+    schema = type_widening.record_changes(metadata.schema, plain, version=noted)
+    return change_of_column(protocol, metadata, schema, column)
+
+
+def _column_of(schema: StructType, names: Path) -> Path:
+    """The path without what leads into arrays and maps at its end."""
+    while names[1:] and not isinstance(type_at(schema, names[:-1]), StructType):
+        names = names[:-1]
+    return names
+
+
+def _check_widens(metadata: Metadata, names: Path, before: DataType, after: DataType) -> None:
+    if not type_widening.can_widen(before, after):
+        raise InvalidArgumentError(
+            f"the type of column {path_text(names)} cannot change from {before} to {after}",
+            help="types can only become wider ones; write the column anew to change it otherwise",
+            column=path_text(names),
+            condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
+            if _upcasts(before, after)
+            else "NOT_SUPPORTED_CHANGE_COLUMN",
+        )
+    if not type_widening.enabled(metadata):
+        raise InvalidArgumentError(
+            f"the type of column {path_text(names)} can change from {before} to {after} only with type widening",
+            help=f"set the table property {type_widening.ENABLED} to 'true' first",
+            column=path_text(names),
+            condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+        )
+
+
+def _upcasts(before: DataType, after: DataType) -> bool:
+    """Whether Spark's analysis lets the one type become the other, so that the table's own refusal is the first."""
+    old, new = str(before), str(after)
+    if not isinstance(before, PrimitiveType) or not isinstance(after, PrimitiveType):
+        return type(before) is type(after)
+    if old in _UPWARDS and new in _UPWARDS:
+        return _UPWARDS.index(old) < _UPWARDS.index(new)
+    return new == "string" or (old in ("date", "timestamp_ntz") and new.startswith("timestamp"))
+
+
+def _relaxes(before: DataType, after: DataType) -> bool:
+    """Whether a limit of a string is raised or lifted."""
+    if not (isinstance(before, PrimitiveType) and isinstance(after, PrimitiveType)):
+        return False
+    limit = _limit(before, "varchar")
+    if after.name == "string":
+        return limit is not None or _limit(before, "char") is not None
+    new = _limit(after, "varchar")
+    return limit is not None and new is not None and limit <= new
+
+
+def _limit(t: PrimitiveType, kind: str) -> int | None:
+    return int(t.name[len(kind) + 1 : -1]) if t.name.startswith(f"{kind}(") else None
