@@ -6,7 +6,7 @@ tasks that a cluster runs.  Nothing about a table depends on what else was impor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -58,12 +58,26 @@ class FileFormat:
 CommitHook = Callable[[Any], Any]
 
 
+class Jobs(Protocol):
+    """Runs work on the files of a large table in other processes; functions and tasks travel to them.
+
+    Raises the error of ours that a task raised, and ``WriteFailedError`` where a job failed otherwise.
+    """
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+        """What the function makes of each task, which is little, in any order.  A task may be done more than once."""
+
+    def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
+        """One of the texts that are there more than once among those of all tasks."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """Formats of data files besides those of the Delta room, what follows a commit, and clock, ids and waiting.
 
     ``hooks`` run in their order after a commit is in the log.  An engine without them (``None``) reads and plans; a
-    commit through it is refused, because it would leave out what the table asks for.
+    commit through it is refused, because it would leave out what the table asks for.  ``jobs`` says who works on a
+    table of so many files in a store; ``None`` for this process.
 
     >>> Engine().format("lance") is None
     True
@@ -72,6 +86,7 @@ class Engine:
     formats: tuple[FileFormat, ...] = ()
     hooks: tuple[CommitHook, ...] | None = None
     runtime: Runtime = SYSTEM_RUNTIME
+    jobs: Callable[[Store, int], Jobs | None] | None = None
 
     def format(self, name: str) -> FileFormat | None:
         """The format of that name, where this engine has it."""
@@ -84,7 +99,11 @@ class Engine:
 
     def for_tasks(self) -> Engine:
         """What tasks need of it: they write files and never commit."""
-        return replace(self, hooks=None)
+        return replace(self, hooks=None, jobs=None)
+
+    def jobs_for(self, store: Store, files: int) -> Jobs | None:
+        """Who works on a table of so many files, where that is not this process."""
+        return None if self.jobs is None else self.jobs(store, files)
 
     def commit_hooks(self, uri: str) -> tuple[CommitHook, ...]:
         """The hooks.  Raises ``InvalidArgumentError`` for an engine without."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from trilake.delta.engine import Engine
+from trilake.delta.engine import Engine, Jobs
 from trilake.delta.protocol.actions import Metadata
 from trilake.engine.lance_files import LANCE
 from trilake.engine.trevni_files import TREVNI
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
     from trilake.delta.commit.hooks import CommitEvent
     from trilake.delta.log.log import Snapshot
+    from trilake.storage.base import Store
 
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
@@ -52,7 +53,10 @@ class CompactAfterCommit:
 
 
 def standard_engine(
-    *, compaction: Callable[[Metadata], AutoCompaction] | None = None, runtime: Runtime | None = None
+    *,
+    compaction: Callable[[Metadata], AutoCompaction] | None = None,
+    runtime: Runtime | None = None,
+    jobs: Callable[[Store, int], Jobs | None] | None = None,
 ) -> Engine:
     """The engine of this library.
 
@@ -61,9 +65,10 @@ def standard_engine(
     compaction: says of a table's metadata how it is compacted after a commit; by default as the table's own
         properties say.
     runtime: clock, ids and waiting; this machine's by default.
+    jobs: says who works on a table of so many files; by default this process.
 
     >>> [f.name for f in standard_engine().formats]
     ['lance', 'trevni']
     """
     hooks = (maintain_log, CompactAfterCommit(compaction), update_manifests)
-    return Engine((LANCE, TREVNI), hooks, runtime or SYSTEM_RUNTIME)
+    return Engine((LANCE, TREVNI), hooks, runtime or SYSTEM_RUNTIME, jobs)

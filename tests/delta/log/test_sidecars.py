@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import deltalake
 import pyarrow as pa
@@ -20,6 +21,7 @@ import trilake
 from tests.delta.log.test_checkpoint_writer import VECTOR
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
+from trilake.delta.engine import Jobs
 from trilake.delta.log import checkpoint as checkpoint_module
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint import sidecar_keys
@@ -30,7 +32,7 @@ from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import folded
 from trilake.engine import standard_engine
-from trilake.errors import CorruptLogError
+from trilake.errors import CorruptLogError, WriteFailedError
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
@@ -40,8 +42,20 @@ FEATURES = ["v2Checkpoint", "deletionVectors"]
 FIRST = protocol(3, 7, readerFeatures=FEATURES, writerFeatures=[*FEATURES, "domainMetadata"])
 
 
-@pytest.fixture(autouse=True)
-def every_table_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+class ShuffledJobs:
+    """Jobs of this process, whose outcomes come in another order than their tasks."""
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+        return [function(t) for t in reversed(tasks)]
+
+    def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
+        counts = Counter(t for task in tasks for column in texts(task) for t in column.to_pylist())
+        return next((t for t, count in counts.items() if count > 1), None)
+
+
+@pytest.fixture(autouse=True, params=["here", "tasks"])
+def every_table_is_large(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    monkeypatch.setattr(World, "jobs", ShuffledJobs() if request.param == "tasks" else None)
     monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
     monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", 4)
     monkeypatch.setattr(checkpoint_module, "_BATCH_ROWS", 3)
@@ -50,11 +64,13 @@ def every_table_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 class World:
     """A log in memory, a clock, and commits an hour apart; full sidecars have ten files."""
 
+    jobs: ClassVar[Jobs | None] = None
+
     def __init__(self, *first: Any, **conf: str) -> None:
         self.now = 1_000 * DAY_MS
         self.inner = MemoryStore(clock=lambda: self.now)
         self.store = FaultStore(self.inner)
-        self.log = DeltaLog(self.store, standard_engine())
+        self.log = DeltaLog(self.store, standard_engine(jobs=lambda *_: self.jobs))
         ids = itertools.count()
         self.runtime = runtime_in_ms(lambda: self.now, lambda: f"{next(ids):08d}-0000-4000-8000-000000000000")
         self.version = -1
@@ -163,7 +179,8 @@ def test_a_file_that_is_said_again_is_there_once() -> None:
     world.commit(add("d/f0003", stats='{"numRecords":9}', dataChange=False), *again)
     totals = world.checkpoint()
     assert totals == FileTotals(40, 40, 1, 2)
-    assert len(world.written) == 3  # both old sidecars and the new file, as two; the tombstone
+    # Both old sidecars and the new file, as two, of tasks as three; the tombstone.
+    assert len(world.written) == (3 if World.jobs is None else 4)
     same_as_commits(world)
 
 
@@ -190,7 +207,7 @@ def test_two_new_files_of_one_path_are_an_error() -> None:
         world.checkpoint()
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_chain_of_commits_and_checkpoints(data: st.DataObject) -> None:
     """Files come, go, come back and change their vectors; now and then somebody changes what statistics there are."""
@@ -250,6 +267,97 @@ def test_what_is_not_folded_is_half_full_or_doubles(sizes: list[int], fresh: int
         assert all(s >= 7 for s in left)
 
 
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+class FailingJobs(ShuffledJobs):
+    """The first task is lost and done again; with ``at_last``, the last one is lost for good."""
+
+    def __init__(self, *, at_last: bool = False) -> None:
+        self.at_last = at_last
+
+    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+        function(tasks[0])
+        for task in tasks:
+            if self.at_last and task is tasks[-1]:
+                raise WriteFailedError("an executor is gone")
+            yield function(task)
+
+
+def by_tasks(monkeypatch: pytest.MonkeyPatch, jobs: Jobs, *first: Any) -> World:
+    """A table whose first checkpoint a process wrote and whose next one tasks write, all sidecars but one."""
+    world = World(*(first or files(numbered(0, 40))), protocol(3, 7, readerFeatures=FEATURES, writerFeatures=FEATURES))
+    world.checkpoint()
+    world.commit(*(remove(f"d/f{i:04d}", deletionTimestamp=world.now) for i in (3, 13, 23)), add("x"))
+    monkeypatch.setattr(World, "jobs", jobs)
+    return world
+
+
+def test_a_task_that_is_done_again_leaves_what_nobody_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = by_tasks(monkeypatch, FailingJobs())
+    assert world.checkpoint() == FileTotals(38, 38)
+    left = {m.key for m in world.inner.list(SIDECARS)} - set(world.named)
+    assert left
+    same_as_commits(world)
+    world.now += 60 * DAY_MS
+    world.commit(add("y"))
+    world.checkpoint()
+    cleanup_log(world.log, world.runtime)
+    assert left.isdisjoint(m.key for m in world.inner.list(SIDECARS))
+    assert world.log.snapshot().adds.num_rows == 39
+
+
+def test_a_job_that_fails_leaves_the_older_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = by_tasks(monkeypatch, FailingJobs(at_last=True))
+    before = world.named
+    with pytest.raises(WriteFailedError):
+        world.checkpoint()
+    assert world.named == before
+    monkeypatch.setattr(World, "jobs", ShuffledJobs())
+    world.checkpoint()
+    same_as_commits(world)
+
+
+def test_a_checkpoint_that_comes_meanwhile_stays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Slow(ShuffledJobs):
+        def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
+            if World.jobs is self:
+                monkeypatch.setattr(World, "jobs", None)
+                world.checkpoint()
+                done.append(world.named)
+            return super().run(function, tasks)
+
+    done: list[list[str]] = []
+    world = by_tasks(monkeypatch, Slow())
+    assert world.checkpoint() is None
+    assert (world.named, len(done)) == (done[0], 1)
+    assert len([m.key for m in world.inner.list() if ".checkpoint." in m.key]) == 2
+    monkeypatch.setattr(World, "jobs", ShuffledJobs())
+    assert world.checkpoint() is None  # it is there
+    same_as_commits(world)
+
+
+def test_a_file_that_another_writer_names_twice_is_found_by_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpoint without our tags, of two files of one path in two shares."""
+    world = by_tasks(monkeypatch, ShuffledJobs())
+    (top,) = world.log.segment().checkpoint_files
+    table = pq.read_table(world.inner.open_input(f"{world.named[0]}"))
+    out = pa.BufferOutputStream()
+    pq.write_table(table, out)
+    world.inner.put(f"{SIDECARS}/twice.parquet", out.getvalue().to_pybytes())
+    state = world.log.head()
+    named = [
+        {"sidecar": {"path": k.rpartition("/")[2], "sizeInBytes": world.inner.head(k).size, "modificationTime": 0}}
+        for k in [*world.named, f"{SIDECARS}/twice.parquet"]
+    ]
+    first = [{"checkpointMetadata": {"version": 0}}, {"protocol": state.protocol.to_json()}]
+    world.inner.delete([top.key, LAST_CHECKPOINT])
+    key = f"{top.key.rsplit('.', 2)[0]}.00000000-0000-4000-8000-00000000ffff.json"
+    world.inner.put(key, lines([*first, {"metaData": state.metadata.to_json()}, *named]))
+    with pytest.raises(CorruptLogError, match="twice"):
+        world.checkpoint()
+
+
 # --- what does not stay ----------------------------------------------------------------------------------------------
 
 
@@ -301,7 +409,8 @@ def test_a_lost_sidecar_is_not_named_again() -> None:
     before = {m.key for m in world.inner.list()}
     with pytest.raises(CorruptLogError, match="missing"):
         world.checkpoint()
-    assert {m.key for m in world.inner.list()} == before
+    left = {m.key for m in world.inner.list()} - before
+    assert not left if World.jobs is None else all(k.startswith(SIDECARS) for k in left)
 
 
 def test_a_manifest_that_lost_a_line_is_not_carried_on() -> None:

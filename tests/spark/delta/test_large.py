@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
+import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
@@ -16,13 +19,17 @@ from pyspark.sql import SparkSession
 import trilake
 from tests.delta.tables import add, lines, rows
 from trilake import DeltaTable
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.log.checkpoint import sidecar_keys
+from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.spark.delta.large import listing as listing_module
 from trilake.spark.delta.large.listing import first_level, parts
-from trilake.spark.delta.large.vacuum import LARGE_FILES, is_large, vacuum_large
+from trilake.spark.delta.large.vacuum import is_large, vacuum_large
+from trilake.spark.session.large_tables import LARGE_FILES, SparkJobs
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -160,6 +167,104 @@ def test_a_delete_that_fails_is_told_in_the_history(
         DeltaTable.forPath(spark, str(tmp_path / "t")).vacuum(0.0)
     last = trilake.open(tmp_path / "t").history(1).to_pylist()[0]
     assert (last["operation"], dict(last["operationParameters"])["status"]) == ("VACUUM END", "FAILED")
+
+
+# --- checkpoints -----------------------------------------------------------------------------------------------------
+
+
+def parted(path: Path, files: int, **properties: str) -> str:
+    """A table of so many files and one more, of which each version has a checkpoint, by default of version 2."""
+    frame = pa.table({"n": list(range(files)), "day": [f"{i:02d}" for i in range(files)]})
+    conf = {"delta.checkpointInterval": "1", "delta.checkpointPolicy": "v2", **properties}
+    trilake.write(frame, path, partition_by=["day"], properties=conf)
+    trilake.write(pa.table({"n": [100], "day": ["07"]}), path, mode="append")
+    return str(path)
+
+
+def state_of(path: str) -> tuple[Any, ...]:
+    log = DeltaLog(open_store(path))
+    snapshot = log.snapshot()
+    adds = snapshot.adds.drop_columns(["dataChange", "modificationTime"])
+    totals = read_checksum(log.store, snapshot.version)
+    assert totals is not None
+    return rows(adds), log.tombstones(snapshot).num_rows, totals.num_files, totals.table_size_bytes
+
+
+@pytest.mark.parametrize("extension", ["parquet", "json"])
+def test_jobs_write_the_checkpoint_that_the_driver_writes(
+    spark: SparkSession, tmp_path: Path, extension: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Deletions and appends through ``DeltaTable``: other readers see the same, and every check agrees."""
+    size = {"trilake.checkpoint.partSize": "4", "trilake.checkpoint.topLevelFormat": extension}
+    path = parted(tmp_path / "t", 12, **size)
+    before = set(sidecar_keys(open_store(path), DeltaLog(open_store(path)).segment()))
+    called: list[int] = []
+    real = SparkJobs.run
+
+    def counted(self: SparkJobs, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Any:
+        called.append(len(tasks))
+        return real(self, function, tasks)
+
+    monkeypatch.setattr(SparkJobs, "run", counted)
+    DeltaTable.forPath(spark, path).delete("n = 3")
+    log = DeltaLog(open_store(path))
+    assert log.segment().checkpoint_version == 2
+    assert called
+    assert set(sidecar_keys(log.store, log.segment())) & before
+    adds, tombstones, files, size_in_bytes = state_of(path)
+    assert (len(adds), tombstones, files) == (12, 1, 12)
+    assert size_in_bytes == sum(a["size"] for a in adds)
+    peer = deltalake.DeltaTable(path)
+    assert sorted(unquote(u).partition("/t/")[2] for u in peer.file_uris()) == sorted(unquote(a["path"]) for a in adds)
+    assert trilake.verify(path).ok
+    spark.conf.set(LARGE_FILES, "1000000")
+    called.clear()
+    DeltaTable.forPath(spark, path).delete("n = 4")
+    assert not called
+
+
+def test_a_task_that_fails_writes_no_checkpoint(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = parted(tmp_path / "t", 12, **{"trilake.checkpoint.partSize": "4"})
+    store = open_store(path)
+    lost = sidecar_keys(store, DeltaLog(store).segment())[0]
+    kept = bytes(store.read(lost))
+    store.put(lost, kept[: len(kept) // 2])
+    rows = spark.createDataFrame([(n, f"{n:02d}") for n in range(12)], "n long, day string")
+    trilake.write(rows, path, mode="append")  # which needs no file of the table
+    assert DeltaLog(store).segment().checkpoint_version == 1
+    assert "its checkpoint failed" in caplog.text
+    store.put(lost, kept)
+    DeltaTable.forPath(spark, path).delete("n = 5")
+    assert DeltaLog(store).segment().checkpoint_version == 3
+    assert len(state_of(path)[0]) == state_of(path)[2] > 12
+    assert trilake.verify(path).ok
+
+
+def test_the_first_checkpoint_of_version_2_is_written_by_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    """The older one is a single file, whose writer may have named a file twice."""
+    path = parted(tmp_path / "t", 12, **{"delta.checkpointPolicy": "classic"})
+    DeltaTable.forPath(spark, path).delete("n = 5")
+    Alter(DeltaLog(open_store(path), standard_engine())).set_properties({"delta.checkpointPolicy": "v2"})
+    DeltaTable.forPath(spark, path).delete("n = 6")
+    log = DeltaLog(open_store(path))
+    assert sidecar_keys(log.store, log.segment())
+    assert state_of(path)[1:3] == (2, 11)
+    assert len(deltalake.DeltaTable(path).file_uris()) == 11
+
+
+def test_a_text_that_is_there_twice_is_found_by_a_job(spark: SparkSession) -> None:
+    jobs = SparkJobs(spark, "file:/t")
+    assert jobs.repeated(letters, ["abc", "de"]) is None
+    assert jobs.repeated(letters, ["abc", "dea"]) == "a"
+
+
+def letters(text: str) -> Iterator[pa.ChunkedArray]:
+    yield pa.chunked_array([list(text)])
+
+
+# --- settings --------------------------------------------------------------------------------------------------------
 
 
 def test_which_tables_are_large(spark: SparkSession, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ _BATCH_ROWS = 128 * 1024
 SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
 #: The fields of an ``add`` action by which it is told whether a later action is for the same file.
 KEY_FIELDS = frozenset({"path", "size", "dataChange", "deletionVector"})
+#: What a file takes in a checkpoint, where nobody has counted them.
+FILE_BYTES = 256
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
@@ -104,49 +106,55 @@ def _pieces(
     for file in segment.checkpoint_files:
         yield from _file_pieces(store, file.key, kind, version, rare, choice=choice)
     for sidecar in [d for n, d in rare if n == "sidecar"]:
-        yield from _sidecar_pieces(store, sidecar, version, kind, choice=choice)
-
-
-def sidecar_pieces(
-    store: Store,
-    segment: LogSegment,
-    sidecar: Mapping[str, Any],
-    kind: str = "add",
-    only: frozenset[str] | None = None,
-) -> Iterator[pa.Table]:
-    """The file actions of one kind in one sidecar that the segment's checkpoint names, piece by piece.
-
-    ``only`` are the fields that are read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
-    """
-    assert segment.checkpoint_version is not None
-    return _sidecar_pieces(store, sidecar, segment.checkpoint_version, kind, only=only)
-
-
-def _sidecar_pieces(
-    store: Store,
-    sidecar: Mapping[str, Any],
-    version: int,
-    kind: str,
-    choice: _Choice | None = None,
-    only: frozenset[str] | None = None,
-) -> Iterator[pa.Table]:
-    key = _sidecar_key(str(sidecar.get("path") or ""), version)
-    return _file_pieces(store, key, kind, version, [], sidecar.get("sizeInBytes"), choice, only)
+        yield from Share.of_sidecar(sidecar, version).pieces(store, kind, choice=choice)
 
 
 @dataclass(frozen=True)
 class Share:
-    """Every ``of``-th row group of one file of a checkpoint, from the ``number``-th on, for any process to read."""
+    """The ``number``-th of ``of`` parts of one file of a checkpoint, by row groups, for any process to read.
+
+    ``size`` is what the file must have, ``listed`` what it had when it was listed, ``files`` the number of its files;
+    each where it is known.
+    """
 
     key: str
     version: int
     size: int | None = None
+    listed: int = 0
+    files: int | None = None
     number: int = 0
     of: int = 1
 
-    def pieces(self, store: Store, kind: str) -> Iterator[pa.Table]:
-        """Its file actions of one kind.  Raises ``CorruptLogError``."""
-        return _file_pieces(store, self.key, kind, self.version, [], self.size, share=self)
+    @staticmethod
+    def of_sidecar(sidecar: Mapping[str, Any], version: int, files: int | None = None) -> Share:
+        """All of a sidecar that the checkpoint of a version names.  Raises ``CorruptLogError``."""
+        size = sidecar.get("sizeInBytes")
+        key = _sidecar_key(str(sidecar.get("path") or ""), version)
+        return Share(key, version, size if isinstance(size, int) else None, files=files)
+
+    def pieces(
+        self, store: Store, kind: str = "add", only: frozenset[str] | None = None, choice: _Choice | None = None
+    ) -> Iterator[pa.Table]:
+        """Its file actions of one kind, piece by piece.
+
+        ``only`` are the fields that are read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
+        """
+        return _file_pieces(store, self.key, kind, self.version, [], self.size, choice, only, share=self)
+
+    def groups(self, groups: list[int]) -> list[int]:
+        """Those of some row groups of the file that are its own, which are neighbours."""
+        first, end = (len(groups) * n // self.of for n in (self.number, self.number + 1))
+        return groups[first:end]
+
+    @property
+    def bytes(self) -> int:
+        """About how many bytes of the file it is."""
+        return (self.size or self.listed) // self.of
+
+    @property
+    def expected(self) -> int:
+        """About how many actions it is."""
+        return self.bytes // FILE_BYTES if self.files is None else self.files // self.of
 
 
 def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int) -> list[Share]:
@@ -157,15 +165,12 @@ def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int
     version = segment.checkpoint_version
     if version is None:
         return []
-    files: list[tuple[str, int, int | None]] = [(f.key, f.size, None) for f in segment.checkpoint_files]
-    for sidecar in (d for n, d in rare if n == "sidecar"):
-        size = sidecar.get("sizeInBytes")
-        known = size if isinstance(size, int) else None
-        files.append((_sidecar_key(str(sidecar.get("path") or ""), version), known or 0, known))
+    files = [Share(f.key, version, listed=f.size) for f in segment.checkpoint_files]
+    files += [Share.of_sidecar(d, version) for n, d in rare if n == "sidecar"]
     out = []
-    for key, size, known in files:
-        of = 1 if key.endswith(".json") else max(1, -(-size // most_bytes))
-        out += [Share(key, version, known, number, of) for number in range(of)]
+    for file in files:
+        of = 1 if file.key.endswith(".json") else max(1, -(-file.bytes // most_bytes))
+        out += [replace(file, number=number, of=of) for number in range(of)]
     return out
 
 
@@ -364,7 +369,7 @@ def _read_actions(
         parts.append(f"{kind}.stats_parsed")
     groups = _groups_with(file, footer, [kind])
     if share is not None:
-        groups = groups[share.number :: share.of]
+        groups = share.groups(groups)
     if choice is not None and kind == "add":
         selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
         if selected is not None:

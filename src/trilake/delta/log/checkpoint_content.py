@@ -9,7 +9,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.checkpoint import checkpoint_pieces
+from trilake.delta.log.checkpoint import FILE_BYTES, checkpoint_pieces
 from trilake.delta.log.live_files import live_files
 from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
 from trilake.delta.log.segment import LARGE_FILES, LogSegment
@@ -19,8 +19,6 @@ from trilake.errors import InvalidArgumentError
 FilePieces = Iterator[tuple[str, pa.Table]]
 #: Files of a piece of a list that is in memory.
 _PIECE_ROWS = 256 * 1024
-#: What a file takes in a checkpoint, where nobody has counted them.
-_FILE_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -42,9 +40,9 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
     The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be among
     them twice, and else what reading a checkpoint raises.
     """
-    kept = unexpired(version, now_ms)
+    kept = Unexpired.of(version, now_ms)
     if isinstance(version, PendingSnapshot):
-        expected = _counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
+        expected = counted(version.segment) + version.actions.add.num_rows + version.actions.remove.num_rows
         return Content(version, lambda: _streamed(log, version, kept), expected, None)
     removes = kept(log.tombstones(version))
     adds = version.adds
@@ -57,23 +55,31 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
     return Content(version, whole, adds.num_rows + removes.num_rows, adds.num_rows)
 
 
-def unexpired(version: Head, now_ms: int) -> Callable[[pa.Table], pa.Table]:
-    """What leaves of tombstones those that are not older than ``delta.deletedFileRetentionDuration``."""
-    retention = _retention_ms(version)
+@dataclass(frozen=True)
+class Unexpired:
+    """Leaves of tombstones those that are not older than ``delta.deletedFileRetentionDuration``."""
 
-    def kept(removes: pa.Table) -> pa.Table:
-        if retention is None:
+    now_ms: int
+    retention_ms: int | None
+
+    @staticmethod
+    def of(version: Head, now_ms: int) -> Unexpired:
+        """As the version's properties say."""
+        return Unexpired(now_ms, _retention_ms(version))
+
+    def __call__(self, removes: pa.Table) -> pa.Table:
+        """Those of some tombstones that stay."""
+        if self.retention_ms is None:
             return removes
-        return removes.filter(pc.greater(pc.fill_null(removes["deletionTimestamp"], 0), now_ms - retention))
+        deleted = pc.fill_null(removes["deletionTimestamp"], 0)
+        return removes.filter(pc.greater(deleted, self.now_ms - self.retention_ms))
 
-    return kept
 
-
-def _counted(segment: LogSegment) -> int:
+def counted(segment: LogSegment) -> int:
     """About how many files a large checkpoint holds."""
     if segment.hint is not None and segment.hint.num_add_files is not None:
         return segment.hint.num_add_files
-    return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // _FILE_BYTES)
+    return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // FILE_BYTES)
 
 
 def _retention_ms(version: Head) -> int | None:

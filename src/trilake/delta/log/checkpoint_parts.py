@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_values, partition_type
 from trilake.delta.log.log import Head
 from trilake.delta.log.replay import decoded_paths
-from trilake.delta.protocol.actions import ADD, REMOVE
+from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
 from trilake.expr.terms import engine
 from trilake.parquet_files import PAGE_CHECKSUMS
@@ -87,7 +87,7 @@ class FileColumns:
 
     type: pa.StructType
     stats: StatsParser | None
-    snapshot: Head
+    metadata: Metadata
     parsed_partitions: bool
 
     @staticmethod
@@ -104,7 +104,7 @@ class FileColumns:
                 fields.append(pa.field("partitionValues_parsed", partition_type(metadata.schema, partition)))
             parser = StatsParser(metadata.schema, partition, metadata.configuration)
             fields.append(pa.field("stats_parsed", parser.type))
-        return FileColumns(pa.struct(fields), parser, snapshot, as_struct and bool(partition))
+        return FileColumns(pa.struct(fields), parser, metadata, as_struct and bool(partition))
 
     def adds(self, files: pa.Table) -> pa.StructArray:
         """``add`` actions of one slice."""
@@ -112,9 +112,8 @@ class FileColumns:
         if self.stats is not None:
             parsed["stats_parsed"] = _one(self.stats.parse(files["stats"]))
         if self.parsed_partitions:
-            metadata = self.snapshot.metadata
             parsed["partitionValues_parsed"] = parse_partition_values(
-                files, metadata.schema, metadata.partition_columns
+                files, self.metadata.schema, self.metadata.partition_columns
             )
         arrays = [parsed[f.name] if f.name in parsed else _one(files[f.name]) for f in self.type]
         return pa.StructArray.from_arrays(arrays, fields=list(self.type))

@@ -7,7 +7,8 @@ writer may die anywhere.
 Of version 2, a top-level file of a unique name and sidecars with the file actions, where the table supports
 ``v2Checkpoint`` and its property ``delta.checkpointPolicy`` says ``v2``.  Sidecars come first: the top-level file makes
 them visible all together, and what a writer leaves that dies before it is read by nobody and goes with log cleanup.
-That of a large table names sidecars of the checkpoint before again (:mod:`trilake.delta.log.sidecars.reuse`).
+That of a large table names sidecars of the checkpoint before again (:mod:`trilake.delta.log.sidecars.reuse`), and where
+the log's engine has jobs for it, tasks write the others (:mod:`trilake.delta.log.sidecars.tasks`).
 """
 
 from __future__ import annotations
@@ -22,17 +23,19 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
-from trilake.delta.log.checkpoint_content import Content, FilePieces, content_of, unexpired
+from trilake.delta.log.checkpoint_content import Content, FilePieces, Unexpired, content_of, counted
 from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file_schema, owners, rare_actions
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
-from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, v2_checkpoint_key
+from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars.reuse import is_there, reusable
 from trilake.delta.log.sidecars.sidecar import Sidecar, layout_of
-from trilake.delta.log.sidecars.writing import SidecarWriter, unique
+from trilake.delta.log.sidecars.tasks import write_by_tasks
+from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
@@ -81,11 +84,22 @@ def write_checkpoint(
     ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError`` for a
     size that is no positive number.
     """
+    jobs = None
+    if _is_v2(version) and is_large(version.segment) and not replace:
+        jobs = log.engine.jobs_for(log.store, counted(version.segment))
+    if jobs is not None and isinstance(version, Snapshot):
+        return write_checkpoint(log, log.opened(version.version), runtime, part_size=part_size)
     content = content_of(log, version, runtime.clock_ms())
     try:
         if _is_v2(version):
             hint, totals = _write_v2(
-                log, version, content, _part_size(version, part_size, DEFAULT_SIDECAR_SIZE), runtime, replace=replace
+                log,
+                version,
+                content,
+                _part_size(version, part_size, DEFAULT_SIDECAR_SIZE),
+                runtime,
+                jobs,
+                replace=replace,
             )
         else:
             parts = max(1, -(-content.expected // _part_size(version, part_size, DEFAULT_PART_SIZE)))
@@ -229,6 +243,7 @@ def _write_v2(
     content: Content,
     most: int,
     runtime: Runtime,
+    jobs: Jobs | None,
     *,
     replace: bool,
 ) -> tuple[bytes | None, FileTotals | None]:
@@ -241,20 +256,40 @@ def _write_v2(
     columns, store = FileColumns.of(version), log.store
     if isinstance(version, PendingSnapshot) and not replace:
         now = runtime.clock_ms()
-        reuse = reusable(log, version, layout_of(columns.type), most, now)
+        if jobs is not None and not version.segment.commits:
+            return None, None
+        reuse = reusable(log, version, layout_of(columns.type), most, now, jobs)
         if reuse is not None:
-            again = SidecarWriter(store, runtime, columns, most=most, expected=reuse.expected, mixed=False)
-            again.write(reuse.pieces(unexpired(version, now)))
+            if jobs is None:
+                again = SidecarWriter(store, runtime, columns, most=most, expected=reuse.expected, mixed=False)
+                written = again.write(reuse.pieces(Unexpired.of(version, now)))
+            else:
+                written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=reuse)
             # Writing has taken its time; and the store's clock may be ahead of this machine's.
-            if reuse.outlasts(max(runtime.clock_ms(), again.newest_ms)):
-                top, hint, totals = _publish(store, version, columns, again, extension, runtime, reuse.kept)
+            if reuse.outlasts(max(runtime.clock_ms(), written.newest_ms)):
+                if jobs is not None and _meanwhile(log, version, written):
+                    return None, None
+                top, hint, totals = _publish(store, version, columns, written, extension, runtime, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
                 # Somebody deleted what the retention protects, and may delete the sidecars that are named again.
                 store.delete([top])
                 raise _BaseGoneError
-            again.take_back()
+            written.take_back(store)
+        if jobs is not None:
+            written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=None)
+            if _meanwhile(log, version, written):
+                return None, None
+            return _publish(store, version, columns, written, extension, runtime)[1:]
     return _write_whole(store, content, columns, most, extension, runtime)
+
+
+def _meanwhile(log: DeltaLog, version: Head, written: Written) -> bool:
+    """Whether somebody else wrote a checkpoint of the version while tasks did; then theirs is taken back."""
+    there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
+    if there:
+        written.take_back(log.store)
+    return there
 
 
 def _write_whole(
@@ -262,8 +297,8 @@ def _write_whole(
 ) -> tuple[bytes, FileTotals]:
     small = content.expected * _SMALL < most
     sidecars = SidecarWriter(store, runtime, columns, most=most, expected=content.expected, mixed=small)
-    sidecars.write(content.pieces())
-    _, hint, totals = _publish(store, content.head, columns, sidecars, extension, runtime)
+    written = sidecars.write(content.pieces())
+    _, hint, totals = _publish(store, content.head, columns, written, extension, runtime)
     return hint, totals
 
 
@@ -271,7 +306,7 @@ def _publish(
     store: Store,
     head: Head,
     columns: FileColumns,
-    written: SidecarWriter,
+    written: Written,
     extension: str,
     runtime: Runtime,
     kept: Sequence[Sidecar] = (),

@@ -44,6 +44,7 @@ class State:
 _NOTHING, _NUL, _AT = text_scalar(""), text_scalar("\x00"), text_scalar("@")
 #: Above this many, keys are told apart by their hashes, which take a tenth of their memory.
 _MANY = 100_000
+_KEY_FIELDS = ["path", "deletionVector"]
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
 #: What makes the keys of file actions.
 KeysOf = Callable[[pa.Table], pa.ChunkedArray]
@@ -192,13 +193,17 @@ def _refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
     counts = pc.value_counts(paths)
     twice = np.flatnonzero(as_numpy(counts.field("counts")) > 1)
     if twice.size:
-        path = counts.field("values")[int(twice[0])].as_py()
-        raise CorruptLogError(
-            f"a file is in the table twice, so its rows would be read twice: {path!r}",
-            help="restore the log from a copy, or read an older version",
-            file=uri,
-            version=version,
-        )
+        raise twice_error(counts.field("values")[int(twice[0])].as_py(), uri, version)
+
+
+def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
+    """The error for a file that is live twice."""
+    return CorruptLogError(
+        f"a file is in the table twice, so its rows would be read twice: {path!r}",
+        help="restore the log from a copy, or read an older version",
+        file=uri,
+        version=version,
+    )
 
 
 def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
@@ -257,7 +262,7 @@ class Touched:
     """The files of some actions, which older actions for them no longer count beside."""
 
     def __init__(self, *newer: pa.Table) -> None:
-        self._newer = newer
+        self._newer = [t.select(_KEY_FIELDS) for t in newer]  # it travels to tasks
 
     def left_of(self, files: pa.Table) -> pa.Table:
         """Older actions less those for the same files."""

@@ -9,15 +9,18 @@ from trilake.engine import standard_engine
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
+    from trilake.delta.engine import Jobs
     from trilake.delta.protocol.actions import Metadata
+    from trilake.storage.base import Store
 
 
 def spark_engine() -> Engine:
-    """The standard engine, whose compaction after a commit asks the active session for its settings.
+    """The standard engine, which asks the active session for its settings of compaction after a commit, and for jobs
+    that work on large tables.
 
-    A process without a session, as those of data sources are, has only the tables' own properties.
+    A process without a session, as those of data sources are, has only the tables' own properties and itself.
     """
-    return standard_engine(compaction=_session_compaction)
+    return standard_engine(compaction=_session_compaction, jobs=_session_jobs)
 
 
 def _session_compaction(metadata: Metadata) -> AutoCompaction:
@@ -25,3 +28,9 @@ def _session_compaction(metadata: Metadata) -> AutoCompaction:
     from trilake.spark.session.optimize_settings import session_compaction
 
     return session_compaction(metadata)
+
+
+def _session_jobs(store: Store, files: int) -> Jobs | None:
+    from trilake.spark.session.large_tables import session_jobs
+
+    return session_jobs(store, files)

@@ -22,15 +22,16 @@ _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 class SparkRunner:
     """A :data:`trilake.delta.commands.rows.row_changes.Runner` whose tasks run on Spark's executors.
 
-    A single task runs in this process: a job would cost more than it saves.
+    Fewer than ``least`` run in this process: a job would cost more than it saves.
     """
 
     spark: SparkSession
     #: Tasks of one Spark partition at most, so that a failure repeats little.
     width: int = 16
+    least: int = 2
 
     def __call__(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        if len(tasks) < 2:
+        if len(tasks) < self.least:
             yield from run_here(function, tasks)
             return
         schema = T.StructType([T.StructField("outcome", T.BinaryType())])

@@ -20,26 +20,20 @@ writer looks once more when the new checkpoint is there (:func:`is_there`).  In 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.checkpoint import (
-    ADDS_TAG,
-    KEY_FIELDS,
-    checkpoint_actions,
-    compare,
-    sidecar_pieces,
-    tags_of,
-)
+from trilake.delta.engine import Jobs
+from trilake.delta.log.checkpoint import ADDS_TAG, KEY_FIELDS, Share, checkpoint_actions, compare, tags_of
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog, PendingSnapshot
-from trilake.delta.log.replay import any_twice, decoded_paths, hashes, one_spelling
+from trilake.delta.log.replay import Touched, any_twice, decoded_paths, hashes, one_spelling
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import Sidecar, folded
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
@@ -55,9 +49,9 @@ class Reuse:
     log: DeltaLog
     version: PendingSnapshot
     kept: tuple[Sidecar, ...]
-    rewritten: tuple[Mapping[str, Any], ...]
+    rewritten: tuple[Share, ...]
     expected: int
-    _rare: list[tuple[str, Any]]
+    rare: Sequence[tuple[str, Any]]
 
     def pieces(self, unexpired: Callable[[pa.Table], pa.Table]) -> Iterator[tuple[str, pa.Table]]:
         """The file actions that are written, tombstones last, of which ``unexpired`` leaves those that stay.
@@ -68,17 +62,18 @@ class Reuse:
         known = sum((s.files for s in self.kept), FileTotals())
         added = one_spelling(version.newer.adds, version.uri)
         for sidecar in self.rewritten:
-            for piece in sidecar_pieces(log.store, version.segment, sidecar):
+            for piece in sidecar.pieces(log.store):
                 known += FileTotals.of(piece)
                 left = version.touched.left_of(piece)
-                _refuse_again(left, added, version.uri)
+                if again(left, added, version.uri) is not None:
+                    raise MaybeTwiceError
                 yield "add", left
-        compare(log.store, version.segment, known.num_files, known.size_in_bytes, self._rare)
+        compare(log.store, version.segment, known.num_files, known.size_in_bytes, self.rare)
         if any_twice(hashes(added)):
             raise MaybeTwiceError
         yield "add", version.newer.adds
         for sidecar in self.rewritten:
-            for piece in sidecar_pieces(log.store, version.segment, sidecar, "remove"):
+            for piece in sidecar.pieces(log.store, "remove"):
                 yield "remove", unexpired(version.touched.left_of(piece))
         yield "remove", unexpired(version.newer.removes)
 
@@ -87,7 +82,9 @@ class Reuse:
         return base_outlasts(self.log, self.version, now_ms)
 
 
-def reusable(log: DeltaLog, version: PendingSnapshot, layout: str, most: int, now_ms: int) -> Reuse | None:
+def reusable(
+    log: DeltaLog, version: PendingSnapshot, layout: str, most: int, now_ms: int, jobs: Jobs | None = None
+) -> Reuse | None:
     """The sidecars of the older checkpoint that the version's checkpoint can name again; ``None`` where there are none.
 
     Parameters
@@ -96,36 +93,45 @@ def reusable(log: DeltaLog, version: PendingSnapshot, layout: str, most: int, no
     layout: of the sidecars that are written today; others do not stay.
     most: files of a full sidecar.
     now_ms: the writer's clock.
+    jobs: who reads the keys of files, where that is not this process.
 
-    Raises ``MaybeTwiceError`` where a file may be in the version twice, and ``CorruptLogError``.
+    Raises ``CorruptLogError``.
     """
     segment, store = version.segment, log.store
     if not segment.commits:
         return None
     rare = checkpoint_actions(store, segment)
     named = [d for n, d in rare if n == "sidecar"]
-    ours = any(ADDS_TAG in tags_of(d) for n, d in rare if n == "checkpointMetadata")
-    if not named or not ours or not base_outlasts(log, version, now_ms):
+    if not named or not is_ours(rare) or not base_outlasts(log, version, now_ms):
         return None
     described = [Sidecar.of(d, tags_of(d)) for d in named]
     sizes = {m.key.rpartition("/")[2]: m.size for m in store.list(SIDECARS)}
     paths = _changed_paths(version)
-    added = one_spelling(version.newer.adds, version.uri)
-    stay: list[Sidecar] = []
+    alike: list[Sidecar] = []
     for sidecar in described:
         if sidecar is None or sidecar.layout != layout or sizes.get(sidecar.path) != sidecar.size:
             continue
-        if not (sidecar.may_hold(paths) and _changed(store, version, sidecar, added)):
-            stay.append(sidecar)
+        alike.append(sidecar)
+    changed = _changed(store, version, [s for s in alike if s.may_hold(paths)], jobs)
+    stay = [s for s in alike if s.path not in changed]
     together = folded([s.files.num_files for s in stay], version.newer.adds.num_rows, most)
     stay = [s for place, s in enumerate(stay) if place not in together]
     if not stay:
         return None
     kept = {s.path for s in stay}
-    again = [(d, s) for d, s in zip(named, described, strict=True) if s is None or s.path not in kept]
-    files = sum(0 if s is None else s.files.num_files for _, s in again)
+    anew = [(d, s) for d, s in zip(named, described, strict=True) if s is None or s.path not in kept]
+    files = sum(0 if s is None else s.files.num_files for _, s in anew)
     expected = files + version.actions.add.num_rows + version.actions.remove.num_rows
-    return Reuse(log, version, tuple(stay), tuple(d for d, _ in again), expected, rare)
+    assert segment.checkpoint_version is not None
+    at = segment.checkpoint_version
+    shares = tuple(Share.of_sidecar(d, at, None if s is None else s.files.num_files) for d, s in anew)
+    return Reuse(log, version, tuple(stay), shares, expected, rare)
+
+
+def is_ours(rare: Sequence[tuple[str, Any]]) -> bool:
+    """Whether a checkpoint with these actions is of this library, whose writer has looked for files that are there
+    twice."""
+    return any(ADDS_TAG in tags_of(d) for n, d in rare if n == "checkpointMetadata")
 
 
 def _changed_paths(version: PendingSnapshot) -> list[str]:
@@ -135,20 +141,42 @@ def _changed_paths(version: PendingSnapshot) -> list[str]:
     return sorted(pc.unique(pa.chunked_array([c for t in texts for c in t.chunks], pa.string())).to_pylist())
 
 
-def _changed(store: Store, version: PendingSnapshot, sidecar: Sidecar, added: pa.ChunkedArray) -> bool:
-    """Whether a later commit removes one of the files of a sidecar, or says something else of it."""
-    for piece in sidecar_pieces(store, version.segment, sidecar.action, only=KEY_FIELDS):
-        left = version.touched.left_of(piece)
-        if left.num_rows < piece.num_rows:
-            return True  # whether one is there twice is seen when it is written again
-        _refuse_again(left, added, version.uri)
-    return False
+def _changed(store: Store, version: PendingSnapshot, sidecars: Sequence[Sidecar], jobs: Jobs | None) -> set[str]:
+    """Those of some sidecars that a later commit removes a file of, or says something else of one."""
+    assert version.segment.checkpoint_version is not None
+    added = one_spelling(version.newer.adds, version.uri)
+    shares = [Share.of_sidecar(s.action, version.segment.checkpoint_version) for s in sidecars]
+    changes = _Changes(store, version.touched, added, version.uri)
+    found = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
+    return {key.rpartition("/")[2] for key in found if key is not None}
 
 
-def _refuse_again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> None:
-    """Raise ``MaybeTwiceError`` where a file stays beside one of its path that was added later."""
-    if len(added) and pc.any(pc.is_in(one_spelling(files, uri), pc.unique(added))).as_py():
-        raise MaybeTwiceError
+@dataclass(frozen=True)
+class _Changes:
+    """Gives the key of a sidecar that has a file which the commits since the checkpoint change."""
+
+    store: Store
+    touched: Touched
+    added: pa.ChunkedArray
+    uri: str
+
+    def __call__(self, sidecar: Share) -> str | None:
+        for piece in sidecar.pieces(self.store, only=KEY_FIELDS):
+            left = self.touched.left_of(piece)
+            if left.num_rows < piece.num_rows:
+                return sidecar.key  # whether one is there twice is seen when it is written again
+            if again(left, self.added, self.uri) is not None:
+                return sidecar.key
+        return None
+
+
+def again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> str | None:
+    """The path of a file that stays beside one of its path that was added later."""
+    if not len(added):
+        return None
+    paths = one_spelling(files, uri)
+    twice = paths.filter(pc.is_in(paths, pc.unique(added)))
+    return str(twice[0]) if len(twice) else None
 
 
 def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
@@ -24,6 +26,33 @@ from trilake.storage.base import Store
 def unique(runtime: Runtime) -> str:
     """A UUID, as names of checkpoints have one."""
     return str(UUID(runtime.new_id()))
+
+
+@dataclass(frozen=True)
+class Written:
+    """Finished sidecars: their ``sidecar`` actions, what their files come to, and how many actions they hold."""
+
+    actions: tuple[dict[str, Any], ...] = ()
+    totals: FileTotals = field(default_factory=FileTotals)
+    rows: int = 0
+
+    def __add__(self, other: Written) -> Written:
+        return Written((*self.actions, *other.actions), self.totals + other.totals, self.rows + other.rows)
+
+    @property
+    def size(self) -> int:
+        """Their bytes."""
+        return sum(int(a["sizeInBytes"]) for a in self.actions)
+
+    @property
+    def newest_ms(self) -> int:
+        """When the last one was finished, by the store's clock."""
+        return max((int(a["modificationTime"]) for a in self.actions), default=0)
+
+    def take_back(self, store: Store) -> None:
+        """Delete them, while nobody names them."""
+        with suppress(TrilakeError):
+            store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
 
 
 class SidecarWriter:
@@ -44,24 +73,12 @@ class SidecarWriter:
     ) -> None:
         self.store, self.runtime, self.columns = store, runtime, columns
         self.most, self.expected, self.mixed = most, expected, mixed
-        #: ``sidecar`` actions of the finished ones, what their files come to, and how many actions they hold.
-        self.actions: list[dict[str, object]] = []
-        self.totals, self.rows = FileTotals(), 0
+        self.written = Written()
         self._schema, self._layout = file_schema(columns, (), files_only=True), layout_of(columns.type)
         self._file: CheckpointFile | None = None
         self._kind, self._held, self._files, self._bounds = "add", 0, FileTotals(), PathBounds()
 
-    @property
-    def size(self) -> int:
-        """Bytes of the finished ones."""
-        return sum(int(str(a["sizeInBytes"])) for a in self.actions)
-
-    @property
-    def newest_ms(self) -> int:
-        """When the last one was finished, by the store's clock."""
-        return max((int(str(a["modificationTime"])) for a in self.actions), default=0)
-
-    def write(self, pieces: Iterator[tuple[str, pa.Table]]) -> None:
+    def write(self, pieces: Iterator[tuple[str, pa.Table]]) -> Written:
         """Write file actions; ``add`` actions come before ``remove`` actions."""
         try:
             for kind, piece in pieces:
@@ -71,13 +88,9 @@ class SidecarWriter:
             if self._file is not None:
                 self._file.__exit__(type(e), e, None)
                 self._file = None
-            self.take_back()
+            self.written.take_back(self.store)
             raise
-
-    def take_back(self) -> None:
-        """Delete what was finished, which nobody names."""
-        with suppress(TrilakeError):
-            self.store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
+        return self.written
 
     def _take(self, kind: str, piece: pa.Table) -> None:
         if kind != self._kind:
@@ -115,9 +128,7 @@ class SidecarWriter:
         files, bounds = self._files, self._bounds.bounds
         self._files, self._bounds = FileTotals(), PathBounds()
         path, modified = file.key.rpartition("/")[2], self.store.head(file.key).modified_ms
-        action: dict[str, object] = {"path": path, "sizeInBytes": file.size, "modificationTime": modified}
+        action: dict[str, Any] = {"path": path, "sizeInBytes": file.size, "modificationTime": modified}
         if files.num_files == file.rows and not self.mixed:
             action = Sidecar(path, file.size, modified, files, self._layout, bounds).action
-        self.actions.append(action)
-        self.totals += files
-        self.rows += file.rows
+        self.written += Written((action,), files, file.rows)

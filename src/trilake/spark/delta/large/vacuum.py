@@ -40,17 +40,14 @@ from trilake.delta.log.checkpoint import checkpoint_actions, compare
 from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
 from trilake.delta.log.replay import Touched
 from trilake.delta.log.symlink_manifest import path_text
-from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.large.listing import OLD_FILES, OldFiles, parts
 from trilake.spark.delta.large.references import REFERENCES, Named, tasks_of
 from trilake.spark.session.compat import arrow_frame
+from trilake.spark.session.large_tables import by_jobs
 from trilake.spark.session.runner import map_rows, task_rows
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory
 
-#: Setting of a session: a table of more files is vacuumed by jobs.
-LARGE_FILES = "spark.trilake.delta.largeTableFiles"
-DEFAULT_LARGE_FILES = 2_000_000
 _NAME = r"^.*/"
 _VECTOR = r"(^|/)deletion_vector_[^/]*\.bin$"
 _DELETED = "deleted long"
@@ -74,15 +71,8 @@ def is_large(spark: SparkSession, log: DeltaLog) -> bool:
 
     Raises ``InvalidArgumentError`` where the setting is no number.
     """
-    text = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
-    if not text.isdecimal():
-        raise InvalidArgumentError(
-            f"{LARGE_FILES} is {text!r}", help="it must be a number of files", setting=LARGE_FILES
-        )
-    if log.store.uri.startswith("memory:"):
-        return False  # what lies in this process's memory is nowhere else
     hint = log.hint()
-    return hint is not None and (hint.num_add_files or 0) > int(text)
+    return hint is not None and by_jobs(spark, log.store, hint.num_add_files or 0)
 
 
 def vacuum_large(
