@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.ml.linalg import Vectors
@@ -36,6 +38,19 @@ class OnSpark:
         df = self.spark.readStream.schema(rows.schema).parquet(source).selectExpr(*text.split("; "))
         writer = df.writeStream.format(format).option("checkpointLocation", f"{path}-checkpoint-{len(text)}")
         writer.trigger(availableNow=True).start(path).awaitTermination()
+
+    def read(self, path: str, format: str = "delta") -> None:
+        """Read all rows as everybody does."""
+        self.spark.read.format(format).load(path).collect()
+
+    def read_without_end(self, format: str) -> None:
+        """Read a dataset whose file loses its last bytes when the frame is there already."""
+        path = f"{self.tables.folder}/cut-{format}"
+        trilake.write({"id": list(range(1000)), "name": ["a"] * 1000}, path, format=format)
+        df = self.spark.read.format(format).load(path)
+        file = next(f for f in Path(path).rglob("*") if f.suffix in {".lance", ".trv", ".parquet"} and f.is_file())
+        os.truncate(file, file.stat().st_size // 2)
+        df.collect()
 
     def table(self, path: str | None = None) -> DeltaTable:
         """A table."""
@@ -117,6 +132,18 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     "read: no such folder": lambda s: trilake.read(s.spark, s.tables.folder / "nowhere"),
     "read: column that is not there": lambda s: trilake.read(s.spark, s.tables.t, columns=["nmae"]),
     "read: filter over a missing column": lambda s: trilake.read(s.spark, s.tables.t, filter="idd = 1"),
+    "read: file is gone": lambda s: s.read(s.tables.gone),
+    "read: file is no Parquet": lambda s: s.read(s.tables.broken),
+    "read: file lost its end": lambda s: s.read_without_end("delta"),
+    "read: Lance file lost its end": lambda s: s.read_without_end("lance"),
+    "read: Trevni file lost its end": lambda s: s.read_without_end("trevni"),
+    "read: error of ours in a function of the user": lambda s: (
+        s.spark.range(1).select(F.udf(lambda n: trilake.open("/nowhere").count(), "bigint")("id")).collect()
+    ),
+    "read: no such folder, by format": lambda s: s.read(f"{s.tables.folder}/nowhere"),
+    "read: no such Lance dataset": lambda s: s.read(f"{s.tables.folder}/nowhere", "lance"),
+    "read: no such Trevni files": lambda s: s.read(f"{s.tables.folder}/nowhere", "trevni"),
+    "read: Delta table as Lance": lambda s: s.read(s.tables.t, "lance"),
     "forPath: no such table": lambda s: DeltaTable.forPath(s.spark, f"{s.tables.folder}/nowhere"),
     "forName: no such table": lambda s: DeltaTable.forName(s.spark, "mistakes_none"),
     "delete: append-only table": lambda s: s.table(s.tables.append_only).delete("id = 1"),

@@ -13,9 +13,11 @@ from tests.connect_session import run_apart
 
 _SCRIPT = """
 import gc
+import glob
+import os
 import sys
 import pyarrow as pa
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 import trilake
 from tests.connect_session import connect_session
@@ -25,6 +27,9 @@ path, vectors = sys.argv[1:]
 spark = connect_session(**{"spark.sql.warehouse.dir": f"file:{path}-warehouse"})
 assert type(spark).__module__.startswith("pyspark.sql.connect")
 trilake.register(spark)
+
+def truncate(file):
+    os.truncate(file, 20)
 
 def rows(df):
     return sorted(tuple(r) for r in df.collect())
@@ -101,6 +106,26 @@ gc.collect()
 spark.sql("DROP TABLE made")
 spark.sql(f"DELETE FROM delta.`{path}` WHERE n IN (SELECT n FROM delta.`{path}` WHERE n = 4)")
 assert not [t.name for t in spark.catalog.listTables() if "trilake" in t.name]
+
+# What stopped a query, and what is wrong with files, is said in a line.
+trilake.write(spark.createDataFrame(pa.table({"n": [1]})), path + "-rows")
+rows_of = spark.readStream.format("delta").load(path + "-rows").selectExpr("array(n) n", "'a' p")
+stopped = rows_of.writeStream.format("delta").option("checkpointLocation", path + "-checkpoint").start(path)
+for ask in (stopped.processAllAvailable, stopped.awaitTermination):
+    try:
+        ask()
+        raise AssertionError("the rows were taken")
+    except trilake.errors.SchemaMismatchError as e:
+        assert isinstance(e, StreamingQueryException) and str(e).count("\\n") == 0 and stopped.id in str(e), e
+assert isinstance(stopped.exception(), trilake.errors.SchemaMismatchError)
+df = spark.read.format("delta").load(path + "-rows")
+for harm, error in ((truncate, trilake.errors.CorruptFileError), (os.remove, trilake.errors.MissingFileError)):
+    harm(glob.glob(path + "-rows/*.parquet")[0])
+    try:
+        df.collect()
+        raise AssertionError("the rows were read")
+    except error as e:
+        assert str(e).count("\\n") == 0 and "part-" in str(e), e
 if vectors:
     assert trilake.read(spark, vectors).count() == trilake.open(vectors).count()
 print("all is well")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.spark.front.read_errors import missing_file
+from trilake.spark.front.read_errors import damaged_file, missing_file
 from trilake.spark.native.roots import note_root
 
 _TEXT = (
@@ -23,3 +23,28 @@ def test_other_files_and_other_errors_are_spark_s() -> None:
     note_root("file:///lake/t")
     assert missing_file(_TEXT.format("file:/lake/t2/part-0.parquet")) is None
     assert missing_file("org.apache.spark.SparkException: cannot read file:/lake/t/part-0.parquet") is None
+
+
+_DAMAGED = (
+    "org.apache.spark.SparkException: [FAILED_READ_FILE.NO_HINT] Encountered error while reading file {}.  SQLSTATE"
+)
+
+
+def test_what_is_wrong_with_the_bytes_of_a_file_is_said() -> None:
+    note_root("file:///lake/t")
+    text = _DAMAGED.format("file:///lake/t/part-0.parquet")
+    cause = "java.lang.RuntimeException: file:/lake/t/part-0.parquet is not a Parquet file (length is too low: 0)"
+    found = damaged_file(text, cause)
+    assert found is not None
+    assert found.message == "the parquet file cannot be read: it is not a Parquet file (length is too low: 0)"
+    assert found.context["file"] == "file:///lake/t/part-0.parquet"
+
+
+def test_other_files_rights_and_stores_are_spark_s() -> None:
+    note_root("file:///lake/t")
+    cause = "java.lang.RuntimeException: it is not a Parquet file"
+    assert damaged_file(_DAMAGED.format("file:///lake/t2/part-0.parquet"), cause) is None
+    ours = _DAMAGED.format("file:///lake/t/part-0.parquet")
+    assert damaged_file(ours, "java.io.FileNotFoundException: /lake/t/part-0.parquet (Permission denied)") is None
+    assert damaged_file(ours, "java.net.SocketTimeoutException: Read timed out") is None
+    assert damaged_file(ours, "") is None

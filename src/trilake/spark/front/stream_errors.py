@@ -8,32 +8,34 @@ What others raised stays as Spark tells it.
 
 from __future__ import annotations
 
-import importlib
 import logging
 import re
+from functools import partial
 from typing import Any
 
 from trilake.errors import TrilakeError
-from trilake.spark.front.chains import classes
+from trilake.spark.front.chains import classes, converters, error_text, is_connect_class
 from trilake.spark.front.recorder import Action, patch
 from trilake.spark.session.analysis_errors import stream_error
 from trilake.spark.session.job_errors import error_in
 
 _log = logging.getLogger("trilake.spark")
 
-_STOPPED = "org.apache.spark.sql.streaming.StreamingQueryException"
+#: How a text about a query that stopped begins: by the JVM, and over Spark Connect.
+_STOPPED = ("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_FAILED]")
 _QUERY = re.compile(r"\[id = ([0-9a-f-]{36}), runId = ")
 
 
 def take_over_stream_errors() -> None:
     """Teach PySpark our errors of queries; doing it again changes nothing."""
-    patch(importlib.import_module("pyspark.errors.exceptions.captured"), "convert_exception", _converted)
+    for module in converters():
+        patch(module, "convert_exception", _converted)
     for cls in classes("query"):
-        patch(cls, "exception", _exception)
+        patch(cls, "exception", _exception_of_connect if is_connect_class(cls) else _exception)
 
 
-def _converted(own: Any, error: Any, *args: Any) -> Action | None:
-    text = str(error.toString())
+def _converted(own: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
+    text = error_text(partial(own, *args, **kwargs), error)
     return _given(text, stopped_by(text)) if text.startswith(_STOPPED) else None
 
 
@@ -43,6 +45,12 @@ def _exception(own: Any, query: Any) -> Action | None:
         return None
     text = str(raised.get().toString())
     return _given(text, stopped_by(text))
+
+
+def _exception_of_connect(own: Any, query: Any) -> Action | None:
+    raised = own()
+    text = str(raised)
+    return None if raised is None else _given(text, stopped_by(text))
 
 
 def _given(text: str, error: TrilakeError | None) -> Action | None:

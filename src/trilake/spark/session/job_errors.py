@@ -17,6 +17,7 @@ _log = logging.getLogger("trilake.spark")
 #: The line that ends a worker's traceback of one of our errors.  Spark's own class may be in front of it.
 _OURS = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
 _PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
+_TRACEBACK = "Traceback (most recent call last)"
 #: How py4j begins where Spark's error has no class in PySpark, and the errors that the JVM's stack traces name.
 _CALLING = re.compile(r"An error occurred while calling \S+\n: ")
 _CAUSED_BY = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
@@ -56,6 +57,18 @@ def error_in(text: str) -> TrilakeError | None:
     return None
 
 
+def error_at_end(text: str) -> TrilakeError | None:
+    r"""The error of ours that a task ended with; ``None`` where a function of the user's made another of it.
+
+    >>> text = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
+    >>> error_at_end(text)
+    TableNotFoundError('no')
+    >>> error_at_end(text.replace("\tat x", "Traceback (most recent call last):\nValueError: mine"))
+    """
+    ends = _PYTHON.search(text.rpartition(_TRACEBACK)[2]) if _TRACEBACK in text else None
+    return None if ends is None else error_in(ends[0])
+
+
 def _class_of(name: str) -> type[TrilakeError] | None:
     """The class of ours of that name: an error may be of a format's own class."""
     kinds = [TrilakeError]
@@ -90,7 +103,7 @@ def short_cause(cause: BaseException) -> str:
     '[CAST_INVALID_INPUT] a value does not fit int'
     """
     text = str(cause)
-    raised = _PYTHON.findall(text) if "Traceback (most recent call last)" in text else []
+    raised = _PYTHON.findall(text) if _TRACEBACK in text else []
     if raised:
         name, message = raised[-1]
         return _cut(f"{name}: {message}")
@@ -138,7 +151,7 @@ def job_error_of(
 def _certain(cause: BaseException) -> bool:
     """Whether the same job would fail again: Spark or a function of the user's refused the rows."""
     text = str(cause)
-    if "Traceback (most recent call last)" in text:
+    if _TRACEBACK in text:
         return True
     known = isinstance(cause, PySparkException) or _CALLING.match(text)
     return bool(known) and bool(re.match(r"\[[A-Z0-9_.]+\]", short_cause(cause)))
