@@ -5,7 +5,13 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from trilake.expr.views import plain_array, without_views, without_views_schema, without_views_type
+from trilake.expr.views import (
+    numbered_without_views,
+    plain_array,
+    without_views,
+    without_views_schema,
+    without_views_type,
+)
 
 TEXT, BYTES = pa.string_view(), pa.binary_view()
 ARRAYS = [
@@ -54,3 +60,13 @@ def test_what_is_said_beside_the_columns_is_kept() -> None:
     assert found.metadata == schema.metadata
     assert found.field("s").metadata == field.metadata
     assert not found.field("n").nullable
+
+
+def test_batches_of_a_file_whose_layouts_differ() -> None:
+    views = pa.record_batch({"s": pa.array(["a", None], TEXT)})
+    plain = pa.record_batch({"s": ["b"]})
+    out = list(numbered_without_views([(0, views), (2, plain), (3, views), (5, plain)]))
+    assert [start for start, _ in out] == [0, 2, 3, 5]
+    assert all(batch.schema == plain.schema for _, batch in out)
+    assert [batch["s"].to_pylist() for _, batch in out] == [["a", None], ["b"], ["a", None], ["b"]]
+    assert out[1][1] is plain

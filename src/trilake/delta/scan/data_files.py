@@ -17,7 +17,7 @@ from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.other_files import READERS
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
-from trilake.expr.views import without_views
+from trilake.expr.views import numbered_without_views
 from trilake.parquet_files import DAMAGE, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
@@ -41,8 +41,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
             version=plan.version,
         )
     try:
-        for start, batch in provider(store, key, plan, threads):
-            yield start, without_views(batch)
+        yield from numbered_without_views(provider(store, key, plan, threads))
     except DAMAGE as e:
         if isinstance(e, TrilakeError):
             raise
@@ -105,7 +104,7 @@ def parquet_batches(
         position = int(starts[run[0]])
         rows = min(batch_rows, fitting_rows(file.metadata, run, columns))
         for batch in file.iter_batches(rows, row_groups=run, columns=columns, use_threads=threads):
-            yield position, _with_field_metadata(batch, schema)
+            yield position, batch if plan.mode != "id" else _with_field_metadata(batch, schema)
             position += batch.num_rows
 
 

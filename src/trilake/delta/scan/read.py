@@ -28,7 +28,7 @@ from trilake.delta.scan.data_files import parquet_batches, read_data_file
 from trilake.delta.scan.merged_files import FEWEST, Run, merge_files
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptLogError, InvalidArgumentError, MissingFileError, ObjectNotFoundError, TrilakeError
-from trilake.expr.views import without_views
+from trilake.expr.views import numbered_without_views
 from trilake.parquet_files import DAMAGE
 from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
@@ -82,11 +82,21 @@ def read_task(store: Store, task: FileTask, plan: ReadPlan, *, threads: bool = F
 
 
 def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+    all_of_them = plan.output == tuple(f.name for f in plan.fields)
     for batch in batches:
         if plan.filter is not None:
             batch = plan.filter.apply(batch)
         if batch.num_rows:
-            yield batch.select(list(plan.output))
+            yield batch if all_of_them else batch.select(list(plan.output))
+
+
+def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
+    """The rows as the table's columns.  Looking at one column after the other takes as long as decoding few rows."""
+    if plan.unchanged is not None:
+        bare = batch.replace_schema_metadata()
+        if bare.schema.equals(plan.unchanged, check_metadata=True):
+            return bare
+    return conform_batch(batch, list(plan.fields), plan.resolver, constants)
 
 
 def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
@@ -141,10 +151,9 @@ def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run)
         constants = partition_constants(tasks[0], plan)
         most = max(1, min(BATCH_ROWS, run.rows * _MERGED_BATCH // max(1, run.plain_size)))
         try:
-            for _, raw in parquet_batches(
-                pa.BufferReader(run.merged), plain, threads=False, checked=True, batch_rows=most
-            ):
-                batch = conform_batch(without_views(raw), list(plan.fields), plan.resolver, constants)
+            merged = parquet_batches(pa.BufferReader(run.merged), plain, threads=False, checked=True, batch_rows=most)
+            for _, raw in numbered_without_views(merged):
+                batch = _conformed(raw, plan, constants)
                 yield batch
                 done += batch.num_rows
             return
@@ -178,7 +187,7 @@ def _read_rows(
                 mask = selected.keep_mask(start, raw.num_rows)
                 raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
             if raw.num_rows:
-                yield places, conform_batch(raw, list(plan.fields), plan.resolver, constants)
+                yield places, _conformed(raw, plan, constants)
     except ObjectNotFoundError as e:
         raise MissingFileError(
             "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version

@@ -19,7 +19,7 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
-from trilake.delta.protocol.schema import StructField, StructType, all_nullable
+from trilake.delta.protocol.schema import StructField, StructType, all_nullable, nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.skipping import Skipped, skip_files
 from trilake.errors import InvalidArgumentError
@@ -67,6 +67,15 @@ class ReadPlan:
     def resolver(self) -> Resolver:
         """Finds the plan's columns in a file."""
         return Resolver(self.mode)
+
+    @cached_property
+    def unchanged(self) -> pa.Schema | None:
+        """What rows of a file look like that are the table's as they are; ``None`` where none are."""
+        if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
+            return None
+        if any(f.physical_name != f.name for f in nested_fields(StructType(self.fields))):
+            return None
+        return pa.schema([pa.field(f.name, f.type.arrow, True) for f in self.fields])
 
     @property
     def schema(self) -> pa.Schema:
