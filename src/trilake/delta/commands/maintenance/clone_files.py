@@ -32,8 +32,9 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 from trilake.storage.uri import is_absolute
 
-#: Bytes of a file that are copied at a time.
-_PIECE = 8 << 20
+#: Bytes of a file that are copied at a time, from afar and from a disk: a mapped piece that the processor's cache holds
+#: is copied in half the time.
+_PIECE, _LOCAL_PIECE = 8 << 20, 1 << 20
 #: A clone gives its rows ids of its own.
 _FRESH = {"baseRowId": None, "defaultRowCommitVersion": None, "dataChange": True}
 
@@ -205,10 +206,11 @@ def copy_file(source: Store, target: Store, copy: Copy) -> None:
     Raises ``MissingFileError`` where it is not there, ``CorruptFileError`` where it is not as long as the log says.
     """
     store, key = locate(source, copy.source)
+    most = _PIECE if store.local_path(key) is None else _LOCAL_PIECE
     try:
         with store.open_input(key) as file, target.open_output(copy.target) as out:
             done = 0
-            while piece := file.read_buffer(_PIECE):
+            while piece := file.read_buffer(most):
                 out.write(memoryview(piece))
                 done += piece.size
             if copy.size is not None and done != copy.size:
