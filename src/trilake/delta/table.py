@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.rows.change_result import ChangeResult
     from trilake.delta.scan.scan import Scan
+    from trilake.expr import Filter
 
 
 class ArrowDeltaTable(Table):
@@ -79,6 +80,18 @@ class ArrowDeltaTable(Table):
             self._opened = self.log.load(self._opened)
         return self._opened
 
+    def snapshot_for(self, filter: Filter | None) -> Snapshot:
+        """The version with those files at least that may hold a row for which ``filter`` is true: of a table that has
+        very many, no others are kept in memory.
+
+        Raises as :attr:`snapshot` does.
+        """
+        from trilake.delta.scan.narrowed import narrowed
+
+        if filter is not None and isinstance(self._opened, PendingSnapshot):
+            return narrowed(self.log, self._opened, filter) or self.snapshot
+        return self.snapshot
+
     @property
     def _head(self) -> Head:
         """The version without its files."""
@@ -120,15 +133,12 @@ class ArrowDeltaTable(Table):
 
     def _scan(self, columns: Sequence[str] | None, filter: FilterLike | None) -> Scan:
         """The plan of a read; of a large table's files, those that the filter needs are all that is kept in memory."""
-        from trilake.delta.scan.narrowed import narrowed
         from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_plan
 
-        opened = self._opened
-        parsed = parse_table_filter(filter, opened)
-        if isinstance(opened, PendingSnapshot) and parsed is not None:
-            read_plan(opened, columns, parsed)  # a column that is not there is known before a million files are read
-            opened = narrowed(self.log, opened, parsed) or self.snapshot
-        return plan_scan(opened if isinstance(opened, Snapshot) else self.snapshot, columns, parsed)
+        parsed = parse_table_filter(filter, self._head)
+        if isinstance(self._opened, PendingSnapshot):
+            read_plan(self._opened, columns, parsed)  # a missing column is known before a million files are read
+        return plan_scan(self.snapshot_for(parsed), columns, parsed)
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row a data file; see :meth:`trilake.table.Table.files`."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
 import trilake
 from tests.delta.tables import add, lines, rows
@@ -29,6 +30,7 @@ from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.spark.delta.large import listing as listing_module
 from trilake.spark.delta.large.listing import first_level, parts
 from trilake.spark.delta.large.vacuum import is_large, vacuum_large
+from trilake.spark.delta.readers import DeltaReader
 from trilake.spark.session.large_tables import LARGE_FILES, SparkJobs
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -262,6 +264,30 @@ def test_a_text_that_is_there_twice_is_found_by_a_job(spark: SparkSession) -> No
 
 def letters(text: str) -> Iterator[pa.ChunkedArray]:
     yield pa.chunked_array([list(text)])
+
+
+# --- filters ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_filter_keeps_no_other_files_on_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = parted(tmp_path / "t", 12)
+
+    def refused(*_: object) -> object:
+        raise AssertionError("all files are read")
+
+    monkeypatch.setattr(DeltaLog, "load", refused)
+    found = trilake.read(spark, path, filter="n > 9 and day < '11'")
+    assert sorted(r.n for r in found.collect()) == [10, 100]
+    assert len(found.inputFiles()) == 2
+    assert trilake.read(spark, path, filter="n > 1000").count() == 0
+    schema = T.StructType([T.StructField("n", T.LongType())])
+    reader = DeltaReader(path, {}, DeltaLog(open_store(path)).opened(), schema, "n = 4")
+    (part,) = reader.partitions()
+    assert [b.column("n").to_pylist() for b in reader.read(part)] == [[4]]
+    monkeypatch.undo()
+    assert trilake.read(spark, path).count() == 13
 
 
 # --- settings --------------------------------------------------------------------------------------------------------

@@ -30,9 +30,11 @@ def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | N
     checkpoint raises.
     """
     older = map(pending.touched.left_of, checkpoint_pieces(log.store, pending.segment, selection=selection))
-    seen = []
+    seen = np.empty(0, np.uint64)
     for piece in chain(older, [pending.newer.adds]):
         yield piece
-        seen.append(hashes(one_spelling(piece, pending.uri)))
-    if any_twice(np.concatenate(seen)):
+        known, new = len(seen), hashes(one_spelling(piece, pending.uri))
+        seen.resize(known + len(new), refcheck=False)  # where it is: a copy of them would double what stays of a file
+        seen[known:] = new
+    if any_twice(seen):
         raise MaybeTwiceError

@@ -26,6 +26,17 @@ from trilake.expr import Filter
 T = TypeVar("T")
 
 
+def snapshot_for(log: DeltaLog, opened: Snapshot | PendingSnapshot, filter: Filter | None) -> Snapshot:
+    """The version with those files at least that may hold a row for which ``filter`` is true.
+
+    Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    """
+    if isinstance(opened, Snapshot):
+        return opened
+    found = None if filter is None else narrowed(log, opened, filter)
+    return log.load(opened) if found is None else found
+
+
 def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:
     """The version with those files alone that may hold a row for which ``filter`` is true; ``None`` where the whole
     list must decide.

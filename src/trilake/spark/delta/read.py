@@ -29,7 +29,6 @@ from trilake.delta.scan.scan import (
     FileTask,
     ReadPlan,
     Scan,
-    parse_table_filter,
     plan_scan,
     read_schema,
     resolve_columns,
@@ -38,7 +37,7 @@ from trilake.delta.scan.scan import (
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
-from trilake.expr import Filter
+from trilake.expr import Filter, parse_filter
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import cache_value, cached_value
@@ -83,13 +82,13 @@ def read_dataframe(
 
     Files that cannot match are left out on the driver; Spark applies the filter to the rows.
     """
-    schema = read_schema(table.snapshot.schema)
+    schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
     padded = char_columns(schema)
-    bound = parse_table_filter(filter, table.snapshot)
+    bound = None if filter is None else parse_filter(filter, table.schema)
     # Spark compares char(n) as if it was filled up, which statistics do not know.
-    fits = bound is None or bound.columns.isdisjoint(padded)
-    scan = plan_scan(table.snapshot, None, bound if fits else None)
+    used = bound if bound is None or bound.columns.isdisjoint(padded) else None
+    scan = plan_scan(table.snapshot_for(used), None, used)
     df = with_padding(_rows(spark, table, scan, options or {}), padded)
     if isinstance(filter, str):
         df = df.where(filter)
@@ -99,7 +98,8 @@ def read_dataframe(
 
 
 def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str]) -> DataFrame:
-    refusal = refuse_native(table, spark)
+    # Of a large table, the scan knows the files that it needs and no others.
+    refusal = files_refusal(table.metadata, table.uri, spark, vectors=vector_count(scan.snapshot.adds) > 0)
     if refusal is None:
         try:
             frame = _native(spark, table.log.store, scan)
@@ -152,10 +152,11 @@ class _Apply:
 
 
 def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
-    schema = read_schema(table.snapshot.schema)
+    declared_schema = table.metadata.schema
+    schema = read_schema(declared_schema)
     read_options = {"versionAsOf": table.version, **options}
     wanted = to_spark(schema)
-    for field, declared in zip(wanted.fields, table.snapshot.schema.fields, strict=True):
+    for field, declared in zip(wanted.fields, declared_schema.fields, strict=True):
         field.nullable = declared.nullable
     known = None if all(f.nullable for f in wanted.fields) else wanted  # the source's own are nullable throughout
     return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, schema.to_arrow_schema(), known)

@@ -9,10 +9,11 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, plan_changes, read_change_task
+from trilake.delta.scan.narrowed import snapshot_for
 from trilake.delta.scan.read import read_task
-from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
+from trilake.delta.scan.scan import FileTask, ReadPlan, parse_table_filter, plan_scan, read_plan
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import DataSourceReader, InputPartition
@@ -37,19 +38,26 @@ class DeltaReader(DataSourceReader):
     """Reads the rows of one snapshot, those for which ``filter``, a SQL text, is true."""
 
     def __init__(
-        self, path: str, store: Mapping[str, str], snapshot: Snapshot, schema: T.StructType, filter: str | None = None
+        self,
+        path: str,
+        store: Mapping[str, str],
+        opened: Snapshot | PendingSnapshot,
+        schema: T.StructType,
+        filter: str | None = None,
     ) -> None:
         self.path, self.store, self.columns = path, store, schema.names
         self.declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
-        self.snapshot: Snapshot | None = snapshot
-        self.plan: ReadPlan = plan_scan(snapshot, self.columns).plan
+        self.opened: Snapshot | PendingSnapshot | None = opened
+        self.plan: ReadPlan = read_plan(opened, self.columns, None)
         self.filter = filter
 
     def partitions(self) -> Sequence[InputPartition]:
-        assert self.snapshot is not None
-        scan = plan_scan(self.snapshot, self.columns, self.filter)
+        assert self.opened is not None
+        log = DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
+        filter = parse_table_filter(self.filter, self.opened)
+        scan = plan_scan(snapshot_for(log, self.opened, filter), self.columns, filter)
         self.plan = scan.plan
-        self.snapshot = None  # tasks need the plan, not the log of a million files
+        self.opened = None  # tasks need the plan, not the log of a million files
         return pack(scan.tasks(), lambda t: t.size) or [FilePartition([])]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

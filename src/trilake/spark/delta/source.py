@@ -96,8 +96,8 @@ class DeltaDataSource(DataSource):
         if _feed(options):
             start, end = change_range(log, options)
             return ChangeFeedReader(path, store, start, log.snapshot(end).version, schema)
-        snapshot = log.snapshot(wanted_version(log, options))
-        return DeltaReader(path, store, snapshot, schema, options.get("filter"))
+        opened = log.opened(wanted_version(log, options))
+        return DeltaReader(path, store, opened, schema, options.get("filter"))
 
     def writer(self, schema: T.StructType, overwrite: bool) -> DataSourceArrowWriter:
         from trilake.spark.delta.writer import DeltaWriter, write_request
