@@ -19,6 +19,7 @@ from sqlglot import exp
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
+from trilake.expr.sql.connectives import connected
 from trilake.expr.sql.datetimes import extract
 from trilake.expr.sql.dialect import refusal, spark_text
 from trilake.expr.sql.functions import (
@@ -326,14 +327,8 @@ class Translator:
 
     def _connect(self, node: exp.Expression) -> Sql:
         """``AND`` and ``OR`` evaluate what is on their right only where the left does not decide, as in Spark."""
-        first, *rest = [self.boolean(part) for part in operands(node)]
-        text = first.text
-        for part in rest:
-            if isinstance(node, exp.And):
-                text = f"(CASE WHEN NOT {text} THEN FALSE ELSE ({text} AND {part.text}) END)"
-            else:
-                text = f"(CASE WHEN {text} THEN TRUE ELSE ({text} OR {part.text}) END)"
-        return Sql(text, "BOOLEAN")
+        parts = [(part, self.boolean(part).text) for part in operands(node)]
+        return Sql(connected("AND" if isinstance(node, exp.And) else "OR", parts), "BOOLEAN")
 
     def _is(self, node: exp.Is) -> Sql:
         if isinstance(node.expression, exp.Null):
