@@ -21,6 +21,7 @@ from tests.reliability.random_tables import arrow, rows_of
 Answer = dict[int, tuple[Any, ...]] | set[int] | None
 #: NaN and -0.0 are ordered otherwise in DataFusion and polars; the others are compared alike everywhere.
 _PLAIN = ("int8", "int16", "int32", "int64", "string", "boolean", "date")
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def _plain(condition: Condition, *more: str) -> bool:
@@ -47,10 +48,18 @@ def delta_rs(case: Case, uri: str, condition: Condition | None) -> Answer:
 def polars(case: Case, uri: str, condition: Condition | None) -> Answer:
     if case.format != "delta" or case.properties or (condition is not None and not _plain(condition)):
         return None  # polars 2.1 reads through deltalake's datasets, which have neither vectors nor column mapping
+    if _HIVE_NULL in _partition_values(case):
+        return None  # polars takes this text for a null, deltalake and the protocol for a text (1900287)
     frame = pl.read_delta(uri)
     if condition is None:
         return rows_of(frame.to_arrow())
     return set(frame.filter(_expression(condition))["id"].to_list())
+
+
+def _partition_values(case: Case) -> set[Any]:
+    rows = [*case.rows, *(row for o in case.operations for row in o.rows)]
+    changed = [o.value for o in case.operations if o.column == case.partition]
+    return set() if case.partition is None else {*(row[case.partition] for row in rows), *changed}
 
 
 def _expression(c: Condition) -> pl.Expr:
