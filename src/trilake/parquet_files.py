@@ -23,6 +23,9 @@ from trilake.storage.reader import ObjectFile, expect
 #: What Arrow raises for a file that is not what it should be: names that are no UTF-8, counts that are no numbers.
 DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
 
+#: What helps where a data file is damaged.
+UNREADABLE_HELP = "restore the file, or read a version of the table without it"
+
 #: What every writer of Parquet passes to Arrow: a checksum in the head of every page.
 PAGE_CHECKSUMS: Mapping[str, Any] = {"write_page_checksum": True}
 

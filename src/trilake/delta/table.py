@@ -81,16 +81,13 @@ class ArrowDeltaTable(Table):
         return self._opened
 
     def snapshot_for(self, filter: Filter | None) -> Snapshot:
-        """The version with those files at least that may hold a row for which ``filter`` is true: of a table that has
-        very many, no others are kept in memory.
+        """The version with those files at least that may hold a row for which ``filter`` is true.
 
         Raises as :attr:`snapshot` does.
         """
-        from trilake.delta.scan.narrowed import narrowed
+        from trilake.delta.scan.narrowed import snapshot_for
 
-        if filter is not None and isinstance(self._opened, PendingSnapshot):
-            return narrowed(self.log, self._opened, filter) or self.snapshot
-        return self.snapshot
+        return snapshot_for(self.log, self._opened, filter, lambda _: self.snapshot)
 
     @property
     def _head(self) -> Head:

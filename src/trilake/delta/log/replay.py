@@ -152,9 +152,9 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
         with_vector = paths.filter(vectors.is_valid())
         # Only files with a vector can be there twice, and they are few.
         suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
-        _refuse_twice(suspects, uri, version)
+        refuse_twice(suspects, uri, version)
     if any_absolute(adds["path"]):
-        _refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
+        refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
 
 
 def refuse_keys_twice(adds: pa.Table, file: str, version: int) -> None:
@@ -163,7 +163,7 @@ def refuse_keys_twice(adds: pa.Table, file: str, version: int) -> None:
     if len(keys) > _MANY and not any_twice(hashes(keys)):
         return
     if pc.count_distinct(keys).as_py() < len(keys):
-        _refuse_twice(decoded_paths(adds["path"]), file, version)
+        refuse_twice(decoded_paths(adds["path"]), file, version)
 
 
 def hashes(texts: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
@@ -189,7 +189,8 @@ def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
     return paths
 
 
-def _refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
+def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
+    """Raise ``CorruptLogError`` where one of the paths of live files is there twice."""
     counts = pc.value_counts(paths)
     twice = np.flatnonzero(as_numpy(counts.field("counts")) > 1)
     if twice.size:

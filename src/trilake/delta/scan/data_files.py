@@ -18,7 +18,7 @@ from trilake.delta.scan.other_files import READERS
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import numbered_without_views
-from trilake.parquet_files import DAMAGE, checked_footer, fetched_together, open_parquet
+from trilake.parquet_files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
 #: Bytes of a batch, as far as the sizes in a footer tell them, and rows that it has all the same.
@@ -47,7 +47,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
             raise
         raise CorruptFileError(
             f"the {plan.provider} file cannot be read: {e}",
-            help="restore the file, or read a version of the table without it",
+            help=UNREADABLE_HELP,
             file=f"{store.uri}/{key}",
             version=plan.version,
         ) from e

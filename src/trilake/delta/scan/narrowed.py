@@ -26,15 +26,20 @@ from trilake.expr import Filter
 T = TypeVar("T")
 
 
-def snapshot_for(log: DeltaLog, opened: Snapshot | PendingSnapshot, filter: Filter | None) -> Snapshot:
-    """The version with those files at least that may hold a row for which ``filter`` is true.
+def snapshot_for(
+    log: DeltaLog,
+    opened: Snapshot | PendingSnapshot,
+    filter: Filter | None,
+    whole: Callable[[PendingSnapshot], Snapshot],
+) -> Snapshot:
+    """The version with those files at least that may hold a row for which ``filter`` is true: of a table that has very
+    many, no others are kept in memory, unless all must decide, which ``whole`` reads.
 
     Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
     """
     if isinstance(opened, Snapshot):
         return opened
-    found = None if filter is None else narrowed(log, opened, filter)
-    return log.load(opened) if found is None else found
+    return (None if filter is None else narrowed(log, opened, filter)) or whole(opened)
 
 
 def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:

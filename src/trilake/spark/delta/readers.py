@@ -55,7 +55,7 @@ class DeltaReader(DataSourceReader):
         assert self.opened is not None
         log = DeltaLog(open_store(self.path, dict(self.store)), spark_engine())
         filter = parse_table_filter(self.filter, self.opened)
-        scan = plan_scan(snapshot_for(log, self.opened, filter), self.columns, filter)
+        scan = plan_scan(snapshot_for(log, self.opened, filter, log.load), self.columns, filter)
         self.plan = scan.plan
         self.opened = None  # tasks need the plan, not the log of a million files
         return pack(scan.tasks(), lambda t: t.size) or [FilePartition([])]

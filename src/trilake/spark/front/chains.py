@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterator, Mapping
-from types import ModuleType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -42,33 +41,6 @@ def classes(kind: str) -> Iterator[type]:
             continue
         if isinstance(member, type):
             yield member
-
-
-#: The modules whose ``convert_exception`` makes Python's errors of Spark's: classic, and Connect.
-_CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
-
-
-def converters() -> Iterator[ModuleType]:
-    """The modules of this PySpark whose ``convert_exception`` makes Python's errors of Spark's."""
-    for name in _CONVERTERS:
-        try:
-            yield importlib.import_module(name)
-        except ImportError:  # Spark Connect's own requirements are not installed
-            continue
-
-
-def error_text(own: Callable[[], BaseException], error: Any) -> str:
-    """What Spark says of an error that it is about to convert, which ``own`` does."""
-    return str(error.toString() if hasattr(error, "toString") else own())
-
-
-def first_cause(own: Callable[[], BaseException], error: Any) -> str:
-    """What came first of all that led to an error of Spark's: the class of Java's, and what it says."""
-    if not hasattr(error, "toString"):
-        return str(own()).rpartition("Caused by: ")[2].partition("\n")[0]
-    while (cause := error.getCause()) is not None:
-        error = cause
-    return str(error.toString())
 
 
 def is_connect_class(cls: type) -> bool:

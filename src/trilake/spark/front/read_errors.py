@@ -18,7 +18,8 @@ from functools import partial
 from typing import Any
 
 from trilake.errors import CorruptFileError, MissingFileError
-from trilake.spark.front.chains import converters, error_text, first_cause
+from trilake.parquet_files import UNREADABLE_HELP
+from trilake.spark.front.converted_errors import converters, error_text, first_cause
 from trilake.spark.front.recorder import Action, patch
 from trilake.spark.native.roots import is_read
 from trilake.spark.session.analysis_errors import job_error
@@ -73,7 +74,7 @@ def damaged_file(text: str, cause: str) -> CorruptFileError | None:
     said = _FILE.sub("it", _JAVA_CLASS.sub("", cause.splitlines()[0]))
     return CorruptFileError(
         f"the parquet file cannot be read: {said}",
-        help="restore the file, or read a version of the table without it",
+        help=UNREADABLE_HELP,
         file=file,
     )
 

@@ -14,7 +14,8 @@ from functools import partial
 from typing import Any
 
 from trilake.errors import TrilakeError
-from trilake.spark.front.chains import classes, converters, error_text, is_connect_class
+from trilake.spark.front.chains import classes, is_connect_class
+from trilake.spark.front.converted_errors import converters, error_text
 from trilake.spark.front.recorder import Action, patch
 from trilake.spark.session.analysis_errors import stream_error
 from trilake.spark.session.job_errors import error_in

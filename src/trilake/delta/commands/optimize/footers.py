@@ -18,7 +18,7 @@ from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructTy
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
 from trilake.errors import CorruptFileError, ObjectNotFoundError, TrilakeError
-from trilake.parquet_files import DAMAGE
+from trilake.parquet_files import DAMAGE, UNREADABLE_HELP
 from trilake.storage.base import Store
 
 #: Footers that are read at the same time.
@@ -40,7 +40,7 @@ def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bo
                 raise
             raise CorruptFileError(
                 f"the Parquet file cannot be read: {e}",
-                help="restore the file, or read a version of the table without it",
+                help=UNREADABLE_HELP,
                 file=f"{place.uri}/{key}",
             ) from e
 

@@ -18,7 +18,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import FILE_BYTES, KEY_FIELDS, Share, checkpoint_actions, compare, shares
@@ -26,7 +25,7 @@ from trilake.delta.log.checkpoint_content import Unexpired
 from trilake.delta.log.checkpoint_parts import FileColumns
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog, PendingSnapshot
-from trilake.delta.log.replay import Touched, one_spelling, twice_error
+from trilake.delta.log.replay import Touched, one_spelling, refuse_twice, twice_error
 from trilake.delta.log.sidecars.reuse import Reuse, again, is_ours
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written
 from trilake.runtime import Runtime
@@ -129,7 +128,7 @@ def write_by_tasks(
     rare = checkpoint_actions(store, segment) if reuse is None else reuse.rare
     older = shares(segment, rare, most * FILE_BYTES) if reuse is None else reuse.rewritten
     added = one_spelling(version.newer.adds, version.uri)
-    _refuse_twice(added, version)
+    refuse_twice(added, version.uri, version.version)
     if not is_ours(rare):
         path = jobs.repeated(_StayingPaths(store, version.touched, version.uri), older)
         if path is not None:
@@ -151,13 +150,6 @@ def write_by_tasks(
         sum((p.written for p in done), Written()).take_back(store)
         raise
     return sum((p.written for p in done), Written())
-
-
-def _refuse_twice(added: pa.ChunkedArray, version: PendingSnapshot) -> None:
-    counts = pc.value_counts(added)
-    twice = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(twice):
-        raise twice_error(str(twice[0]["values"]), version.uri, version.version)
 
 
 def parts(older: Sequence[Share], adds: pa.Table, removes: pa.Table, most: int) -> tuple[list[Part], list[Part]]:
