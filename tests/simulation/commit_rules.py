@@ -49,6 +49,8 @@ class CommitRules:
 
     def _row_ids(self, version: int, found: Version) -> None:
         if "rowTracking" not in (found.protocol.get("writerFeatures") or ()):
+            # Ids are promised while the feature is there; one that is dropped takes them from the files.
+            self.row_ids.clear()
             return
         for add in found.adds:
             first = add.get("baseRowId")

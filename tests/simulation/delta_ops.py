@@ -151,7 +151,7 @@ class Job:
             return
         if isinstance(e, ConflictError) and kind in ("clone", "shallow", "stream"):
             return
-        if isinstance(e, ClockError) and self.actor.skew_ms > 5 * 60_000:
+        if isinstance(e, ClockError) and self.actor.most_skew_ms > 5 * 60_000:
             return
         if isinstance(e, VersionNotFoundError) and (self.history.cleaned_at >= steps or self._asked_for_the_past(e)):
             return

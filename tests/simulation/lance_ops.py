@@ -84,7 +84,7 @@ class Job:
         began = min(began, self.base)
         if isinstance(e, ConflictError) and self.history.newest > began:
             return
-        if isinstance(e, ClockError) and self.actor.skew_ms > 5 * 60_000:
+        if isinstance(e, ClockError) and self.actor.most_skew_ms > 5 * 60_000:
             return
         if isinstance(e, VersionNotFoundError) and (self.op.kind in ("restore", "travel") or self._cleaned(steps)):
             return

@@ -137,6 +137,7 @@ class SimStore(Store):
         world.trace(actor.number, op + (f" [{kind}]" if kind else ""), f"{self.place}:{','.join(keys[:2])}")
         if kind in ("ahead", "behind", "drift"):
             actor.skew_ms += {"ahead": 9 * DAY_MS, "behind": -9 * DAY_MS, "drift": 100_000}[kind]
+            actor.most_skew_ms = max(actor.most_skew_ms, actor.skew_ms)
             kind = None
         if kind == "slow":
             actor.wake = world.steps + 25

@@ -78,6 +78,8 @@ class Actor(threading.Thread):
         self.go = _thread.allocate_lock()
         self.go.acquire()
         self.calls = self.puts = self.faults = self.skew_ms = self.wake = 0
+        #: The most that its clock was ahead since the operation began.
+        self.most_skew_ms = 0
         self.crashed = self.done = self.between = False
         self.next_op: Op | None = None
         self.memory: dict[str, Any] = {}
@@ -108,7 +110,7 @@ class Actor(threading.Thread):
 
     def _do(self, op: Op) -> None:
         world, before = self.world, self.faults
-        self.op, self.crashed = op, False
+        self.op, self.crashed, self.most_skew_ms = op, False, self.skew_ms
         outcome = Outcome(op, self.number, "ok", began=world.history.newest, steps=(world.steps, 0))
         try:
             outcome.value = world.execute(self, op)

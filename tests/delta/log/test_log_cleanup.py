@@ -218,6 +218,31 @@ def test_a_commit_that_hides_its_time_stops_the_cleanup() -> None:
     assert world.names == before
 
 
+@pytest.mark.parametrize("times", [1, 100])
+def test_a_commit_that_another_cleanup_takes_meanwhile(times: int) -> None:
+    world = _World()
+    for v in range(20):
+        time = {"commitInfo": {"inCommitTimestamp": (1_000 + v) * DAY_MS + 12 * HOUR_MS}}
+        first = [V7, metadata(**{"delta.enableInCommitTimestamps": "true"}), add("f0")] if v == 0 else [add(f"f{v}")]
+        world.commit(v, time, *first)
+        if v in (5, 10):
+            world.checkpoint(v)
+    world.now = 1_019 * DAY_MS + 13 * HOUR_MS
+    left = iter(range(times))
+
+    def take_the_oldest(op: str, key: str) -> None:
+        oldest = world.names[0]
+        if op == "read" and key.endswith(oldest) and next(left, None) is not None:
+            world.store.delete([key])
+
+    log = DeltaLog(FaultStore(world.store, before=take_the_oldest), standard_engine())
+    found = cleanup_log(log, world.runtime, retention_ms=6 * DAY_MS)
+    assert found.oldest_version == (10 if times == 1 else None)
+    assert DeltaLog(world.store, standard_engine()).snapshot().adds.num_rows == 20
+    if times > 1:
+        assert not expired(log, log.head(), world.runtime)
+
+
 def test_file_times_that_go_back() -> None:
     assert monotonic([5, 3, 3, 9, 1]) == [5, 6, 7, 9, 10]
     assert cutoff_time(3 * DAY_MS, DAY_MS) == 2 * DAY_MS

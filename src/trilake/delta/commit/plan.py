@@ -29,6 +29,8 @@ class CommitPlan:
     read: ReadSet = field(default_factory=ReadSet)
     txns: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
+    #: The largest row id that is given already, where the table's domain may not say so: it went with its feature.
+    row_id_mark: int = -1
     #: Whether a new table may lie among files that it does not name, as one made of the files that are there.
     among_files: bool = False
     #: Makes the plan anew when identity columns moved on under it; see

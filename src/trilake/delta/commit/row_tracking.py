@@ -45,12 +45,16 @@ def high_water_mark(state: State) -> int:
         ) from e
 
 
-def assign(actions: Sequence[Mapping[str, Any]], state: State, version: int) -> list[Mapping[str, Any]]:
+def assign(
+    actions: Sequence[Mapping[str, Any]], state: State, version: int, *, given: int = -1
+) -> list[Mapping[str, Any]]:
     """``actions`` with row ids for the files that have none yet, and the domain that says how far they go.
 
-    A file that keeps its rows, as one that only gets another deletion vector, comes with the ids it has.
+    A file that keeps its rows, as one that only gets another deletion vector, comes with the ids it has.  ``given`` is
+    the largest id that the state's domain may not know of.
     """
-    mark = start = high_water_mark(state)
+    start = high_water_mark(state)
+    mark = max(start, given)
     out: list[Mapping[str, Any]] = []
     for action in actions:
         add = action.get("add")

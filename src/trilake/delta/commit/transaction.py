@@ -131,7 +131,7 @@ def _content(
             new_metadata = in_commit_timestamps.stamped(new_metadata, version, time)
     actions: Sequence[Mapping[str, Any]] = plan.file_actions
     if row_tracking.supported(protocol):
-        actions = row_tracking.assign(actions, previous.state, version)
+        actions = row_tracking.assign(actions, previous.state, version, given=plan.row_id_mark)
     lines: list[Mapping[str, Any]] = [{"commitInfo": info}]
     if plan.protocol is not None:
         lines.append({"protocol": plan.protocol.to_json()})

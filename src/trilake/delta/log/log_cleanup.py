@@ -41,6 +41,7 @@ from trilake.errors import (
     CorruptLogError,
     InvalidArgumentError,
     LogGapError,
+    ObjectNotFoundError,
     TrilakeError,
     UnsupportedProtocolError,
     VersionNotFoundError,
@@ -57,6 +58,8 @@ _PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 _SIDECAR = rf"{SIDECARS}/[^/]+\.parquet"
 #: Keys of one call to the store.
 _BATCH = 500
+#: How often the log is listed where others take files of it meanwhile.
+_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,7 @@ def cleanup_log(
         raise InvalidArgumentError("a retention is not negative", retention_ms=retention_ms)
     now = runtime.clock_ms() if dry_run else agreed_time(log.store, runtime.clock_ms())
     cutoff = cutoff_time(now, retention_ms)
-    objects = list(log.store.list(LOG))
-    base = _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
+    objects, base = _listed(log, head, cutoff, runtime, dry_run=dry_run)
     keys: list[str] = []
     spared: set[str] | None = set()
     if base is not None:
@@ -125,6 +127,22 @@ def cleanup_log(
     if not dry_run:
         _delete(log, left)
     return CleanupResult((*keys, *left), base, cutoff)
+
+
+def _listed(
+    log: DeltaLog, head: Head, cutoff: int, runtime: Runtime, *, dry_run: bool
+) -> tuple[list[ObjectMeta], int | None]:
+    """The files of the log, and the version before which they may go, ``None`` where none may.
+
+    Whoever cleans up at the same time may delete a commit before its time is read here; then the log is listed again.
+    """
+    for _ in range(_LOOKS):
+        objects = list(log.store.list(LOG))
+        try:
+            return objects, _base(log, head, sort_listing(objects), cutoff, runtime, dry_run=dry_run)
+        except ObjectNotFoundError as e:
+            _log.info("a file of the log of %s went while it was looked at: %s", head.uri, e)
+    return objects, None
 
 
 def _check_known(head: Head) -> None:
@@ -150,13 +168,16 @@ def _retention(head: Head) -> int:
 def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
     """Whether the oldest commit of the log is older than the retention: without that, there is nothing to clean up.
 
-    Looks at the beginning of the listing only.
+    Looks at the beginning of the listing only; a commit that goes meanwhile is another's clean-up.
     """
     cutoff = cutoff_time(runtime.clock_ms(), _retention(head))
     for o in log.store.list(LOG):
         listing = sort_listing([o])
         for version in listing.commits:
-            return _time(log, head, version, o) <= cutoff
+            try:
+                return _time(log, head, version, o) <= cutoff
+            except ObjectNotFoundError:
+                return False
     return False
 
 

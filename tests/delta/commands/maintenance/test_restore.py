@@ -38,6 +38,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
     VersionNotFoundError,
 )
+from trilake.inspection.verify import verify
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
@@ -226,6 +227,27 @@ def test_row_ids_and_their_mark_stay() -> None:
     assert high_water_mark(snapshot.state) == 2
     write(log, numbers(4))
     assert sorted(log.snapshot().adds["baseRowId"].to_pylist()) == [0, 3]
+
+
+def test_row_ids_come_back_with_their_feature() -> None:
+    log = DeltaLog(MemoryStore(), standard_engine())
+    write(log, numbers(1, 2), properties={"delta.enableRowTracking": "true"})
+    write(log, numbers(3))
+    write(log, numbers(4))
+    ArrowDeltaTable(log.store, standard_engine()).delete("n = 4")
+    Alter(log).set_properties({"delta.enableRowTracking": "false"})
+    Alter(log).drop_feature("rowTracking")
+    write(log, numbers(5))
+    ArrowDeltaTable(log.store, standard_engine()).delete("n = 3")
+    restore(log, version=3)
+    snapshot = log.snapshot()
+    assert "rowTracking" in features_of(snapshot.protocol)
+    assert sorted(snapshot.adds["baseRowId"].to_pylist()) == [0, 2]
+    assert high_water_mark(snapshot.state) == 3
+    write(log, numbers(6))
+    assert sorted(log.snapshot().adds["baseRowId"].to_pylist()) == [0, 2, 4]
+    assert sorted(r["n"] for r in read(log)) == [1, 2, 3, 6]
+    assert verify(ArrowDeltaTable(log.store, standard_engine())).ok
 
 
 def test_column_ids_are_not_given_out_twice() -> None:

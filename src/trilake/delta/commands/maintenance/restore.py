@@ -2,7 +2,8 @@
 
 Files that both versions have stay as they are; those that only the older one has are added again, those that only the
 newest one has are removed.  What may never go back does not: the protocol keeps its features, identity columns and row
-ids go on from their high-water marks, column ids are not given out twice.
+ids go on from their high-water marks, column ids are not given out twice.  Row tracking that was dropped since
+comes back with the ids and the mark of the older version.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from trilake.delta.commands.maintenance.carried_files import (
     without,
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
@@ -135,11 +137,14 @@ def restore(
     now = runtime.clock_ms()
     metadata = restored_metadata(base.metadata, old.metadata)
     protocol = with_features(base.protocol, features_of(old.protocol) - features_of(base.protocol))
+    tracked_again = row_tracking.supported(protocol) and not row_tracking.supported(base.protocol)
     plan = CommitPlan(
         operation="RESTORE",
         parameters=parameters,
         file_actions=[
             *add_actions(added, dataChange=True),
+            # Dropping the feature took the row ids from the files that stay.
+            *(add_actions(without(old.adds, added), dataChange=False) if tracked_again else ()),
             *(remove_action(row, now) for row in removed.to_pylist()),
         ],
         metadata=metadata if metadata != base.metadata else None,
@@ -160,6 +165,7 @@ def restore(
             changes_metadata=True,
         ),
         domains=_domains(base, old),
+        row_id_mark=row_tracking.high_water_mark(old.state) if tracked_again else -1,
     )
     return replace(result, version=commit(log, base, plan, runtime).version)
 
