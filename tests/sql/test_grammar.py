@@ -37,6 +37,8 @@ from trilake.sql.text.tokens import tokenize
         ),
         ("OPTIMIZE '/x' FULL", Optimize(("/x",), full=True)),
         ("VACUUM t DRY RUN", Vacuum(("t",), dry_run=True)),
+        ("VACUUM t RETAIN 10S HOURS", Vacuum(("t",), 10.0)),
+        ("DESCRIBE HISTORY t LIMIT 5bd", History(("t",), 5)),
         ("VACUUM t LITE RETAIN 1.5 HOURS -- now", Vacuum(("t",), 1.5, lite=True)),
         ("VACUUM t USING INVENTORY (SELECT * FROM f)", Vacuum(("t",), inventory="SELECT * FROM f")),
         ("DESC HISTORY t LIMIT 3", History(("t",), 3)),
@@ -64,7 +66,17 @@ def test_a_name_like_a_word_of_the_grammar_is_a_name(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["VACUUM t RETAIN seven HOURS", "OPTIMIZE t ZORDER a", "RESTORE t TO VERSION 3", "REORG TABLE t", "OPTIMIZE t x y"],
+    [
+        "VACUUM t RETAIN seven HOURS",
+        "VACUUM t RETAIN 1S.5 HOURS",
+        "OPTIMIZE t ZORDER a",
+        "OPTIMIZE t x y",
+        "RESTORE t TO VERSION 3",
+        "RESTORE t TO VERSION AS OF 1.5",
+        "DESCRIBE HISTORY t LIMIT 1e2",
+        f"DESCRIBE HISTORY t LIMIT {'9' * 5000}",
+        "REORG TABLE t",
+    ],
 )
 def test_a_statement_that_goes_wrong_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(SyntaxProblem):

@@ -83,6 +83,7 @@ def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
         ("az:///x", "names no container"),
         ("memory://", "names no name"),
         ("/a\0b", "NUL"),
+        ("~nobody\0/a", "NUL"),
         ("file:///a%00b", "NUL"),
     ],
 )

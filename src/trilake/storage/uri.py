@@ -94,7 +94,7 @@ def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
         raise InvalidArgumentError("a location must be a path or a URI, not an empty text")
     match = _SCHEME.match(text)
     if match is None:
-        return _file_location(os.path.abspath(os.path.expanduser(text)))
+        return _file_location(os.path.abspath(os.path.expanduser(_checked_path(text))))
     return _parse_uri(text, match, decoded=False)
 
 
@@ -180,11 +180,15 @@ def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
     return Location(scheme, authority, path.strip("/"))
 
 
-def _file_location(path: str) -> Location:
+def _checked_path(path: str) -> str:
     if "\0" in path:
         raise InvalidArgumentError("a path must not hold a NUL character", path=path.replace("\0", "\\0"))
+    return path
+
+
+def _file_location(path: str) -> Location:
     # POSIX keeps exactly two leading slashes apart; no file system that we can meet does.
-    return Location("file", "", normpath(path).strip("/"))
+    return Location("file", "", normpath(_checked_path(path)).strip("/"))
 
 
 def _decode(text: str) -> str:

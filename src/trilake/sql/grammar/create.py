@@ -208,9 +208,9 @@ def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
         inside = Cursor(cursor.text[slice(*cursor.brackets())])
         while inside.token is not None:
             if inside.accept("START", "WITH") or inside.accept("START"):
-                start = int(inside.number())
+                start = inside.whole_number()
             elif inside.accept("INCREMENT", "BY") or inside.accept("INCREMENT"):
-                step = int(inside.number())
+                step = inside.whole_number()
             elif not inside.accept_symbol(","):
                 inside.fail()
     fields["identity"] = (start, step, explicit)

@@ -162,7 +162,7 @@ def _vacuum(cursor: Cursor) -> Vacuum:
             token = cursor.token
             if token is None or token.kind != "number":
                 cursor.fail("RETAIN takes a number of hours, such as RETAIN 168 HOURS")
-            hours = float(cursor.number().rstrip("LlDdFf"))
+            hours = float(cursor.number())
             if not math.isfinite(hours):
                 cursor.fail()
             cursor.expect("HOURS") if not cursor.accept("HOUR") else None
@@ -190,7 +190,7 @@ def _history(cursor: Cursor) -> History:
     parts = _table(cursor)
     limit = None
     if cursor.accept("LIMIT"):
-        limit = int(cursor.number().rstrip("Ll"))
+        limit = cursor.whole_number()
     return History(parts, limit)
 
 
@@ -203,7 +203,7 @@ def _restore(cursor: Cursor) -> Restore:
     parts = _table(cursor)
     cursor.accept("TO")
     if cursor.accept("VERSION", "AS", "OF"):
-        return Restore(parts, version=int(cursor.number().rstrip("Ll")))
+        return Restore(parts, version=cursor.whole_number())
     cursor.expect("TIMESTAMP", "AS", "OF")
     text = cursor.rest()
     if not text:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NoReturn
 
 from trilake.sql.text.places import Place, place_of
 from trilake.sql.text.tokens import Token, tokenize, unquoted
+
+#: What a number ends with that has the type of BIGINT, SMALLINT, TINYINT, DOUBLE, FLOAT or DECIMAL.
+_TYPE_LETTERS = re.compile(r"(?:BD|[LSYDF])$", re.IGNORECASE)
+#: Characters of a BIGINT at most, with its sign.
+_LONGEST = 20
 
 
 class SyntaxProblem(Exception):
@@ -116,13 +122,21 @@ class Cursor:
         return out
 
     def number(self) -> str:
-        """A number's text, with its sign.  Raises ``SyntaxProblem``."""
+        """A number's text, with its sign and without the letters of its type.  Raises ``SyntaxProblem``."""
         sign = "-" if self.accept_symbol("-") else ""
         token = self.token
         if token is None or token.kind != "number":
             self.fail()
         self.at += 1
-        return sign + token.text
+        return sign + _TYPE_LETTERS.sub("", token.text)
+
+    def whole_number(self) -> int:
+        """A whole number that a BIGINT holds.  Raises ``SyntaxProblem``."""
+        text = self.number()
+        if text.lstrip("-").isdecimal() and len(text) <= _LONGEST and -(2**63) <= int(text) < 2**63:
+            return int(text)
+        self.at -= 1
+        self.fail("a whole number is expected here, such as 3")
 
     def brackets(self) -> tuple[int, int]:
         """Go past a pair of brackets and what is in it; the positions between them.  Raises ``SyntaxProblem``."""
