@@ -250,6 +250,27 @@ def test_row_ids_come_back_with_their_feature() -> None:
     assert verify(ArrowDeltaTable(log.store, standard_engine())).ok
 
 
+def test_row_ids_of_another_time_of_the_feature_are_not_mixed_with_those_of_now() -> None:
+    log = DeltaLog(MemoryStore(), standard_engine())
+    write(log, numbers(1, 2), properties={"delta.enableRowTracking": "true"})
+    write(log, numbers(3))
+    write(log, numbers(4))
+    Alter(log).set_properties({"delta.enableRowTracking": "false"})
+    Alter(log).drop_feature("rowTracking")
+    ArrowDeltaTable(log.store, standard_engine()).delete("n < 4")
+    Alter(log).set_properties({"delta.enableRowTracking": "true"})
+    assert log.snapshot().adds["baseRowId"].to_pylist() == [0]
+    restore(log, version=2)
+    snapshot = log.snapshot()
+    assert sorted(snapshot.adds["baseRowId"].to_pylist()) == [0, 2, 3]
+    assert snapshot.metadata.configuration == log.snapshot(2).metadata.configuration
+    assert high_water_mark(snapshot.state) == 3
+    write(log, numbers(6))
+    assert sorted(log.snapshot().adds["baseRowId"].to_pylist()) == [0, 2, 3, 4]
+    assert sorted(r["n"] for r in read(log)) == [1, 2, 3, 4, 6]
+    assert verify(ArrowDeltaTable(log.store, standard_engine())).ok
+
+
 def test_column_ids_are_not_given_out_twice() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
     write(log, numbers(1), properties={"delta.columnMapping.mode": "name"})

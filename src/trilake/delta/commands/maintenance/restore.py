@@ -2,8 +2,8 @@
 
 Files that both versions have stay as they are; those that only the older one has are added again, those that only the
 newest one has are removed.  What may never go back does not: the protocol keeps its features, identity columns and row
-ids go on from their high-water marks, column ids are not given out twice.  Row tracking that was dropped since
-comes back with the ids and the mark of the older version.
+ids go on from their high-water marks, column ids are not given out twice.  Where row tracking was dropped since, or
+dropped and begun anew, the ids of the older version come back.
 """
 
 from __future__ import annotations
@@ -11,8 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from trilake.delta.commands.maintenance.carried_files import (
     add_actions,
+    logical_keys,
     missing_files,
     total_size,
     with_marks_of,
@@ -137,14 +141,13 @@ def restore(
     now = runtime.clock_ms()
     metadata = restored_metadata(base.metadata, old.metadata)
     protocol = with_features(base.protocol, features_of(old.protocol) - features_of(base.protocol))
-    tracked_again = row_tracking.supported(protocol) and not row_tracking.supported(base.protocol)
+    tracked = row_tracking.supported(old.protocol)
     plan = CommitPlan(
         operation="RESTORE",
         parameters=parameters,
         file_actions=[
             *add_actions(added, dataChange=True),
-            # Dropping the feature took the row ids from the files that stay.
-            *(add_actions(without(old.adds, added), dataChange=False) if tracked_again else ()),
+            *(add_actions(_with_other_ids(old.adds, base.adds), dataChange=False) if tracked else ()),
             *(remove_action(row, now) for row in removed.to_pylist()),
         ],
         metadata=metadata if metadata != base.metadata else None,
@@ -165,7 +168,7 @@ def restore(
             changes_metadata=True,
         ),
         domains=_domains(base, old),
-        row_id_mark=row_tracking.high_water_mark(old.state) if tracked_again else -1,
+        row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,
     )
     return replace(result, version=commit(log, base, plan, runtime).version)
 
@@ -200,6 +203,14 @@ def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
     if MAX_COLUMN_ID in configuration:
         configuration[MAX_COLUMN_ID] = str(max(max_column_id(now), max_column_id(old)))
     return replace(metadata, configuration=configuration)
+
+
+def _with_other_ids(files: pa.Table, now: pa.Table) -> pa.Table:
+    """The files that are among those of ``now``, with other row ids: the feature was dropped in between."""
+    places = pc.index_in(logical_keys(files), logical_keys(now))
+    files, now = files.filter(places.is_valid()), now.take(places.drop_null())
+    same = pc.and_(*(pc.equal(files[name], now[name]) for name in ("baseRowId", "defaultRowCommitVersion")))
+    return files.filter(pc.and_(files["baseRowId"].is_valid(), pc.invert(pc.fill_null(same, False))))
 
 
 def _domains(base: Snapshot, old: Snapshot) -> dict[str, str | None]:
