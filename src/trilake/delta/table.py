@@ -43,6 +43,7 @@ class ArrowDeltaTable(Table):
 
     Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, the newest
     version is shown.  ``user_metadata`` is a text that commits made from here carry where they have none of their own.
+    ``known`` is what an earlier object has :attr:`opened`: it is not read again where the log's files are the same.
     """
 
     format = "delta"
@@ -55,6 +56,7 @@ class ArrowDeltaTable(Table):
         version: int | None = None,
         timestamp: TimestampLike | None = None,
         user_metadata: str | None = None,
+        known: Snapshot | PendingSnapshot | None = None,
     ) -> None:
         if version is not None and timestamp is not None:
             raise InvalidArgumentError(
@@ -66,9 +68,14 @@ class ArrowDeltaTable(Table):
         self.uri = store.uri
         if timestamp is not None:
             version = self.log.version_at(timestamp_ms(timestamp))
-        self._opened = self.log.opened(version)
+        self._opened = self.log.opened(version, known=known)
 
     # --- what it is --------------------------------------------------------------------------------------------------
+
+    @property
+    def opened(self) -> Snapshot | PendingSnapshot:
+        """The version as far as it was read."""
+        return self._opened
 
     @property
     def snapshot(self) -> Snapshot:

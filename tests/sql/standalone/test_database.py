@@ -15,7 +15,7 @@ import trilake
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr.terms.engine import open_database
 from trilake.relations.parquet import parquet_relation
-from trilake.sql.standalone import database
+from trilake.sql.standalone import database, kept_databases
 from trilake.table import Table
 
 _MANY = 200_000
@@ -102,7 +102,7 @@ def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pyte
         opened.append(args)
         return own(*args)
 
-    monkeypatch.setattr(f"{database.__name__}.open_database", seen)
+    monkeypatch.setattr(f"{kept_databases.__name__}.open_database", seen)
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} (n BIGINT)")
     trilake.sql(f"INSERT INTO {name} VALUES (1)")

@@ -218,12 +218,18 @@ class DeltaLog:
         """
         return self._read_whole(self.segment(version))
 
-    def opened(self, version: int | None = None) -> Snapshot | PendingSnapshot:
+    def opened(
+        self, version: int | None = None, *, known: Snapshot | PendingSnapshot | None = None
+    ) -> Snapshot | PendingSnapshot:
         """The table at ``version``, or at its newest; of a large table, without the files of its checkpoint.
+
+        That is ``known`` where it was made of the very files of the log that make up the version.
 
         Raises as :meth:`snapshot` does; what is wrong with the files of a large table, :meth:`load` raises.
         """
         segment = self.segment(version)
+        if known is not None and known.segment == segment:
+            return known
         if not is_large(segment):
             return self._read_whole(segment)
         state, actions = self._read(segment, read_checkpoint_rare, parse_commits)

@@ -85,15 +85,19 @@ _engine: _Engine | None = None
 _engine_lock = threading.Lock()
 
 
-def _forget_after_fork() -> None:
-    """Give a forked child a database of its own, and never destroy the parent's.
+def never_destroyed(database: object) -> None:
+    """Keep a parent's database alive in a forked child, beyond the interpreter's shutdown.
 
-    DuckDB's worker threads do not exist in the child: its destructor would wait for them for ever.  The reference that
-    is added here keeps the object alive beyond the interpreter's shutdown.
+    DuckDB's worker threads do not exist in the child: its destructor would wait for them for ever.
     """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(database))
+
+
+def _forget_after_fork() -> None:
+    """Give a forked child a database of its own."""
     global _engine, _engine_lock
     if _engine is not None:
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(_engine))
+        never_destroyed(_engine)
     _engine, _engine_lock = None, threading.Lock()
 
 

@@ -10,22 +10,23 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from trilake.errors import TrilakeError
-from trilake.expr.terms.engine import idle_connection, open_database
+from trilake.expr.terms.engine import idle_connection
 from trilake.relations.dataset import TableDataset, WatchedRows
-from trilake.relations.parquet import parquet_relation, quoted
+from trilake.relations.parquet import parquet_relation
+from trilake.sql.standalone.kept_databases import Database, FileState, KeptDatabases, file_states
 from trilake.table import Table
 
 #: What the names of a query stand for.
 Sources = Mapping[str, Table | pa.Table]
 #: Files that DuckDB reads itself, by the names of their tables.
-_Files = Mapping[str, Sequence[str]]
+_Files = Mapping[str, Sequence[FileState]]
 _Result = TypeVar("_Result")
 #: How many tables' files are remembered to be what the tables say.
 _MOST_CHECKED = 256
@@ -42,8 +43,8 @@ def result_of(sources: Sources, work: Callable[[duckdb.DuckDBPyConnection], _Res
 
     def of(files: _Files) -> _Result:
         errors: list[TrilakeError] = []
-        with closing(_opened(files)) as db, _told(errors):
-            _relate(db, sources, files, errors)
+        with _kept.of(_all(files)) as (database, db), _told(errors):
+            _relate(database, db, sources, files, errors)
             return work(db)
 
     files = _files(sources)
@@ -69,9 +70,9 @@ def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iter
 def _reading(sources: Sources, files: _Files, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     errors: list[TrilakeError] = []
     with ExitStack() as opened:
-        db = opened.enter_context(closing(_opened(files)))
+        database, db = opened.enter_context(_kept.of(_all(files)))
         with _told(errors):
-            _relate(db, sources, files, errors)
+            _relate(database, db, sources, files, errors)
             reader = db.sql(query).to_arrow_reader(rows)
         return reader.schema, _batches(opened.pop_all(), reader, errors)
 
@@ -113,22 +114,34 @@ def _told(errors: list[TrilakeError]) -> Iterator[None]:
         raise
 
 
-def _opened(files: _Files) -> duckdb.DuckDBPyConnection:
-    return open_database(os.cpu_count() or 1, [path for paths in files.values() for path in paths])
+def _all(files: _Files) -> frozenset[FileState]:
+    return frozenset(file for states in files.values() for file in states)
 
 
-def _relate(db: duckdb.DuckDBPyConnection, sources: Sources, files: _Files, errors: list[TrilakeError]) -> None:
+def _relate(
+    database: Database,
+    db: duckdb.DuckDBPyConnection,
+    sources: Sources,
+    files: _Files,
+    errors: list[TrilakeError],
+) -> None:
+    """Give the sources their names: views of files, and what a connection is handed."""
+    queries = {name: _checked.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
+    views = {name: query for name, query in queries.items() if query is not None}
+    database.set_views(views)
     for name, rows in sources.items():
-        query = _checked.query(db, files[name], rows.schema) if name in files else None
-        if query is not None:
-            db.execute(f"CREATE TEMP VIEW {quoted(name)} AS {query}")
-        else:
+        if name not in views:
             db.register(name, TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows)
 
 
 def _files(sources: Sources) -> _Files:
-    plain = {name: rows.plain_files() for name, rows in sources.items() if isinstance(rows, Table)}
-    return {name: paths for name, paths in plain.items() if paths}
+    files: dict[str, Sequence[FileState]] = {}
+    for name, rows in sources.items():
+        paths = rows.plain_files() if isinstance(rows, Table) else None
+        if paths:
+            with suppress(OSError):  # which the table's scan tells
+                files[name] = file_states(paths)
+    return files
 
 
 class _Checked:
@@ -138,19 +151,14 @@ class _Checked:
         self.queries: OrderedDict[tuple[object, ...], str | None] = OrderedDict()
         self.lock = threading.Lock()
 
-    def query(self, db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
+    def query(self, db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
         """As :func:`parquet_relation` says, once for files that did not change."""
-        try:
-            stats = [os.stat(path) for path in paths]
-        except OSError:  # which the table's scan tells
-            return None
-        files = zip(paths, ((s.st_ino, s.st_size, s.st_mtime_ns) for s in stats), strict=True)
         key = (schema.serialize().to_pybytes(), *files)
         with self.lock:
             if key in self.queries:
                 self.queries.move_to_end(key)
                 return self.queries[key]
-        query = parquet_relation(db, paths, schema)
+        query = parquet_relation(db, [file.path for file in files], schema)
         with self.lock:
             self.queries[key] = query
             while len(self.queries) > _MOST_CHECKED:
@@ -159,3 +167,5 @@ class _Checked:
 
 
 _checked = _Checked()
+_kept = KeptDatabases()
+os.register_at_fork(after_in_child=_kept.forget)

@@ -12,10 +12,13 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.formats import format_named
+from trilake.sql.standalone.known_tables import KnownTables
 from trilake.sql.text.paths import named_path, version_behind
 from trilake.storage import open_store
 from trilake.table import Table
 from trilake.text import quote_name, quote_parts
+
+_known = KnownTables()
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Place:
             else:
                 moment = dt.datetime.strptime(f"{self.at}000", "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
                 timestamp = moment.isoformat()
+        if self.format == "delta" and version is None and timestamp is None:
+            return _known.open(self.path, context.options)
         return format_named(self.format).open(open_store(self.path, dict(context.options)), version, timestamp)
 
     def delta(self, context: Context, what: str) -> ArrowDeltaTable:

@@ -133,10 +133,10 @@ class Cursor:
     def whole_number(self) -> int:
         """A whole number that a BIGINT holds.  Raises ``SyntaxProblem``."""
         text = self.number()
-        if text.lstrip("-").isdecimal() and len(text) <= _LONGEST and -(2**63) <= int(text) < 2**63:
-            return int(text)
-        self.at -= 1
-        self.fail("a whole number is expected here, such as 3")
+        if not text.lstrip("-").isdecimal() or len(text) > _LONGEST or not -(2**63) <= int(text) < 2**63:
+            self.at -= 1
+            self.fail("a whole number is expected here, such as 3")
+        return int(text)
 
     def brackets(self) -> tuple[int, int]:
         """Go past a pair of brackets and what is in it; the positions between them.  Raises ``SyntaxProblem``."""

@@ -1,0 +1,60 @@
+"""Delta tables that a process has queried: what it knows of their newest versions is not read again.
+
+Each query lists the log.  Where that shows the very files of which the known version was made, their content is not
+read, which takes a millisecond for the smallest table.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+
+from trilake.delta.log.log import Snapshot
+from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
+from trilake.storage import open_store
+
+#: Versions that are kept, and the bytes of the files and tombstones of one.
+_MOST, _LARGEST = 32, 32 << 20
+#: Files of a log that are younger may still be replaced by others of the same time: some stores count in seconds.
+_SETTLED_MS = 10_000
+_Key = tuple[str, frozenset[tuple[str, str]]]
+
+
+class KnownTables:
+    """The versions that were queried last, by their table's URI and the options of its store."""
+
+    def __init__(self) -> None:
+        self.versions: OrderedDict[_Key, Snapshot] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def open(self, path: str, options: Mapping[str, str]) -> ArrowDeltaTable:
+        """The table at its newest version.  Raises as :class:`ArrowDeltaTable` does."""
+        store = open_store(path, dict(options))
+        key = (store.uri, frozenset(options.items()))
+        with self.lock:
+            known = self.versions.get(key)
+            if known is not None:
+                self.versions.move_to_end(key)
+        table = ArrowDeltaTable(store, standard_engine(), known=known)
+        if table.opened is not known:
+            self._keep(key, table)
+        return table
+
+    def _keep(self, key: _Key, table: ArrowDeltaTable) -> None:
+        opened = table.opened
+        with self.lock:
+            self.versions.pop(key, None)
+            if isinstance(opened, Snapshot) and _worth_keeping(opened):
+                self.versions[key] = opened
+            if len(self.versions) > _MOST:
+                self.versions.popitem(last=False)
+
+
+def _worth_keeping(version: Snapshot) -> bool:
+    """Whether a version is small, and no file of its log could be another one that looks the same."""
+    segment, state = version.segment, version.state
+    settled = version.engine.runtime.clock_ms() - _SETTLED_MS
+    files = (*segment.checkpoint_files, *(file for _, _, file in segment.commits))
+    return all(file.modified_ms < settled for file in files) and state.adds.nbytes + state.removes.nbytes <= _LARGEST
