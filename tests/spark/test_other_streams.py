@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import trilake
-from trilake.errors import SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +50,37 @@ def test_rows_that_do_not_fit_stop_the_query_with_our_error_in_a_line(
         assert str(e).startswith("[SCHEMA_MISMATCH]")
         assert f"query: {query.id}" in str(e)
     assert str(raised.value) == str(error)
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+@pytest.mark.parametrize("place", ["new name", "old name", "path"])
+def test_a_stream_from_a_name_to_a_name(spark: SparkSession, tmp_path: Path, format: str, place: str) -> None:
+    """Spark's own way made a name without a place, and stopped at the first batch."""
+    source, target = (f"{format}.`{tmp_path}/{n}`" if place == "path" else f"streamed_{n}" for n in ("in", "out"))
+    df = spark.range(5).selectExpr("id", "id * 2 AS double")
+    rounds = 0
+
+    def run(given: str | None) -> int:
+        nonlocal rounds
+        rounds += 1
+        writer = spark.readStream.table(source).where("id > 1").writeStream
+        writer = writer.option("checkpointLocation", str(tmp_path / f"checkpoint{rounds}")).trigger(availableNow=True)
+        (writer if given is None else writer.format(given)).toTable(target).awaitTermination()
+        return spark.table(target).count()
+
+    try:
+        df.write.format(format).saveAsTable(source)
+        if place == "old name":
+            df.limit(0).write.format(format).saveAsTable(target)
+        assert run(format) == 3
+        assert run(None) == 6
+        with pytest.raises(InvalidArgumentError, match=f"is a {format} table"):
+            run("delta")
+        assert spark.table(target).columns == ["id", "double"]
+    finally:
+        if place != "path":
+            for name in source, target:
+                spark.sql(f"DROP TABLE IF EXISTS {name}")
 
 
 @pytest.mark.parametrize("format", ["lance", "trevni"])

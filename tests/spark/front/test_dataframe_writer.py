@@ -234,6 +234,45 @@ def test_save_as_a_table_at_a_path_where_nothing_is(session: SparkSession, tmp_p
         _frame(session).write.insertInto(f"{provider}.`{tmp_path}/nothing`")
 
 
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_paths_of_other_formats_are_names_too(session: SparkSession, tmp_path: Path, format: str) -> None:
+    df, name = _frame(session), f"{format}.`{tmp_path}/new`"
+    with pytest.raises(TableNotFoundError):
+        df.write.insertInto(name)
+    for missing in df.writeTo(name).append, df.writeTo(name).using(format).replace:
+        with pytest.raises(TableNotFoundError, match="cannot be found"):
+            missing()
+    with pytest.raises(InvalidArgumentError, match=f"is a {format} table"):
+        df.writeTo(name).using("delta").create()
+    assert list(tmp_path.iterdir()) == []
+    df.writeTo(name).using(format).create()
+    for again in df.writeTo(name).using(format).create, lambda: df.write.format(format).saveAsTable(name):
+        with pytest.raises(TableExistsError, match="already exists"):
+            again()
+    df.write.format(format).mode("ignore").saveAsTable(name)
+    df.write.format(format).mode("append").saveAsTable(name)
+    df.writeTo(name).append()
+    df.selectExpr("key AS other", "value + 10L AS names").write.insertInto(name)
+    rows = session.read.table(name)
+    assert (rows.columns, rows.count(), rows.where("value > 10").count()) == (["key", "value"], 8, 2)
+    df.limit(1).write.insertInto(name, overwrite=True)
+    assert session.table(name).count() == 1
+    df.writeTo(name).using(format).createOrReplace()
+    assert trilake.open(tmp_path / "new").count() == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["new"]
+
+
+def test_a_name_without_a_slash_is_of_a_database_that_is_called_like_a_format(session: SparkSession) -> None:
+    session.sql("CREATE DATABASE IF NOT EXISTS lance")
+    try:
+        _frame(session).write.format("lance").saveAsTable("lance.`t`")
+        _frame(session).write.insertInto("lance.`t`")
+        assert session.table("lance.`t`").count() == 4
+        assert session.catalog.tableExists("t", "lance")
+    finally:
+        session.sql("DROP DATABASE lance CASCADE")
+
+
 def test_insert_into_stores_nested_values_by_position_as_insert_does(session: SparkSession) -> None:
     made = "s struct<a: int, b: string>, l array<struct<a: int, b: string>>, m map<string, struct<i: int>>, n tinyint"
     given = "named_struct('b', 7L, 'a', 8) s, array(named_struct('b', 1, 'x', 'y')) l, map('k', named_struct('j', 2)) m"

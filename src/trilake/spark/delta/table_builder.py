@@ -17,7 +17,7 @@ from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import START, identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import add_name, default_location, location_of, new_name, path_of
+from trilake.spark.delta.names.catalogue import add_name, default_location, location_of, new_name, table_at
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
@@ -153,7 +153,7 @@ class DeltaTableBuilder(Generic[Opened]):
         """
         known = location_of(self._spark, self._name) if self._name is not None else None
         path = self._place(known)
-        named = self._name if self._name is not None and path_of(self._name) is None else None
+        named = self._name if self._name is not None and table_at(self._name) is None else None
         if named is None or known is not None:
             self._run(path, named, known)
         else:

@@ -18,16 +18,17 @@ from pyspark.sql import types as T
 
 from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.formats import format_named
 from trilake.spark.delta.names.catalogue import (
     NamedTable,
     add_name,
     change_columns,
     find_table,
     new_name,
-    path_of,
+    table_at,
 )
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
 from trilake.spark.delta.store_assignment import overflows_named, stored_columns
@@ -178,10 +179,10 @@ def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> N
     ``options`` are those of the write.  Raises as :func:`find_table` does.
     """
     table = find_table(spark, name)
-    if table is None or path_of(name) is None:
+    if table is None or table_at(name) is None:
         return table
     store = session_store(spark, table.location, store_options(options))
-    return table if DeltaLog(store, spark_engine()).exists() else None
+    return table if format_named(table.format).detect(store) else None
 
 
 def our_location(spark: SparkSession, name: str) -> str | None:
@@ -203,17 +204,17 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     a path as its name, and for another format than that says.
     """
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
-    place = path_of(name)
-    if place is None:
+    named = table_at(name)
+    if named is None:
         with new_name(spark, name, table_columns(request.df.schema, format), path=path, format=format) as made:
             yield made
         return
-    must_be_of(NamedTable("delta", place), name, format)
+    must_be_of(named, name, format)
     if path is not None:
         raise InvalidArgumentError(
             f"{name} is a path, and cannot be given a place of its own", help="leave the other path out", file=path
         )
-    yield place
+    yield named.location
 
 
 def table_columns(schema: T.StructType, format: str) -> StructType:
@@ -255,13 +256,13 @@ def save_named(request: SaveRequest, name: str, place: str) -> None:
     SAVERS[request.format](replace(request, options=options), place)
     if request.format in NAMED:
         rename(request.df.sparkSession, name, place, options)
-    elif request.mode == "overwrite":
+    elif request.mode == "overwrite" and table_at(name) is None:
         change_columns(request.df.sparkSession, name, table_columns(request.df.schema, request.format))
 
 
 def rename(spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None) -> None:
     """Let the catalogue know the table's columns as they are now; ``options`` are those of the write."""
-    if path_of(name) is None:
+    if table_at(name) is None:
         head = DeltaLog(session_store(spark, place, store_options(options)), spark_engine()).head()
         add_name(spark, name, place, head)
 
@@ -279,13 +280,15 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             f"the catalogue has no table {name}", help="make it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
         )
     evolve = False
+    store = session_store(spark, table.location, store_options(request.options))
     if table.format == "delta":
-        store = session_store(spark, table.location, store_options(request.options))
         schema = read_schema(DeltaLog(store, spark_engine()).head().schema)
         stated = record_option(request.options, "mergeSchema")
         evolve = session_flag(spark, AUTO_MERGE, False) if stated is None else stated.lower() == "true"
-    else:
+    elif table_at(name) is None:
         schema = table_columns(spark.table(name).schema, table.format)
+    else:
+        schema = from_arrow(format_named(table.format).open(store, None, None).schema)
     if len(schema.names) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.errors import InvalidArgumentError, TrilakeError
-from trilake.spark.delta.names.catalogue import NamedTable, path_of
+from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_table, record_option
@@ -97,8 +97,7 @@ def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
 
 
 def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
-    path = path_of(name)  # with a version behind it or not
-    table = _table_of(spark, name) if path is None else NamedTable("delta", path)
+    table = table_at(name) or _table_of(spark, name)  # a path may have a version behind it
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
     place, load = table.location, _LOADERS[table.format]

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.errors import InvalidArgumentError
-from trilake.spark.delta.names.catalogue import new_name
+from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.stream.source import STREAM_LIMITS
@@ -36,7 +36,16 @@ from trilake.spark.front.chains import (
     watch_chains,
 )
 from trilake.spark.front.data_sources import SOURCES
-from trilake.spark.front.dataframe_writer import our_location, record_option, rename, store_options, translated
+from trilake.spark.front.dataframe_writer import (
+    SaveRequest,
+    must_be_of,
+    our_table,
+    record_option,
+    rename,
+    save_as_table,
+    store_options,
+    translated,
+)
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.session.engine import spark_engine
@@ -141,16 +150,26 @@ def _to_table(
     if record is None:
         return None
     source = str(format or record.format or "").lower()
-    place = None if source and source not in STREAMED else our_location(session_of(record), tableName)
-    if place is None and (source not in _DELTA or source not in STREAMED):
+    table = None if source and source not in STREAMED else our_table(session_of(record), tableName)
+    streamed = source or _streamed(table)
+    if streamed not in STREAMED:
         return None
     batches = not is_connect_class(type(writer))
 
     def act() -> Any:
-        request = _request(record, format, outputMode, partitionBy, queryName, options)
-        return _started(request, place or _created_place(request, tableName), batches=batches)
+        request = _request(record, streamed, outputMode, partitionBy, queryName, options)
+        if table is not None:
+            must_be_of(table, tableName, streamed.removeprefix("trilake-"))
+        place = _created_place(request, tableName) if table is None else table.location
+        return _started(request, place, batches=batches)
 
     return lambda: translated(act)
+
+
+def _streamed(table: NamedTable | None) -> str | None:
+    """The name under which streams of a table's format are registered, ``None`` where none of ours are."""
+    known = [] if table is None else [table.format, f"trilake-{table.format}"]
+    return next((name for name in known if name in STREAMED), None)
 
 
 def _started(request: _Request, place: Any, *, batches: bool) -> Any:
@@ -226,6 +245,8 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
 def _created_place(request: _Request, name: str) -> str:
     """The place of a new table of the catalogue, with the stream's columns."""
     spark = request.df.sparkSession
+    if request.format not in _DELTA:
+        return _created_empty(request, name)
     schema = from_spark(request.df.schema)
     write = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
     write = with_session(spark, write, decided=("mergeSchema",))
@@ -236,16 +257,31 @@ def _created_place(request: _Request, name: str) -> str:
     return place
 
 
+def _created_empty(request: _Request, name: str) -> str:
+    """The place of a new table of the catalogue that is no Delta table, with the stream's columns and no row."""
+    spark = request.df.sparkSession
+    of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
+    options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
+    empty = spark.createDataFrame([], request.df.schema)
+    save_as_table(SaveRequest(empty, request.format, "error", options, request.partition_by or None), name)
+    table = find_table(spark, name)
+    assert table is not None
+    return table.location
+
+
 def _table(own: Any, reader: Any, tableName: str) -> Action | None:
     record = record_of(reader)
     if record is None:
         return None
-    place = our_location(record.made_of[0], tableName)
+    table = our_table(record.made_of[0], tableName)
+    streamed = _streamed(table)
+    if table is None or streamed is None:
+        return None
 
     def load(path: str, **more: str) -> Any:
-        return reader.format("delta").load(path, **more)
+        return reader.format(streamed).load(path, **more)
 
-    return None if place is None else _loaded(load, record, "delta", place, record.options)
+    return _loaded(load, record, streamed, table.location, record.options)
 
 
 def _load(

@@ -41,7 +41,7 @@ from trilake.text import quote_parts
 
 #: The formats that a table of the catalogue may have, by the names of their providers.
 _FORMATS = {prefix + name: name for prefix in ("", "trilake-") for name in ("delta", "lance", "trevni")}
-_BY_PATH = re.compile(r"(?:(?:trilake-)?delta|`(?:trilake-)?delta`)\.`((?:[^`]|``)+)`", re.IGNORECASE)
+_BY_PATH = re.compile(r"(`?)((?:trilake-)?(?:delta|lance|trevni))\1\.`((?:[^`]|``)+)`", re.IGNORECASE)
 _NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^`.]+)(?:\.(?:`(?:[^`]|``)+`|[^`.]+))*")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
@@ -70,14 +70,19 @@ class NamedTable:
     location: str
 
 
-def path_of(name: str) -> str | None:
-    """The path that ``delta.`/path``` names, ``None`` for any other name.
+def table_at(name: str) -> NamedTable | None:
+    """What ``delta.`/path```, or another format's name in its place, stands for; ``None`` for any other name.
 
-    >>> path_of("`delta`.`/lake/t`")
-    '/lake/t'
+    A name of Lance or Trevni without a slash is that of a table in a database which is called like the format.
+
+    >>> table_at("`delta`.`/lake/t`"), table_at("lance.`t`")
+    (NamedTable(format='delta', location='/lake/t'), None)
     """
-    by_path = _BY_PATH.fullmatch(name.strip())
-    return None if by_path is None else by_path[1].replace("``", "`")
+    match = _BY_PATH.fullmatch(name.strip())
+    if match is None:
+        return None
+    table = NamedTable(_FORMATS[match[2].lower()], match[3].replace("``", "`"))
+    return table if table.format == "delta" or "/" in table.location else None
 
 
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
@@ -86,9 +91,9 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     ``delta.`/path``` is a path, whether a table is there or not.  Raises ``InvalidArgumentError`` for a view and for
     tables of other formats.
     """
-    path = path_of(name)
-    if path is not None:
-        return NamedTable("delta", path)
+    table = table_at(name)
+    if table is not None:
+        return table
     entry = find_entry(spark, parts_of(name))
     if entry is None:
         return None
