@@ -67,26 +67,26 @@ class Job:
         self.history: LanceHistory = actor.world.history
         self.store = SimStore(self.world.place("t"), actor, "t")
         self.runtime = Runtime(actor.clock_ns, actor.new_id, actor.sleep)
-        #: The oldest version that the operation stood on.
-        self.base = self.history.newest
+        #: The oldest version that the operation stood on, and the step at which that was opened.
+        self.base, self.opened = self.history.newest, self.world.steps
 
     def run(self) -> Any:
-        began, faults, steps = self.history.newest, self.actor.faults, self.world.steps
+        began, faults = self.history.newest, self.actor.faults
         try:
             return getattr(self, "_" + self.op.kind)()
         except TrilakeError as e:
             if self.actor.faults == faults:
-                self._explained(e, began, steps)
+                self._explained(e, began)
             raise
 
-    def _explained(self, e: TrilakeError, began: int, steps: int) -> None:
+    def _explained(self, e: TrilakeError, began: int) -> None:
         """Raise where nothing that happened explains an error, since the operation or the handle it uses began."""
         began = min(began, self.base)
         if isinstance(e, ConflictError) and self.history.newest > began:
             return
         if isinstance(e, ClockError) and self.actor.most_skew_ms > 5 * 60_000:
             return
-        if isinstance(e, VersionNotFoundError) and (self.op.kind in ("restore", "travel") or self._cleaned(steps)):
+        if isinstance(e, VersionNotFoundError) and (self.op.kind in ("restore", "travel") or self._cleaned()):
             return
         if isinstance(e, InvalidArgumentError) and self.op.kind == "restore":
             return
@@ -94,22 +94,23 @@ class Job:
             return  # an overwrite or a restore has taken the column away that it was to drop
         if isinstance(e, SchemaMismatchError) and any(o.kind == "widen" for o in self.world.plan.ops.values()):
             return
-        if self._cleaned(steps) and isinstance(e, StorageError):
+        if self._cleaned() and isinstance(e, StorageError):
             return  # a handle on a version that is given up
         raise Violation(f"{type(e).__name__} without a reason: {e}") from e
 
-    def _cleaned(self, steps: int) -> bool:
-        return self.history.cleaned_at >= steps
+    def _cleaned(self) -> bool:
+        return self.history.cleaned_at >= self.opened
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The dataset, at times a handle of an earlier operation of the same process."""
-        old = self.actor.memory.get("dataset")
+        old, opened = self.actor.memory.get("dataset", (None, 0))
         if version is None and old is not None and self.op.args[1] % 2:
-            self.base = min(self.base, old.version)
+            self.base, self.opened = min(self.base, old.version), min(self.opened, opened)
             return old
+        opened = self.world.steps
         found = Snapshot.open(self.store, self.runtime, version)
         if version is None:
-            self.actor.memory["dataset"] = found
+            self.actor.memory["dataset"] = found, opened
         return found
 
     # --- rows ---
