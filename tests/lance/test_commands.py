@@ -27,6 +27,7 @@ from trilake.lance.cleanup import cleanup
 from trilake.lance.commands import update
 from trilake.lance.optimize import CompactionTask, RewriteResult
 from trilake.runtime import SYSTEM_RUNTIME
+from trilake.storage.faults import FaultStore
 
 ROWS = pa.table({"id": pa.array(range(300), pa.int64()), "t": [f"t{i % 7}" for i in range(300)]})
 _count = iter(range(10**6))
@@ -460,6 +461,26 @@ def test_cleanup() -> None:
     ds.cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
     assert len(list(store.list("data"))) == 1
     assert ds.count_rows() == 150
+
+
+def test_a_version_that_is_restored_while_clean_up_looks_around_keeps_its_files() -> None:
+    ds = begun()
+    lance.write_dataset(ROWS.slice(0, 5), ds.uri, mode="overwrite")
+    old = lance.dataset(ds.uri, version=1)
+    looked: list[str] = []
+
+    def restore(op: str, key: str) -> None:
+        """At the first look for other tables below the dataset, which is what comes last before files go."""
+        if op == "list" and key.startswith("data/"):
+            looked.append(key)
+            if len(looked) == 1:
+                old.restore()
+
+    cleanup(FaultStore(ds.snapshot.store, before=restore), 0, SYSTEM_RUNTIME)
+    assert len(looked) > 1
+    newest = lance.dataset(ds.uri)
+    assert newest.version == 3
+    assert newest.to_table().equals(ROWS)
 
 
 def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:

@@ -138,17 +138,22 @@ def plan_cleanup(
     removable = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, old_files, now_ms, limit)]
     unfinished = old_temporaries(store, "", now_ms - limit + 1)
     manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
-    # A writer may have committed meanwhile on what looked forgotten: what the newest versions name stays, too.
-    newest = list_versions(store)
-    for version in newest.versions:
-        if version > listing.latest:
-            key = newest.key(version)
-            keep |= files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))
-    own = set(
-        own_keys(store, [m.key for m in (*removable, *manifests) if not _named(m.key, keep)], _NAMES, what="clean-up")
+    keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
+    own = set(own_keys(store, keys, _NAMES, what="clean-up"))
+    # A writer may have committed meanwhile on what looked forgotten, or have restored a version that goes: what the
+    # newest versions name stays, too.  This look comes last, as nothing can be brought back behind it.
+    newer = _named_since(store, listing.latest)
+    removable, manifests = (
+        [m for m in metas if m.key in own and not _named(m.key, newer)] for metas in (removable, manifests)
     )
-    removable, manifests = [m for m in removable if m.key in own], [m for m in manifests if m.key in own]
     return CleanupPlan(tuple(removable), tuple(unfinished), tuple(manifests), tuple(old))
+
+
+def _named_since(store: Store, version: int) -> set[str]:
+    """The files of all versions behind one."""
+    newest = list_versions(store)
+    keys = [newest.key(v) for v in newest.versions if v > version]
+    return set().union(*(files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}")) for key in keys))
 
 
 def _named(key: str, names: set[str]) -> bool:
