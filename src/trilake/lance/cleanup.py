@@ -141,7 +141,7 @@ def plan_cleanup(
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
     own = set(own_keys(store, keys, _NAMES, what="clean-up"))
     # A writer may have committed meanwhile on what looked forgotten, or have restored a version that goes: what the
-    # newest versions name stays, too.  This look comes last, as nothing can be brought back behind it.
+    # newest versions name stays, too.  This look comes last: what is brought back behind it is lost.
     newer = _named_since(store, listing.latest)
     removable, manifests = (
         [m for m in metas if m.key in own and not _named(m.key, newer)] for metas in (removable, manifests)
