@@ -21,7 +21,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.formats import format_named
 from trilake.spark.delta.names.catalogue import (
     NamedTable,
     add_name,
@@ -41,12 +40,14 @@ from trilake.spark.front.chains import (
     source_of,
     watch_chains,
 )
+from trilake.spark.front.other_columns import other_columns
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
+from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
 
 R = TypeVar("R")
@@ -182,7 +183,17 @@ def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> N
     if table is None or table_at(name) is None:
         return table
     store = session_store(spark, table.location, store_options(options))
-    return table if format_named(table.format).detect(store) else None
+    return table if _is_there(table.format, store) else None
+
+
+def _is_there(format: str, store: Store) -> bool:
+    if format == "delta":
+        return DeltaLog(store, spark_engine()).exists()
+    try:
+        other_columns(format, store)
+    except TableNotFoundError:
+        return False
+    return True
 
 
 def our_location(spark: SparkSession, name: str) -> str | None:
@@ -288,7 +299,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     elif table_at(name) is None:
         schema = table_columns(spark.table(name).schema, table.format)
     else:
-        schema = from_arrow(format_named(table.format).open(store, None, None).schema)
+        schema = from_arrow(other_columns(table.format, store))
     if len(schema.names) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
