@@ -87,7 +87,8 @@ def test_a_database_goes_after_an_error(tmp_path: Path) -> None:
         database.connection.execute("SELECT 1")
 
 
-def test_few_stay_idle(tmp_path: Path) -> None:
+def test_few_stay_idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trilake.sql.standalone.kept_databases._MOST_IDLE", 4)
     kept = KeptDatabases()
     files = [_file(tmp_path, str(n), n) for n in range(7)]
     for these in files:

@@ -16,8 +16,9 @@ import duckdb
 from trilake.expr.terms.engine import never_destroyed, open_database
 from trilake.relations.parquet import quoted
 
-#: Idle databases at most; each has as many threads as there are processors, which sleep.
-_MOST_IDLE = 4
+#: Each database has as many threads as there are processors; those of the idle ones sleep, and are as many at most.
+_MOST_THREADS = 64
+_MOST_IDLE = max(2, _MOST_THREADS // (os.cpu_count() or 1))
 
 
 class FileState(NamedTuple):
