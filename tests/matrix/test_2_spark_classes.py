@@ -72,3 +72,15 @@ def test_names(lake: Lake) -> None:
     assert spark.table("matrix_lance").where("id > 39").count() == 10
     for name in ("matrix_saved", "matrix_made", "matrix_built", "matrix_lance"):
         spark.sql(f"DROP TABLE {name}")
+
+
+@pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
+def test_names_of_paths(lake: Lake, name: str) -> None:
+    """`saveAsTable`, `insertInto`, `writeTo`, `spark.table`: paths of Delta, Lance and Trevni as names"""
+    spark, named = lake.spark, f"{name}.`{lake.path(f'named-{name}')}`"
+    lake.simple().write.format(name).saveAsTable(named)
+    lake.simple(50, 50).write.insertInto(named)
+    lake.simple(5, 100).writeTo(named).append()
+    assert spark.table(named).where("id > 89").count() == 15
+    lake.simple(7).writeTo(named).using(name).createOrReplace()
+    assert spark.read.table(named).count() == 7

@@ -50,6 +50,31 @@ def test_stream_from(lake: Lake, name: str) -> None:
         trilake.write(lake.simple(50, 50 * round), source, format=name, mode="append")
 
 
+@pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
+@since(3, 5, connect=(4, 0))
+def test_to_table(lake: Lake, name: str) -> None:
+    """`df.writeStream.toTable`: names of the catalogue and paths"""
+    for number, target in enumerate((f"matrix_to_{name}", f"{name}.`{lake.path(f'to-{name}')}`")):
+        stream = _numbers(lake, f"to-{name}-{number}").writeStream.format(name)  # type: ignore[attr-defined]
+        stream = stream.option("checkpointLocation", lake.path(f"cp-to-{name}-{number}")).trigger(availableNow=True)
+        lake.wait(stream.toTable(target))
+        assert lake.spark.table(target).where("id > 39").count() == 10
+    lake.spark.sql(f"DROP TABLE matrix_to_{name}")
+
+
+@pytest.mark.parametrize("name", ["delta", "lance", "trevni"])
+@since(4, 0)
+def test_stream_table(lake: Lake, name: str) -> None:
+    """`spark.readStream.table`: names of the catalogue and paths"""
+    for number, source in enumerate((f"matrix_stream_{name}", f"{name}.`{lake.path(f'stream-of-{name}')}`")):
+        lake.simple().write.format(name).saveAsTable(source)
+        stream = lake.spark.readStream.table(source).where("id > 39").writeStream.format(name)
+        stream = stream.option("checkpointLocation", lake.path(f"cp-of-{name}-{number}")).trigger(availableNow=True)
+        lake.wait(stream.start(lake.path(f"streamed-of-{name}-{number}")))
+        assert trilake.open(lake.path(f"streamed-of-{name}-{number}"), format=name).count() == 10
+    lake.spark.sql(f"DROP TABLE matrix_stream_{name}")
+
+
 @since(4, 2)
 def test_stream_limits(lake: Lake) -> None:
     """`maxFilesPerTrigger` and `maxBytesPerTrigger` of a stream from Delta"""
