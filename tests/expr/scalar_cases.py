@@ -84,6 +84,10 @@ EXPRESSIONS = [
     ),
     *("sign(x)", "pmod(i, 3)", "mod(n, 10)", "greatest(i, n, 5)", "least(i, x)", "i & 3", "i | 8", "i ^ 1", "~i"),
     *("sqrt(abs(x))", "pow(i, 2)", "n * 1000 % 7", "CAST(i AS TINYINT)", "CAST(x AS INT)", "CAST(x AS DECIMAL(20,1))"),
+    *("CAST(x AS STRING)", "CAST(x * 1e10 AS STRING)", "CAST(x / 1e6 AS STRING)", "CAST(-x * 1e300 AS STRING)"),
+    *("concat('a', x)", "CAST(1e7D AS STRING)", "CAST(9999999D AS STRING)"),
+    *("CAST(0.001D AS STRING)", "CAST(0.00099D AS STRING)", "CAST(123456789.125D AS STRING)", "CAST(1e16D AS STRING)"),
+    *("CAST(CAST('NaN' AS DOUBLE) AS STRING)", "CAST(CAST('-Infinity' AS DOUBLE) AS STRING)"),
     *("CAST(i AS STRING)", "CAST(dec AS STRING)", "CAST(dec AS INT)", "CAST(n AS DOUBLE)", "CAST(flag AS INT)"),
     *("CAST(i AS BOOLEAN)", "CAST(flag AS STRING)", "CAST(i AS DECIMAL(12,3))", "try_divide(i, 0)", "try_add(i, 1)"),
     # texts

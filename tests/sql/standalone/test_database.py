@@ -113,5 +113,5 @@ def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pyte
 
 def test_what_needs_no_table_opens_no_file_either(tmp_path: Path) -> None:
     (tmp_path / "x.csv").write_text("a\n1\n")
-    with pytest.raises(InvalidArgumentError, match="cannot run"):
+    with pytest.raises(InvalidArgumentError, match="read_csv is no function"):
         trilake.sql(f"SELECT * FROM read_csv('{tmp_path}/x.csv')")

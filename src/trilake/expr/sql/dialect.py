@@ -100,7 +100,7 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
             "the filter is not one condition", help="remove the semicolon and what follows", filter=text[:200]
         )
     _check_depth(statements[0], text)
-    root: exp.Expression = _positive(statements[0])
+    root: exp.Expression = positive(statements[0])
     for node in cast(Iterator[exp.Expression], root.walk()):
         present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
         if present - _ARGUMENTS.get(type(node), _OPERANDS):
@@ -203,7 +203,7 @@ def _head(node: exp.Expression) -> exp.Expression:
     return node
 
 
-def _positive(root: Any) -> Any:
+def positive(root: Any) -> Any:
     """``NOT LIKE`` as ``NOT`` of ``LIKE``: releases of sqlglot differ in where they keep the negation."""
 
     def rewrite(node: exp.Expression) -> exp.Expression:

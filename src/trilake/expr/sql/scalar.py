@@ -50,6 +50,13 @@ class Scalar:
     instants: bool
 
 
+def of_any_expression(message: str) -> str:
+    """What the translator says of a filter, said of any expression."""
+    for pattern, word in _WORDS:
+        message = pattern.sub(word, message)
+    return message
+
+
 def _makes_instant(node: exp.Expression) -> bool:
     if isinstance(node, exp.Cast):
         return bool(node.to.this.value in ("TIMESTAMPTZ", "TIMESTAMPLTZ"))
@@ -84,9 +91,7 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
         except RecursionError:
             return with_room(build, text)
     except FilterError as error:
-        reason = error.message
-        for pattern, word in _WORDS:
-            reason = pattern.sub(word, reason)
+        reason = of_any_expression(error.message)
         if "one row at a time" in (error.help or ""):  # a subquery or a window function
             raise ExpressionError(reason, help=_ONE_ROW) from error
         where: dict[str, Any] = {k: v for k, v in error.context.items() if k in ("column", "line", "position", "near")}

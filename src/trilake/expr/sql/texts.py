@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 from trilake.errors import FilterError
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, quote
 
+#: An integer of the text.
+_CONSTANT = re.compile(r"\((-?\d+)\)::INTEGER")
 _UPPER_SPECIAL = [(c, c.upper()) for c in map(chr, range(0x80, 0x10000)) if len(c.upper()) > 1]
 
 
@@ -26,6 +30,9 @@ def lower(x: str) -> str:
 
 def substring(x: str, position: str, length: str | None) -> str:
     """Spark's substring: position 0 is 1, a negative one counts from the end and may lie before the start."""
+    fixed = [_CONSTANT.fullmatch(n) for n in (position, length or "(0)::INTEGER")]
+    if all(fixed) and int(fixed[0][1]) > 0 <= int(fixed[1][1]):  # type: ignore[index]
+        return f"substring({x}, {position}{'' if length is None else f', {length}'})"
     start = (
         f"(CASE WHEN {position} > 0 THEN {position} - 1 WHEN {position} < 0 THEN length({x}) + {position} ELSE 0 END)"
     )
@@ -53,7 +60,8 @@ def like(text: str, pattern: str, escape: str) -> str:
         else:
             out.append("\\\\" if char == "\\" else char)
         i += 1
-    return f"({text} LIKE {quote(''.join(out))} ESCAPE '\\')"
+    escaped = " ESCAPE '\\'" if any("\\" in part for part in out) else ""  # without it DuckDB looks quickly
+    return f"({text} LIKE {quote(''.join(out))}{escaped})"
 
 
 def rlike(x: str, pattern: str) -> str:

@@ -89,6 +89,8 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
         case "decimal", ("float" | "double"):
             # Through the text, which gives the nearest number: DuckDB's own cast of 19 digits and more is one off.
             plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
+        case "timestamp", "double":
+            plain = f"(epoch_us({text}) / 1000000.0::DOUBLE)"
         case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
             pass
         case (("float" | "double"), ("float" | "double" | "boolean")):
@@ -98,6 +100,8 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
                     f"(CASE WHEN abs({text}) <= 3.4028234663852886e38::DOUBLE OR isnan({text}) OR isinf({text}) "
                     f"THEN {plain} WHEN {text} > 0 THEN 'inf'::FLOAT WHEN {text} < 0 THEN '-inf'::FLOAT END)"
                 )
+        case "double", "string":
+            plain = number_text(text)
         case "boolean", ("integer" | "float" | "double" | "string" | "decimal"):
             pass
         case (("date" | "timestamp"), ("date" | "timestamp" | "string")):
@@ -115,6 +119,28 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
                 help="compare the value itself, or compute the cast in Spark",
             )
     return Sql(_try(plain, safe), target)
+
+
+def number_text(x: str) -> str:
+    """A double as text, as Java writes it: ``1.0E10``, ``1.5``, ``NaN``.
+
+    Before 19 Java has a digit too many for a few numbers; nearest to zero, it has digits of its own: an error.
+    """
+    shown = f"CAST(abs({x}) AS VARCHAR)"  # DuckDB has the same digits, and a point or an exponent elsewhere
+    digits = f"rtrim(ltrim(replace(split_part({shown}, 'e', 1), '.', ''), '0'), '0')"
+    behind = f"coalesce(nullif(substring({digits}, 2), ''), '0')"
+    power = (
+        f"(CASE WHEN contains({shown}, 'e') THEN CAST(split_part({shown}, 'e', 2) AS INTEGER) "
+        f"WHEN abs({x}) < 1 THEN -1 - length(regexp_extract({shown}, '^0\\.(0*)', 1)) "
+        f"ELSE length(split_part({shown}, '.', 1)) - 1 END)"
+    )
+    sign = f"(CASE WHEN {x} < 0 THEN '-' ELSE '' END)"
+    return (
+        f"(CASE WHEN isnan({x}) THEN 'NaN' WHEN isinf({x}) THEN {sign} || 'Infinity' "
+        f"WHEN {x} <> 0 AND abs({x}) < 2.3e-308 THEN {fail('a number is too near to zero to be a text here')} "
+        f"WHEN {x} = 0 OR (abs({x}) >= 1e-3 AND abs({x}) < 1e7) THEN CAST({x} AS VARCHAR) "
+        f"ELSE {sign} || left({digits}, 1) || '.' || {behind} || 'E' || CAST({power} AS VARCHAR) END)"
+    )
 
 
 def _try(sql: str, safe: bool) -> str:

@@ -86,6 +86,21 @@ def naive_type(t: pa.DataType) -> pa.DataType:
     return t
 
 
+def zoned_type(t: pa.DataType) -> pa.DataType:
+    """A type of which all times, at every depth, are instants.
+
+    >>> zoned_type(pa.list_(pa.timestamp("us")))
+    ListType(list<item: timestamp[us, tz=UTC]>)
+    """
+    if pa.types.is_timestamp(t):
+        return TIMESTAMP
+    if pa.types.is_struct(t):
+        return pa.struct([f.with_type(zoned_type(f.type)) for f in t])
+    if pa.types.is_map(t):
+        return pa.map_(t.key_field.with_type(zoned_type(t.key_type)), t.item_field.with_type(zoned_type(t.item_type)))
+    return pa.list_(t.value_field.with_type(zoned_type(t.value_type))) if pa.types.is_list(t) else t
+
+
 def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:
     """``values`` in their :func:`normal_type`.
 

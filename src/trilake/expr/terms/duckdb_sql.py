@@ -25,12 +25,14 @@ INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 class Sql:
     """An expression: DuckDB text that is safe to put anywhere, and DuckDB's name of its type.
 
-    ``digits`` is set for integer literals, which are as decimals just as wide as they need to be.
+    ``digits`` is set for integer literals, which are as decimals just as wide as they need to be; ``decimal`` is the
+    precision and scale that a decimal has in Spark, where DuckDB holds it in another type.
     """
 
     text: str
     type: str
     digits: int | None = None
+    decimal: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_SQL:
@@ -48,6 +50,8 @@ class Sql:
     @property
     def as_decimal(self) -> tuple[int, int]:
         """Precision and scale of the decimal that Spark makes of it in arithmetic with decimals."""
+        if self.decimal is not None:
+            return self.decimal
         return (self.digits, 0) if self.digits is not None else decimal_parameters(self.type)
 
     @property

@@ -1,42 +1,63 @@
 """Queries on DuckDB: relations by path are scans of the tables, which read the columns and files that are needed.
 
-Texts are Spark's SQL; sqlglot writes them as DuckDB's.  DuckDB itself may open no file, no address and no extension.
+Texts are Spark's SQL, and become DuckDB's of the same meaning.  DuckDB itself may open no file, no address and no
+extension.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from typing import Any
 
 import duckdb
 import pyarrow as pa
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
+from sqlglot import exp
 
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.engine import standard_engine
+from trilake.errors import FilterError, InvalidArgumentError, TableNotFoundError, UnsupportedExpressionError
+from trilake.expr.sql.parse import with_room
+from trilake.expr.sql.scalar import of_any_expression
+from trilake.expr.terms.datatypes import zoned_type
+from trilake.expr.terms.engine import first_line
 from trilake.frames import arrow_batches
 from trilake.sql.standalone.database import result_of
 from trilake.sql.standalone.places import Context, place_of
-from trilake.sql.text.problems import SqlTextError
-from trilake.sql.text.tokens import tokenize
+from trilake.sql.standalone.queries.around import Query
+from trilake.sql.standalone.queries.dialect import parse_query
+from trilake.sql.standalone.queries.relations import Tables
+from trilake.sql.standalone.queries.select import Translation
 from trilake.table import Table
+from trilake.text import quote_parts
 
 _CHANGES = "table_changes_by_path"
+#: What :class:`Idents` puts behind a name.
+_IDENT = re.compile(r"#\d+\b")
 
 
 def run_query(context: Context, text: str) -> pa.Table:
     """The rows of a query.
 
     Raises ``SqlTextError`` for a text that is no query, ``TableNotFoundError`` for tables that are not there,
-    ``InvalidArgumentError`` for what DuckDB refuses or cannot evaluate.
+    ``UnsupportedExpressionError`` for what only Spark can compute, ``InvalidArgumentError`` for what is wrong.
     """
-    tree = _parsed(text)
-    sources = _sources(context, tree)
-    statement = tree.sql(dialect="duckdb")
+    tree = parse_query(text)
+    sources, names = _sources(context, tree)
+    tables = {name: (names[name], rows.schema) for name, rows in sources.items()}
+
+    def of(*, wide: bool) -> pa.Table:
+        query = _translated(tree, tables, wide=wide)
+        table = result_of(sources, lambda db: db.sql(query.text).to_arrow_table())
+        return _as_spark_has_it(table, query)
+
     try:
-        return result_of(sources, lambda db: _rows(db, statement))
+        try:
+            return of(wide=False)
+        except duckdb.OutOfRangeException:  # perhaps of a product that 64 bits do not hold
+            return of(wide=True)
     except duckdb.Error as e:
-        reason = str(e).split("\n\nLINE ")[0]
+        reason = _IDENT.sub("", first_line(e))
         raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
 
 
@@ -46,53 +67,59 @@ def constant(expression: str) -> Any:
     return rows.column(0)
 
 
-def _parsed(text: str) -> exp.Query:
-    tokens = tokenize(text)
-    # What Spark takes as a query of its own, and sqlglot as a relation.
-    head = "SELECT * FROM " if tokens and tokens[0].upper == "VALUES" else ""
+def _translated(tree: exp.Query, tables: Tables, *, wide: bool) -> Query:
+    def build() -> Query:
+        now = dt.datetime.fromtimestamp(standard_engine().runtime.clock_ms() / 1000, dt.UTC)
+        return Translation(tables, now=now, wide=wide).statement(tree)
+
     try:
-        tree = parse_one(head + text, dialect="databricks")
-    except SqlglotError as e:
-        raise SqlTextError.of(text, e) from None
-    if not isinstance(tree, exp.Query):
-        raise InvalidArgumentError(
-            f"this statement does not run without Spark: {text.strip()[:200]}",
-            help="queries, changes of rows, CREATE TABLE and Delta's maintenance do",
-        )
-    return tree
+        try:
+            return build()
+        except RecursionError:
+            return with_room(build, "")
+    except FilterError as e:
+        reason = of_any_expression(e.message).replace("a filter", "a query")
+        for name, (shown, _) in tables.items():
+            reason = reason.replace(name, quote_parts(shown))
+        help = None if "filter" in (e.help or "") else e.help
+        raise UnsupportedExpressionError(
+            f"without Spark this query cannot run: {reason}", help=help, **e.context
+        ) from e
 
 
-def _rows(db: duckdb.DuckDBPyConnection, statement: str) -> pa.Table:
-    relation = db.sql(statement)
-    rows = relation.to_arrow_table()
-    try:
-        for i, kind in enumerate(relation.types):
-            if str(kind) == "HUGEINT":  # a sum of whole numbers, which is a BIGINT in Spark
-                rows = rows.set_column(i, rows.column_names[i], rows.column(i).cast(pa.int64()))
-    except pa.ArrowInvalid as e:
-        raise InvalidArgumentError(f"a sum of the query does not fit into a BIGINT: {e}") from e
-    return rows
+def _as_spark_has_it(table: pa.Table, query: Query) -> pa.Table:
+    """A result under the names and in the types that Spark gives it."""
+    columns = []
+    for column, made in zip(table.columns, query.columns, strict=True):
+        if made.sql.family == "void":
+            columns.append(pa.chunked_array([pa.nulls(len(column))]))
+        elif made.instant:
+            columns.append(column.cast(zoned_type(column.type)))
+        else:
+            columns.append(column)
+    return pa.table(columns, schema=pa.schema([(c.name, a.type) for c, a in zip(query.columns, columns, strict=True)]))
 
 
 # --- relations -------------------------------------------------------------------------------------------------------
 
 
-def _sources(context: Context, tree: exp.Query) -> dict[str, Table | pa.Table]:
+def _sources(context: Context, tree: exp.Query) -> tuple[dict[str, Table | pa.Table], dict[str, tuple[str, ...]]]:
     """What each relation that stands for a table reads, by the name that it gets in the statement instead.
 
-    A table is opened once for all that name it, so that they see one version.
+    Beside them are the names that they had.  A table is opened once for all that name it, so that they see one version.
     """
     frames = {n.lower(): rows for n, rows in context.frames.items()}
     known = {c.alias.lower() for c in tree.find_all(exp.CTE)}
     sources: dict[str, Table | pa.Table] = {name: _source(rows) for name, rows in frames.items()}
+    names: dict[str, tuple[str, ...]] = {name: (name,) for name in frames}
     opened: dict[tuple[tuple[str, ...], int | None, str | None], str] = {}
     for number, table in enumerate(list(tree.find_all(exp.Table))):
         private = f"__trilake_{number}"
         if isinstance(table.this, exp.Func):
             changes = _changes(context, table)
             if changes is not None:
-                sources[private] = changes
-                _replace(table, private, _CHANGES)
+                sources[private], names[private] = changes, (_CHANGES,)
+                _replace(table, private)
             continue
         parts = tuple(p.name for p in table.parts)
         if len(parts) == 1 and parts[0].lower() in known | set(frames):
@@ -101,9 +128,9 @@ def _sources(context: Context, tree: exp.Query) -> dict[str, Table | pa.Table]:
         name = opened.setdefault((parts, version, timestamp), private)
         if name == private:
             sources[private] = place_of(context, parts).open(context, version, timestamp)
-        _replace(table, name, parts[-1])
-    _unqualify(tree)
-    return sources
+            names[private] = parts
+        _replace(table, name)
+    return sources, names
 
 
 def _source(rows: Any) -> Table | pa.Table:
@@ -113,21 +140,10 @@ def _source(rows: Any) -> Table | pa.Table:
     return pa.Table.from_batches(batches, schema=schema)
 
 
-def _replace(table: exp.Table, private: str, alias: str) -> None:
+def _replace(table: exp.Table, private: str) -> None:
     table.set("this", exp.to_identifier(private))
-    table.set("db", None)
-    table.set("catalog", None)
-    table.set("version", None)
-    if not table.alias:
-        table.set("alias", exp.TableAlias(this=exp.to_identifier(alias, quoted=True)))
-
-
-def _unqualify(tree: exp.Query) -> None:
-    """Columns such as ``delta.`/path`.a`` are those of the relation that is called like its path."""
-    for column in tree.find_all(exp.Column):
-        if column.args.get("db") is not None:
-            column.set("db", None)
-            column.set("catalog", None)
+    for part in ("db", "catalog", "version"):
+        table.set(part, None)
 
 
 def _travel(table: exp.Table) -> tuple[int | None, str | None]:
@@ -146,13 +162,8 @@ def _travel(table: exp.Table) -> tuple[int | None, str | None]:
 
 
 def _changes(context: Context, table: exp.Table) -> pa.Table | None:
-    """The rows of ``table_changes_by_path``; ``None`` for another function, of which ``range`` gets the column that it
-    has in Spark."""
+    """The rows of ``table_changes_by_path``; ``None`` for another function."""
     name = table.this.name if isinstance(table.this, exp.Anonymous) else table.this.sql_name()
-    if name.lower() == "range" and not table.args.get("alias"):
-        columns = [exp.to_identifier("id")]
-        table.set("alias", exp.TableAlias(this=exp.to_identifier("range", quoted=True), columns=columns))
-        return None
     if name.lower() != _CHANGES:
         return None
     values = [constant(a.sql(dialect="databricks")).to_pylist()[0] for a in table.this.expressions]

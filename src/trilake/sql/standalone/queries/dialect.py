@@ -1,0 +1,62 @@
+"""The text of a query as a tree in which functions are left as they are written."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from trilake.errors import InvalidArgumentError
+from trilake.expr.sql.dialect import SparkFilter, positive
+from trilake.sql.text.problems import SqlTextError
+from trilake.sql.text.tokens import tokenize
+
+#: Statements are read by people; a longer text is a mistake or an attack.
+_MAX_TEXT = 1_000_000
+
+
+class SparkQuery(SparkFilter):
+    """Spark SQL queries."""
+
+    class Parser(SparkFilter.Parser):
+        """Lambdas are arguments like others: no function has a syntax for them."""
+
+        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
+            name: parse
+            for name, parse in SparkFilter.Parser.NO_PAREN_FUNCTION_PARSERS.items()
+            if name not in ("ANY", "TRANSFORM")
+        }
+
+
+def parse_query(text: str) -> exp.Query:
+    """The one query that ``text`` is.
+
+    Raises ``SqlTextError`` for what does not parse, ``InvalidArgumentError`` for a statement that is no query.
+    """
+    if len(text) > _MAX_TEXT:
+        raise InvalidArgumentError(f"the query is {len(text):,} characters long, and the limit is {_MAX_TEXT:,}")
+    tokens = tokenize(text)
+    head = tokens[0].text.upper() if tokens else ""
+    if head not in ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("):
+        raise InvalidArgumentError(
+            f"this statement does not run without Spark: {text.strip()[:200]}",
+            help="queries, changes of rows, CREATE TABLE and Delta's maintenance do",
+        )
+    # What Spark takes as queries of their own, and sqlglot as relations.
+    if head == "TABLE":
+        text = f"SELECT * FROM {text[tokens[0].end :]}"
+    elif head == "VALUES":
+        text = f"SELECT * FROM {text}"
+    try:
+        trees = sqlglot.parse(text, dialect=SparkQuery)
+    except SqlglotError as e:
+        raise SqlTextError.of(text, e) from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise InvalidArgumentError(
+            f"this statement does not run without Spark: {text.strip()[:200]}",
+            help="write one query",
+        )
+    tree: exp.Query = positive(trees[0])
+    return tree
