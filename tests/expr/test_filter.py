@@ -288,6 +288,8 @@ def test_case_sensitive_names() -> None:
         ("s RLIKE w", "must be a constant"),
         ("CAST(s AS ARRAY<INT>) IS NULL", "cannot cast to"),
         ("CAST(arr AS STRING) = '[1]'", "to string"),
+        ("CAST(i64 AS DECIMAL(i8, 2)) = 1", "no type of Spark"),
+        ("f64 = .0.3D", "no number"),
         ("dec DIV 2 = 1", "DIV of other numbers"),
         ("big / big = 1", "division of decimal"),
         ("d - d > 1", "arithmetic with a value of type date"),

@@ -166,7 +166,7 @@ class Translator:
         """A literal with its type, such as ``DATE '2020-01-01'``; ``None`` for other casts."""
         target, text = node.to.this.value, node.this.name
         if not node.this.is_string:
-            return Literal(float(text), Kind.DOUBLE) if target == "DOUBLE" else None
+            return Literal(float(text), Kind.DOUBLE) if target == "DOUBLE" and _NUMBER.fullmatch(text) else None
         if target == "DATE":
             value, kind = literals.parse_date(text), Kind.DATE
         elif target in ("TIMESTAMPTZ", "TIMESTAMPNTZ"):

@@ -52,6 +52,8 @@ def target_type(node: exp.DataType) -> str:
     """DuckDB's name of the type that a cast names.  Raises :class:`FilterError` for those that filters cannot use."""
     name = node.this.value
     if name == "DECIMAL":
+        if not all(p.name.isascii() and p.name.isdigit() and len(p.name) < 5 for p in node.expressions):
+            raise FilterError(f"{node.sql('databricks')} is no type of Spark", help="write it as DECIMAL(10, 2)")
         numbers = [int(p.name) for p in node.expressions]
         precision, scale = (numbers + [10, 0][len(numbers) :])[:2] if len(numbers) < 2 else numbers
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:

@@ -19,9 +19,10 @@ from trilake.engine import standard_engine
 from trilake.errors import FilterError, InvalidArgumentError, TableNotFoundError, UnsupportedExpressionError
 from trilake.expr.sql.parse import with_room
 from trilake.expr.sql.scalar import of_any_expression
-from trilake.expr.terms.datatypes import zoned_type
+from trilake.expr.terms.datatypes import normalise, zoned_type
 from trilake.expr.terms.engine import first_line
 from trilake.frames import arrow_batches
+from trilake.relations.dataset import without_half_floats
 from trilake.sql.standalone.database import result_of
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.queries.around import Query
@@ -32,6 +33,8 @@ from trilake.table import Table
 from trilake.text import quote_parts
 
 _CHANGES = "table_changes_by_path"
+#: How the names begin that tables get in DuckDB.
+_PRIVATE = "__trilake_"
 #: What :class:`Idents` puts behind a name.
 _IDENT = re.compile(r"#\d+\b")
 
@@ -44,7 +47,7 @@ def run_query(context: Context, text: str) -> pa.Table:
     """
     tree = parse_query(text)
     sources, names = _sources(context, tree)
-    tables = {name: (names[name], rows.schema) for name, rows in sources.items()}
+    tables = {name: (names[name], without_half_floats(rows.schema)) for name, rows in sources.items()}
 
     def of(*, wide: bool) -> pa.Table:
         query = _translated(tree, tables, wide=wide)
@@ -79,8 +82,8 @@ def _translated(tree: exp.Query, tables: Tables, *, wide: bool) -> Query:
             return with_room(build, "")
     except FilterError as e:
         reason = of_any_expression(e.message).replace("a filter", "a query")
-        for name, (shown, _) in tables.items():
-            reason = reason.replace(name, quote_parts(shown))
+        for name in filter(lambda n: n.startswith(_PRIVATE), tables):
+            reason = reason.replace(name, quote_parts(tables[name][0]))
         help = None if "filter" in (e.help or "") else e.help
         raise UnsupportedExpressionError(
             f"without Spark this query cannot run: {reason}", help=help, **e.context
@@ -93,8 +96,8 @@ def _as_spark_has_it(table: pa.Table, query: Query) -> pa.Table:
     for column, made in zip(table.columns, query.columns, strict=True):
         if made.sql.family == "void":
             columns.append(pa.chunked_array([pa.nulls(len(column))]))
-        elif made.instant:
-            columns.append(column.cast(zoned_type(column.type)))
+        elif made.kept is not None or made.instant:
+            columns.append(column.cast(made.kept or zoned_type(column.type)))
         else:
             columns.append(column)
     return pa.table(columns, schema=pa.schema([(c.name, a.type) for c, a in zip(query.columns, columns, strict=True)]))
@@ -114,7 +117,7 @@ def _sources(context: Context, tree: exp.Query) -> tuple[dict[str, Table | pa.Ta
     names: dict[str, tuple[str, ...]] = {name: (name,) for name in frames}
     opened: dict[tuple[tuple[str, ...], int | None, str | None], str] = {}
     for number, table in enumerate(list(tree.find_all(exp.Table))):
-        private = f"__trilake_{number}"
+        private = f"{_PRIVATE}{number}"
         if isinstance(table.this, exp.Func):
             changes = _changes(context, table)
             if changes is not None:
@@ -137,7 +140,13 @@ def _source(rows: Any) -> Table | pa.Table:
     if isinstance(rows, Table):
         return rows
     schema, batches = arrow_batches(rows)
-    return pa.Table.from_batches(batches, schema=schema)
+    table = pa.Table.from_batches(batches, schema=schema)
+    columns = [
+        normalise(column) if pa.types.is_timestamp(column.type) and column.type.unit != "us" else column
+        for column in table.columns
+    ]
+    exact = pa.table(columns, schema=pa.schema([(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
+    return exact.cast(without_half_floats(exact.schema))
 
 
 def _replace(table: exp.Table, private: str) -> None:

@@ -28,7 +28,7 @@ from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import decimal_arithmetic, scaled, spark_decimal
 from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, OF_UNITS
-from trilake.sql.standalone.queries.instants import compared
+from trilake.sql.standalone.queries.instants import compared, kinds_of_times
 from trilake.sql.standalone.queries.lambdas import LAMBDAS
 from trilake.sql.standalone.queries.scope import Output, Scope, field_of, unresolved
 from trilake.sql.standalone.queries.windows import RANKINGS, frame, ranking
@@ -158,18 +158,21 @@ class QueryTranslator(Translator):
         return {kind for part in parts if isinstance(part, exp.Expression) for kind in self._kinds_of_times(part)}
 
     def _kinds_of_name(self, parts: tuple[str, ...]) -> set[bool]:
-        column = self._anywhere(parts)
+        found = self._anywhere(parts)
+        column = None if found is None else found[0]
+        if found is not None and found[1] and found[0].kept is not None:
+            return kinds_of_times(found[0].kept, found[1])
         if parts[0].lower() in self.aliases and (column is None or self.scope.find(parts) is None):
             value, instant = self.aliases[parts[0].lower()]
             return {instant} if _has_times(value.type) else set()
         return {column.instant} if column is not None and _has_times(column.sql.type) else set()
 
-    def _anywhere(self, parts: tuple[str, ...]) -> Output | None:
+    def _anywhere(self, parts: tuple[str, ...]) -> tuple[Output, tuple[str, ...]] | None:
         scope: Scope | None = self.scope
         while scope is not None:
             found = scope.find(parts)
             if found is not None:
-                return found[0]
+                return found
             scope = scope.outer
         return None
 

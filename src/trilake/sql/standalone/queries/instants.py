@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+import pyarrow as pa
 
 from trilake.expr.terms.duckdb_sql import Sql
 
@@ -23,3 +26,21 @@ def compared(left: str, right: str) -> tuple[str, str]:
             pair = column[1], f"CAST({y} AS TIMESTAMPTZ)"
             return (pair[1], pair[0]) if swapped else pair
     return left, right
+
+
+def kinds_of_times(t: pa.DataType, fields: Sequence[str] = ()) -> set[bool]:
+    """Of the times in a type, or in a field of it, whether they are instants.
+
+    >>> both = pa.struct([("t", pa.timestamp("us", "UTC")), ("n", pa.list_(pa.timestamp("us")))])
+    >>> kinds_of_times(both, ["n"]), sorted(kinds_of_times(both))
+    ({False}, [False, True])
+    """
+    if pa.types.is_timestamp(t):
+        return {t.tz is not None}
+    if not pa.types.is_nested(t):
+        return set()
+    inner = [t.field(i) for i in range(t.num_fields)]
+    if fields and pa.types.is_struct(t):
+        named = [f for f in inner if f.name.lower() == fields[0].lower()]
+        inner, fields = named or inner, fields[1:]
+    return {kind for f in inner for kind in kinds_of_times(f.type, fields)}

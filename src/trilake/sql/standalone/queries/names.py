@@ -123,7 +123,8 @@ def _shown(node: exp.Expression) -> str:
         case exp.Case():
             return _case(node)
         case exp.If():
-            return f"(IF({', '.join(_shown(node.args[k]) for k in ('this', 'true', 'false'))}))"
+            parts = [node.args.get(k) for k in ("this", "true", "false")]
+            return f"(IF({', '.join(_shown(p) for p in parts if p is not None)}))"
         case exp.Bracket():
             return f"{_shown(node.this)}[{_shown(node.expressions[0])}]"
         case exp.Filter():

@@ -130,14 +130,14 @@ class Relations:
         try:
             kind = type_name(field.type)
         except FilterError:
-            empty = pa.schema([("c", field.type)]).empty_table()
-            return Output(field.name, Sql(ident, engine.result_types("SELECT * FROM t", t=empty)[0]), ident)
+            return Output(field.name, Sql(ident, _foreign_type(field)), ident)
         instant = _holds_instants(field.type)
         if pa.types.is_timestamp(field.type) and instant:
             return Output(field.name, instant_column(ident), ident, True, "TIMESTAMP WITH TIME ZONE")
         if _is_plain(field.type):
             return Output(field.name, Sql(ident, kind), ident, instant)
-        return Output(field.name, Sql(f"CAST({ident} AS {kind})", kind), ident, instant, kind)
+        kept = _with_microseconds(field.type) if instant and pa.types.is_nested(field.type) else None
+        return Output(field.name, Sql(f"CAST({ident} AS {kind})", kind), ident, instant, kind, kept)
 
     def _query(self, node: exp.Expression, scope: Scope) -> From:
         query = self.around.query(node, replace(scope.inner(), outer=scope.outer))
@@ -416,12 +416,33 @@ def _text(name: str) -> str:
     return "'" + name.replace("'", "''") + "'"
 
 
+def _foreign_type(field: pa.Field) -> str:
+    """DuckDB's type of a column that has none in Spark.  Raises ``InvalidArgumentError`` where it has none either."""
+    try:
+        return engine.result_types("SELECT * FROM t", t=pa.schema([("c", field.type)]).empty_table())[0]
+    except engine.QueryError as error:
+        raise InvalidArgumentError(
+            f"column {quote_name(field.name)} is of type {field.type}, which queries cannot read", help="cast it before"
+        ) from error
+
+
 def _holds_instants(t: pa.DataType) -> bool:
     if pa.types.is_timestamp(t):
         return t.tz is not None
     if isinstance(t, pa.BaseExtensionType):
         return _holds_instants(t.storage_type)
     return any(_holds_instants(t.field(i).type) for i in range(t.num_fields))
+
+
+def _with_microseconds(t: pa.DataType) -> pa.DataType:
+    """A type as DuckDB gives it back, of which each time is an instant or not as it was."""
+    if pa.types.is_struct(t):
+        return pa.struct([f.with_type(_with_microseconds(f.type)) for f in t])
+    if pa.types.is_map(t):
+        return pa.map_(_with_microseconds(t.key_type), _with_microseconds(t.item_type))
+    if pa.types.is_list(t) or pa.types.is_large_list(t):
+        return pa.list_(_with_microseconds(t.value_type))
+    return normal_type(t)
 
 
 def _is_plain(t: pa.DataType) -> bool:

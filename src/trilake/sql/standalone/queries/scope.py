@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import duckdb
+import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr.terms.duckdb_sql import Sql, quote
@@ -25,6 +26,7 @@ class Output:
     ident: DuckDB's name of it, which no other column of the query has.
     instant: whether the times in it are instants (``TIMESTAMP``); others are ``TIMESTAMP_NTZ``.
     declared: the type that DuckDB gives the column, where ``sql`` makes another one of it.
+    kept: the Arrow type of a column with instants and other times in it.
     """
 
     name: str
@@ -32,6 +34,7 @@ class Output:
     ident: str
     instant: bool = False
     declared: str = ""
+    kept: pa.DataType | None = None
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,8 @@ class Translation:
                 value = spark_decimal(translator.render(inner))
                 instant = _has_times(value) and translator.is_instant(inner)
                 ident = self.around.idents.column(column_name(item))
-                columns.append(made(column_name(item), ident, value.type, instant))
+                kept_type = None if same is None else same.kept
+                columns.append(replace(made(column_name(item), ident, value.type, instant), kept=kept_type))
                 texts.append(value.text)
             if isinstance(item, exp.Alias):
                 shown = same.sql if same is not None else Sql(texts[-1], columns[-1].sql.type)
@@ -359,7 +360,7 @@ class Translation:
         for a, b in zip(left.columns, right.columns, strict=True):
             ident = self.around.idents.column(a.name)
             if a.declared == b.declared and a.sql.type == b.sql.type and a.sql.decimal == b.sql.decimal:
-                columns.append(replace(renamed(a, ident), instant=a.instant or b.instant))
+                columns.append(replace(renamed(a, ident), instant=a.instant or b.instant, kept=a.kept or b.kept))
                 for side, c in zip(texts, (a, b), strict=True):
                     side.append("NULL" if c.sql.family == "void" else c.ident)
                 continue
