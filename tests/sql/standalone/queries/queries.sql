@@ -352,3 +352,21 @@ SELECT corr(i, 1), corr(1, i), covar_pop(i, 1) FROM {t}
 SELECT CAST(id AS STRING) || 'x', cast(st.x as string), st.x FROM {t}
 SELECT st.x % 3 k, sort_array(collect_list(st.y)) FROM {t} GROUP BY 1
 SELECT id, u.* FROM {t} t, LATERAL (SELECT max(w) AS m FROM {u} u WHERE u.id < t.id) u WHERE t.id < 4
+SELECT * FROM (SELECT id, i FROM {t}) FULL JOIN (SELECT w AS id, s FROM {u}) USING (id)
+SELECT id + 1, count(*) FROM (SELECT id, i FROM {t}) a FULL JOIN (SELECT w AS id, s FROM {u}) b USING (id) GROUP BY id + 1
+SELECT * FROM (SELECT id FROM {t}) a FULL JOIN (SELECT w AS id FROM {u}) b USING (id) FULL JOIN (SELECT i AS id FROM {t}) c USING (id)
+SELECT * FROM (SELECT id, i FROM {t}) a NATURAL FULL JOIN (SELECT w AS id, s FROM {u}) b WHERE id > 5 ORDER BY id
+SELECT * FROM (SELECT ts FROM {t}) a FULL JOIN (SELECT d AS ts FROM {t}) b USING (ts)
+SELECT * FROM {u} a RIGHT JOIN (SELECT w AS id FROM {u}) b USING (id)
+SELECT x.k, y.k, z.v FROM (SELECT id AS k FROM {u}) x LEFT JOIN (SELECT i AS k FROM {u}) y ON x.k = y.k CROSS JOIN (SELECT max(w) AS v FROM {u}) z
+SELECT (SELECT max(w) FROM {u}) AS m, b, count(*) FROM {t} GROUP BY b
+SELECT b, (SELECT count(*) FROM {u} u WHERE u.i = t.i) AS c FROM {t} t WHERE EXISTS (SELECT 1 FROM {u} u WHERE u.id = t.id AND u.w > 10)
+SELECT count(2), count(NULL), count(i + 1), count(*) FILTER (WHERE i > 100) FROM {t}
+SELECT id FROM {t} WHERE CASE WHEN b THEN i > 0 ELSE id > 5 END
+SELECT id FROM {t} WHERE b AND NOT (i > 3 OR s LIKE 'a%') OR i IS NULL
+SELECT sum(CASE WHEN b THEN dec * (1 - dec) ELSE 0 END), sum(if(b, 1, 0)) FROM {t}
+WITH RECURSIVE r AS (SELECT 1L AS n, CAST('a' AS STRING) AS s UNION ALL SELECT n + 1, s || 'b' FROM r WHERE n < 4) SELECT * FROM r
+SELECT a.id, b.x FROM {u} a LEFT JOIN LATERAL (SELECT a.id * 10 AS x WHERE a.id > 2) b
+SELECT id, x FROM {u} LATERAL VIEW explode(split(s, 'a')) AS x
+SELECT DISTINCT f + 0, b FROM {t}
+SELECT min(s) OVER (PARTITION BY b), id FROM {t} WHERE s IS NOT NULL

@@ -50,7 +50,6 @@ X = pa.table(
         ("pair[1]", pa.float32(), 2.0),
         ("nothing", pa.null(), None),
         ("both", X.schema.field("both").type, {"t": _INSTANT, "n": _DAY}),
-        ("both.n", pa.timestamp("us", "UTC"), _INSTANT),
         ("both.n", pa.timestamp("us"), _DAY),
         ("both.t", pa.timestamp("us", "UTC"), _INSTANT),
         ('`a "b` * 2', pa.int64(), 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,6 +14,9 @@ from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, quote
 from trilake.expr.terms.literals import Literal
 from trilake.sql.standalone.queries.decimals import average, spark_decimal
+
+#: A whole number of the text.
+_ONE = re.compile(r"\(\d+\)::INTEGER")
 
 
 class Constants(Protocol):
@@ -94,7 +98,7 @@ Handler = Callable[[Aggregate], Sql]
 
 
 def _count(a: Aggregate) -> Sql:
-    if a.star or (len(a.args) == 1 and not a.distinct and a.args[0].text.startswith("(1)")):
+    if a.star or (len(a.args) == 1 and not a.distinct and _ONE.fullmatch(a.args[0].text)):
         return Sql(a.of("count(*)"), "BIGINT")
     texts = [x.text for x in a.args] or [a.arg().text]
     present = " AND ".join(f"{t} IS NOT NULL" for t in texts)

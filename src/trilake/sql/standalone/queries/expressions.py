@@ -104,9 +104,9 @@ class QueryTranslator(Translator):
             found = scope.find(parts)
             if found is not None:
                 column, rest = found
-                if column.sql.family != "void":
-                    key = (column.ident,)
-                    self._read[key] = Sql(column.ident, column.declared or column.sql.type)
+                for read in column.columns():
+                    if read.sql.family != "void":
+                        self._read[(read.ident,)] = Sql(read.ident, read.declared or read.sql.type)
                 return _fields(column.sql, rest)
             if scope is self.scope and parts[0].lower() in self.aliases:
                 return _fields(self.aliases[parts[0].lower()][0], parts[1:])

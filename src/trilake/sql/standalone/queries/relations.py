@@ -241,13 +241,13 @@ class Relations:
             a, b = sides
             translator = QueryTranslator(both, self.around)
             conditions.append(translator.comparison("=", a.sql, b.sql).text)
-            hidden |= {a.ident, b.ident}
+            hidden |= {c.ident for side in (a, b) for c in side.columns()}
             if kind == "RIGHT JOIN":
                 merged[name.lower()] = b
             elif kind == "FULL JOIN":
                 target = common_type([a.sql, b.sql], "the two sides of USING")
                 value = f"coalesce({translator.coerced(a.sql, target).text}, {translator.coerced(b.sql, target).text})"
-                merged[name.lower()] = replace(a, sql=Sql(value, target), declared=a.declared or a.sql.type)
+                merged[name.lower()] = Output(a.name, Sql(value, target), "", a.instant or b.instant, sides=(a, b))
             else:
                 merged[name.lower()] = a
         return " AND ".join(conditions), replace(both, merged=merged, hidden=frozenset(hidden))

@@ -23,10 +23,11 @@ class Output:
     ----------
     name: as the user knows it.
     sql: what stands for it in expressions.  Its text holds nothing but ``ident``.
-    ident: DuckDB's name of it, which no other column of the query has.
+    ident: DuckDB's name of it, which no other column of the query has; empty for what is no column there.
     instant: whether the times in it are instants (``TIMESTAMP``); others are ``TIMESTAMP_NTZ``.
     declared: the type that DuckDB gives the column, where ``sql`` makes another one of it.
     kept: the Arrow type of a column with instants and other times in it.
+    sides: the columns that it stands for, where USING makes one of two.
     """
 
     name: str
@@ -35,6 +36,14 @@ class Output:
     instant: bool = False
     declared: str = ""
     kept: pa.DataType | None = None
+    sides: tuple[Output, ...] = ()
+
+    def columns(self) -> Iterator[Output]:
+        """DuckDB's columns that it is made of."""
+        if not self.sides:
+            yield self
+        for side in self.sides:
+            yield from side.columns()
 
 
 @dataclass(frozen=True)
