@@ -56,7 +56,7 @@ _BITS: dict[type[exp.Expression], str] = {
 _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGINT": 1 << 63}
 #: Characters that an expression may become, and how many more for each of its parts.  What an operator needs in several
 #: places is there as often, so that a few levels of such operators could become gigabytes.
-MAX_SQL, _SQL_OF_A_PART = 40_000, 500
+MAX_SQL, SQL_OF_A_PART = 40_000, 500
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
@@ -225,11 +225,8 @@ class Translator:
         """The translation of any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
         node = plain(node)
         sql = self._render(node)
-        if len(sql.text) > MAX_SQL and len(sql.text) > MAX_SQL + _SQL_OF_A_PART * sum(1 for _ in node.walk()):
-            raise FilterError(
-                f"{spark_text(node)} becomes too long when it is translated: {len(sql.text):,} characters",
-                help="calls and conditions in one another may double with each level: compute parts as columns first",
-            )
+        if len(sql.text) > MAX_SQL and len(sql.text) > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
+            raise too_long(node, sql)
         return sql
 
     def _render(self, node: exp.Expression) -> Sql:
@@ -433,6 +430,14 @@ class Translator:
             expected = str(least) if least == most else f"{least} to {most}"
             raise FilterError(f"{name} takes {expected} arguments, not {len(nodes)}")
         return handler(self._make_call(name, nodes))
+
+
+def too_long(node: exp.Expression, sql: Sql) -> FilterError:
+    """The error for an expression whose parts would be computed too often."""
+    return FilterError(
+        f"{spark_text(node)} becomes too long when it is translated: {len(sql.text):,} characters",
+        help="calls and conditions in one another may double with each level: compute parts as columns first",
+    )
 
 
 def is_name(node: exp.Expression) -> bool:

@@ -30,6 +30,7 @@ class Around:
     now: what ``current_timestamp()`` means.
     wide: whether decimals are computed in 128 bits from the start.
     subqueries: DuckDB's texts of queries inside of expressions, with their types.
+    texts: those of all queries inside of expressions.
     """
 
     idents: Idents
@@ -37,3 +38,4 @@ class Around:
     now: dt.datetime
     wide: bool
     subqueries: dict[str, str] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)

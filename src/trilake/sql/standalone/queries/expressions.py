@@ -19,7 +19,7 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.sql.functions import FUNCTIONS, NON_DETERMINISTIC
 from trilake.expr.sql.texts import concat
-from trilake.expr.sql.translate import Translator, is_name, plain
+from trilake.expr.sql.translate import MAX_SQL, SQL_OF_A_PART, Translator, is_name, plain, too_long
 from trilake.expr.terms import casts, engine
 from trilake.expr.terms import duckdb_sql as duck
 from trilake.expr.terms.duckdb_sql import Sql, common_type, decimal_parameters
@@ -33,14 +33,12 @@ from trilake.sql.standalone.queries.lambdas import LAMBDAS
 from trilake.sql.standalone.queries.scope import Output, Scope, field_of, unresolved
 from trilake.sql.standalone.queries.windows import RANKINGS, frame, ranking
 
-#: The tables that make rows of a value; they stand in FROM, or alone in a SELECT.
+#: Functions that make rows of a value; they stand in FROM, or alone in a SELECT.
 GENERATORS = frozenset(
     ("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack")
 )
 #: What no expression of one row can be compared by.
 _WITHOUT_ORDER = ("map", "interval", "other")
-
-
 #: Functions whose calls are no constants, though they name no column.
 _NEVER_CONSTANT = frozenset((*AGGREGATES, *RANKINGS, *NON_DETERMINISTIC))
 
@@ -73,8 +71,8 @@ class QueryTranslator(Translator):
         #: Windows by their lower-case names.
         self.windows: dict[str, exp.Window] = {}
         self._lambdas: list[dict[str, Sql]] = []
-        #: Whether an aggregate was met, outside of windows.
-        self.aggregated = False
+        #: The columns of queries in expressions, by the node's number.
+        self._columns: dict[int, tuple[Output, ...]] = {}
 
     # --- names -------------------------------------------------------------------------------------------------------
 
@@ -147,7 +145,7 @@ class QueryTranslator(Translator):
             parts = [node] if isinstance(node, exp.If) else node.args["ifs"]
             parts = [b.args["true"] for b in parts] + [node.args.get("default") or node.args.get("false")]
         elif isinstance(node, exp.Subquery | exp.Query):
-            columns = self.around.query(node, self.scope.inner()).columns
+            columns = self._columns.get(id(node)) or self._query(node).columns
             return {c.instant for c in columns if _has_times(c.sql.type)}
         elif isinstance(node, exp.Identifier) or is_name(node):
             return self._kinds_of_name((node.name,) if isinstance(node, exp.Identifier) else _parts(node))
@@ -177,6 +175,16 @@ class QueryTranslator(Translator):
         return None
 
     # --- expressions -------------------------------------------------------------------------------------------------
+
+    def render(self, node: exp.Expression) -> Sql:
+        """The translation of any expression.  Raises ``FilterError`` for what is not known."""
+        node = plain(node)
+        sql = self._render(node)
+        if len(sql.text) > MAX_SQL:  # of queries in it the columns of wide tables are the greatest part
+            own = len(sql.text) - sum(len(text) * sql.text.count(text) for text in self.around.texts)
+            if own > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
+                raise too_long(node, sql)
+        return sql
 
     def _render(self, node: exp.Expression) -> Sql:
         match node:
@@ -377,8 +385,6 @@ class QueryTranslator(Translator):
         if distinct:
             nodes = nodes[0].expressions
         star = len(nodes) == 1 and isinstance(nodes[0], exp.Star)
-        if not over:
-            self.aggregated = True
         args = tuple(self.render(n) for n in ([] if star else nodes))
         ordered = [(self.render(o.this), bool(o.args.get("desc"))) for o in order.expressions] if order else []
         return AGGREGATES[name](
@@ -392,16 +398,11 @@ class QueryTranslator(Translator):
             raise InvalidArgumentError(f"there is no window {named.name!r}", condition="MISSING_WINDOW_SPECIFICATION")
         if base is not None and any(node.args.get(k) for k in ("partition_by", "order", "spec")):
             raise FilterError("a window that adds to another one cannot be used here", help="write it out")
-        was = self.aggregated
         window = base or node
         parts = [self.render(p).text for p in window.args.get("partition_by") or []]
         order = self.ordering(window.args["order"]) if window.args.get("order") else ""
         texts = [f"PARTITION BY {', '.join(parts)}" if parts else "", order, frame(window.args.get("spec"))]
-        inner = self._aggregate(node.this, f" OVER ({' '.join(filter(None, texts))})")
-        self.aggregated = (self.aggregated and was) or any(
-            isinstance(n, exp.Anonymous) and n.name.lower() in AGGREGATES for n in _below(node)
-        )
-        return inner
+        return self._aggregate(node.this, f" OVER ({' '.join(filter(None, texts))})")
 
     def ordering(self, order: exp.Expression) -> str:
         """An ``ORDER BY`` of expressions, with the place of nulls that Spark gives them."""
@@ -416,7 +417,9 @@ class QueryTranslator(Translator):
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def _query(self, node: exp.Expression) -> Query:
-        return self.around.query(node, self.scope.inner())
+        query = self.around.query(node, self.scope.inner())
+        self.around.texts.append(query.text)
+        return query
 
     def _scalar_query(self, node: exp.Expression) -> Sql:
         query = self._query(node)
@@ -425,7 +428,7 @@ class QueryTranslator(Translator):
                 f"a query in an expression has {len(query.columns)} columns, not one",
                 condition="INVALID_SUBQUERY_EXPRESSION.SCALAR_SUBQUERY_RETURN_MORE_THAN_ONE_OUTPUT_COLUMN",
             )
-        [column] = query.columns
+        [column] = self._columns[id(node)] = query.columns
         text = query.text
         if column.sql.text != column.ident:
             text = f"SELECT {column.sql.text} FROM ({text})"
@@ -499,17 +502,6 @@ def _fields(value: Sql, names: Sequence[str]) -> Sql:
     for name in names:
         value = field_of(value, name)
     return value
-
-
-def _below(node: exp.Expression) -> Iterator[exp.Expression]:
-    """What a window function computes with, without itself."""
-    inner = node.this
-    while not isinstance(inner, exp.Anonymous):
-        inner = inner.this
-    skipped = inner
-    for part in typing_cast(Iterator[exp.Expression], node.walk()):
-        if part is not skipped:
-            yield part
 
 
 def _has_times(kind: str) -> bool:
