@@ -60,3 +60,8 @@ def parse_query(text: str) -> exp.Query:
         )
     tree: exp.Query = positive(trees[0])
     return tree
+
+
+def stated(node: exp.Expression) -> set[str]:
+    """The parts that a clause has: a translation that knows not all of them must refuse it."""
+    return {key for key, value in node.args.items() if value not in (None, False, [], "")}

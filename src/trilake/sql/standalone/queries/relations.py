@@ -14,6 +14,7 @@ from trilake.expr.terms import engine
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.sql.standalone.queries.around import Around
+from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator
 from trilake.sql.standalone.queries.instants import instant_column
 from trilake.sql.standalone.queries.pivots import pivoted
@@ -74,8 +75,7 @@ class Relations:
         if node.args.get("pivots"):
             return self._pivoted(node, scope)
         known = {"this", "alias", "joins", "columns", "expressions", "db", "catalog", "ordinality", "view", "outer"}
-        present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
-        if present - known or node.args.get("ordinality"):
+        if stated(node) - known or node.args.get("ordinality"):
             raise FilterError(f"{spark_text(node)} has parts that are not known here", help="write it as a query")
         match node:
             case exp.Table() if isinstance(node.this, exp.Func):
@@ -199,9 +199,8 @@ class Relations:
 
     def _join(self, left: From, node: exp.Join, outer: Scope) -> From:
         known = {"this", "side", "kind", "method", "on", "using"}
-        present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
         kind = _KINDS.get((node.side.upper(), node.kind.upper()))
-        if present - known or kind is None or node.method.upper() not in ("", "NATURAL"):
+        if stated(node) - known or kind is None or node.method.upper() not in ("", "NATURAL"):
             raise FilterError(f"{spark_text(node)} is no join that is known here")
         lateral = isinstance(node.this, exp.Lateral)
         right = self.relation(node.this, left.scope if lateral else replace(outer, relations=(), merged={}))

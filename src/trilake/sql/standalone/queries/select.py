@@ -16,6 +16,7 @@ from trilake.expr.terms.duckdb_sql import Sql, common_type
 from trilake.sql.standalone.queries.aggregates import AGGREGATES
 from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import spark_decimal
+from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator, ordered_key
 from trilake.sql.standalone.queries.names import column_name
 from trilake.sql.standalone.queries.relations import (
@@ -121,8 +122,7 @@ class Translation:
     # --- SELECT ------------------------------------------------------------------------------------------------------
 
     def _select(self, node: exp.Select, scope: Scope) -> Query:
-        present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
-        if present - _PARTS or node.args.get("kind") or node.args.get("operation_modifiers"):
+        if stated(node) - _PARTS or node.args.get("kind") or node.args.get("operation_modifiers"):
             raise FilterError(f"{spark_text(node)} has clauses that are not known here")
         distinct = node.args.get("distinct")
         if distinct is not None and distinct.args.get("on"):
@@ -229,8 +229,7 @@ class Translation:
     ) -> str:
         if node is None:
             return ""
-        present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
-        if present - {"expressions", "rollup", "cube", "grouping_sets", "all"}:
+        if stated(node) - {"expressions", "rollup", "cube", "grouping_sets", "all"}:
             raise FilterError(f"{spark_text(node)} has parts that are not known here")
         if any(isinstance(i, tuple) for i in items):
             raise FilterError("functions that make rows cannot be used beside GROUP BY", help="write a query in FROM")
@@ -349,8 +348,7 @@ class Translation:
         return Query(f"{text}{self._limit(node)}", columns)
 
     def _set_operation(self, node: exp.SetOperation, scope: Scope) -> Query:
-        present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
-        if present - _SET_PARTS or type(node) not in _SET_OPERATIONS:
+        if stated(node) - _SET_PARTS or type(node) not in _SET_OPERATIONS:
             raise FilterError(f"{spark_text(node)} has clauses that are not known here")
         left, right = self.query(node.this, scope), self.query(node.expression, scope)
         if len(left.columns) != len(right.columns):
