@@ -9,8 +9,10 @@ import pyarrow as pa
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
+from trilake.expr import evaluate_all, parse_expression
 from trilake.format_writes import write_lance, write_trevni
 from trilake.sql.grammar.defaults import with_defaults
 from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
@@ -153,19 +155,32 @@ def _stored(rows: pa.Table, schema: StructType) -> pa.Table:
             continue
         if column.null_count == len(column):
             column = pa.chunked_array([pa.nulls(len(column), wanted)])
-        elif _is_told_as(column.type, wanted):
-            try:
-                column = column.cast(wanted)
-            except pa.ArrowInvalid as e:
-                raise SchemaMismatchError(f"a value does not fit column {name}: {e}", column=name) from e
+        elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(wanted):
+            column = column.cast(wanted)  # with and without a zone; the session's is UTC
+        elif not pa.types.is_nested(column.type) and not pa.types.is_nested(wanted):
+            column = _assigned(column, name, wanted, sql_type(field.type))
         rows = rows.set_column(i, name, column)
     return rows
 
 
-def _is_told_as(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether SQL stores values of a type in a column of another, beyond what any write does."""
-    if pa.types.is_nested(source) or pa.types.is_nested(target):
-        return False
-    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
-        return True  # with and without a zone; the session's is UTC
-    return pa.types.is_string(target) and not pa.types.is_binary(source)
+def _assigned(column: pa.ChunkedArray, name: str, wanted: pa.DataType, kind: str) -> pa.ChunkedArray:
+    """Values as a column of another type stores them, by Spark's rules of assignment.
+
+    Raises ``SchemaMismatchError`` for types of which one is never stored as the other, and for one that does not fit.
+    """
+    rows = pa.table({"value": column})
+    try:
+        try:
+            value = parse_expression("value", rows.schema).cast(wanted)
+        except ExpressionError:
+            if not pa.types.is_string(column.type):
+                raise
+            value = parse_expression(f"CAST(value AS {kind})", rows.schema)
+        return evaluate_all([value], rows)[0].cast(wanted)
+    except (ExpressionError, pa.ArrowInvalid) as e:
+        reason = e.message if isinstance(e, ExpressionError) else str(e)
+        raise SchemaMismatchError(
+            f"a value of type {column.type} does not fit column {name}: {reason}",
+            column=name,
+            condition="CAST_INVALID_INPUT" if pa.types.is_string(column.type) else "CAST_OVERFLOW_IN_TABLE_INSERT",
+        ) from e

@@ -1,0 +1,60 @@
+"""INSERT without Spark stores values as its columns' types do, by Spark's rules of assignment."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+import trilake
+from trilake.errors import SchemaMismatchError
+
+_COLUMNS = "i INT, l BIGINT, f DOUBLE, d DECIMAL(10, 2), s STRING, day DATE, at TIMESTAMP, b BOOLEAN"
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "stored"),
+    [
+        ("i", "2.7", 2),
+        ("i", "'5'", 5),
+        ("i", "CAST(-3.9 AS DOUBLE)", -3),
+        ("l", "1", 1),
+        ("f", "'2.5'", 2.5),
+        ("d", "1.005", Decimal("1.01")),
+        ("d", "7", Decimal("7.00")),
+        ("s", "DATE'2024-01-01'", "2024-01-01"),
+        ("s", "1.50", "1.50"),
+        ("s", "1e10", "1.0E10"),
+        ("day", "'2024-02-03'", dt.date(2024, 2, 3)),
+        ("day", "TIMESTAMP'2024-02-03 23:59:59'", dt.date(2024, 2, 3)),
+        ("at", "'2024-02-03 04:05:06'", dt.datetime(2024, 2, 3, 4, 5, 6, tzinfo=dt.UTC)),
+        ("at", "DATE'2024-02-03'", dt.datetime(2024, 2, 3, tzinfo=dt.UTC)),
+        ("b", "'yes'", True),
+        ("i", "NULL", None),
+    ],
+)
+def test_a_value_is_stored_as_its_column_has_it(tmp_path: Path, column: str, value: str, stored: object) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    trilake.sql(f"CREATE TABLE {name} ({_COLUMNS})")
+    trilake.sql(f"INSERT INTO {name} ({column}) VALUES ({value})")
+    assert trilake.sql(f"SELECT {column} FROM {name}").column(0).to_pylist() == [stored]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "condition"),
+    [
+        ("i", "'x'", "CAST_INVALID_INPUT"),
+        ("i", "3000000000", "CAST_OVERFLOW_IN_TABLE_INSERT"),
+        ("d", "123456789012.5", "CAST_OVERFLOW_IN_TABLE_INSERT"),
+        ("day", "'2024-02-30'", "CAST_INVALID_INPUT"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, column: str, value: str, condition: str) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    trilake.sql(f"CREATE TABLE {name} ({_COLUMNS})")
+    with pytest.raises(SchemaMismatchError, match=f"does not fit column {column}") as refused:
+        trilake.sql(f"INSERT INTO {name} ({column}) VALUES ({value})")
+    assert refused.value.condition == condition
+    assert trilake.open(tmp_path / "t").count() == 0
