@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 from pathlib import Path
@@ -112,6 +113,31 @@ def test_a_named_table_may_have_a_place_of_its_own(session: SparkSession, tmp_pa
         session.sql("DROP TABLE IF EXISTS writer_placed")
 
 
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """The rows of the first place were overwritten, and nothing was made at the second."""
+    df, name = _frame(session), f"writer_elsewhere_{format}"
+    here, there = tmp_path / "here", tmp_path / "there"
+    try:
+        df.write.format(format).option("path", str(here)).saveAsTable(name)
+        for mode in ("overwrite", "append"):
+            with pytest.raises(AnalysisException, match="doesn't match the specified location") as found:
+                df.limit(1).write.format(format).mode(mode).option("path", str(there)).saveAsTable(name)
+            assert found.value.getCondition() == "DELTA_TABLE_LOCATION_MISMATCH"
+            assert str(here) in str(found.value)
+            assert str(there) in str(found.value)
+        with pytest.raises(AnalysisException, match="match the specified location"):
+            df.limit(1).write.mode("append").saveAsTable(f"{format}.`{here}`", format=format, path=str(there))
+        df.write.format(format).mode("ignore").option("path", str(there)).saveAsTable(name)
+        assert session.table(name).count() == 2
+        assert not there.exists()
+        for same in (f"file:{here}", f"{here}/", os.path.relpath(here), here.as_uri()):
+            df.write.format(format).mode("overwrite").option("PATH", same).saveAsTable(name)
+        assert session.table(name).count() == trilake.open(str(here), format=format).count() == 2
+    finally:
+        session.sql(f"DROP TABLE IF EXISTS {name}")
+
+
 def test_write_to_a_table(session: SparkSession) -> None:
     df = _frame(session)
     try:
@@ -184,7 +210,7 @@ def test_a_property_says_where_a_new_table_is_to_be(session: SparkSession, tmp_p
         writer.tableProperty("location", place).create()
         assert trilake.open(place, format=format).count() == session.table("writer_placed").count() == 2
         assert "location" not in getattr(trilake.open(place), "properties", {})
-        with pytest.raises(AnalysisException, match="writer_placed is there"):
+        with pytest.raises(AnalysisException, match=r"writer_placed is .*/there.* match the specified location"):
             writer.tableProperty("location", f"{tmp_path}/elsewhere").replace()
         assert not Path(tmp_path, "elsewhere").exists()
     finally:

@@ -49,6 +49,7 @@ from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
 from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
+from trilake.storage.uri import parse_location
 
 R = TypeVar("R")
 
@@ -245,6 +246,7 @@ def save_as_table(request: SaveRequest, name: str) -> None:
         if request.mode == "ignore":
             return
         must_be_of(known, name, format)
+        must_be_at(known, name, record_option(request.options, "path"))
         save_named(request, name, known.location)
         return
     with new_place(request, name, record_option(request.options, "path")) as place:
@@ -258,6 +260,18 @@ def must_be_of(known: NamedTable, name: str, format: str) -> None:
             f"{name} is a {known.format} table, and the write says {format}",
             help=f"write the format {known.format}, or drop the table first",
             file=known.location,
+        )
+
+
+def must_be_at(known: NamedTable, name: str, path: str | None) -> None:
+    """Raises ``InvalidArgumentError`` where a write says another place, ``path``, than a name stands for."""
+    if path is not None and parse_location(path).uri != parse_location(known.location).uri:
+        raise InvalidArgumentError(
+            f"The location of the existing table {name} is `{known.location}`. It doesn't match the specified location"
+            f" `{path}`",
+            help="leave the path out, write to the path by save(), or choose another name",
+            file=known.location,
+            condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
 
 

@@ -38,6 +38,7 @@ from trilake.spark.front.chains import (
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import (
     SaveRequest,
+    must_be_at,
     must_be_of,
     our_table,
     record_option,
@@ -158,10 +159,13 @@ def _to_table(
 
     def act() -> Any:
         request = _request(record, streamed, outputMode, partitionBy, queryName, options)
+        path = record_option(request.options, "path")
         if table is not None:
             must_be_of(table, tableName, streamed.removeprefix("trilake-"))
-        place = _created_place(request, tableName) if table is None else table.location
-        return _started(request, place, batches=batches)
+            must_be_at(table, tableName, path)
+        place = _created_place(request, tableName, path) if table is None else table.location
+        others = {k: v for k, v in request.options.items() if k.lower() != "path"}
+        return _started(replace(request, options=others), place, batches=batches)
 
     return lambda: translated(act)
 
@@ -242,15 +246,16 @@ def _start_sink_by_batches(request: _Request, place: Any) -> Any:
     return _writer(request).foreachBatch(SinkBatch(sink)).start()
 
 
-def _created_place(request: _Request, name: str) -> str:
-    """The place of a new table of the catalogue, with the stream's columns."""
+def _created_place(request: _Request, name: str, path: str | None) -> str:
+    """The place of a new table of the catalogue, ``path`` where it is to have one of its own, with the stream's
+    columns."""
     spark = request.df.sparkSession
     if request.format not in _DELTA:
         return _created_empty(request, name)
     schema = from_spark(request.df.schema)
     write = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
     write = with_session(spark, write, decided=("mergeSchema",))
-    with new_name(spark, name, schema) as place:
+    with new_name(spark, name, schema, path=path) as place:
         store = session_store(spark, place, store_options(request.options))
         write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
         rename(spark, name, place, request.options)

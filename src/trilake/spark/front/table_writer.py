@@ -22,6 +22,7 @@ from trilake.spark.front.dataframe_writer import (
     NAMED,
     SAVERS,
     SaveRequest,
+    must_be_at,
     must_be_of,
     new_place,
     our_table,
@@ -100,22 +101,39 @@ def _create(request: _Request) -> None:
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     record = request.record
-    path = record_option(record.options, "path") or record.properties.get(_LOCATION)
     save = SaveRequest(request.df, request.format, "error", record.options, None)
-    with new_place(save, request.table, path) as place:
+    with new_place(save, request.table, _place_said(record)) as place:
         _save(request, place, "error")
 
 
+def _place_said(record: Record) -> str | None:
+    """The place that a chain of calls gives its table, if any."""
+    return record_option(record.options, "path") or record.properties.get(_LOCATION)
+
+
 def _replace(request: _Request) -> None:
+    _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if request.format in NAMED else {}
     _save(request, _known(request), "overwrite", replaces=True, **more)
 
 
 def _create_or_replace(request: _Request) -> None:
     if request.known is None:
+        _check_replaces_schema(request)
         _create(request)
     else:
         _replace(request)
+
+
+def _check_replaces_schema(request: _Request) -> None:
+    """Refuse to keep the schema of a Delta table that is replaced.  Raises ``InvalidArgumentError``."""
+    stated = record_option(request.record.options, "overwriteSchema")
+    if request.format in NAMED and stated is not None and stated.lower() == "false":
+        raise InvalidArgumentError(
+            "overwriteSchema is not allowed when replacing a Delta table: its schema goes with its rows",
+            help="leave overwriteSchema out; overwritePartitions() and overwrite(condition) keep the schema",
+            condition="DELTA_ILLEGAL_USAGE",
+        )
 
 
 def _append(request: _Request) -> None:
@@ -124,6 +142,13 @@ def _append(request: _Request) -> None:
 
 def _overwrite(request: _Request, condition: Any) -> None:
     known = _delta_alone(request, "overwrite(condition)")
+    if record_option(request.record.options, "replaceWhere") is not None:
+        raise InvalidArgumentError(
+            "the option replaceWhere and the condition of overwrite() both say what is replaced",
+            help="leave one of them out",
+            file=known,
+            condition="DELTA_REPLACE_WHERE_IN_OVERWRITE",
+        )
     store = session_store(request.df.sparkSession, known, store_options(request.record.options))
     schema = DeltaLog(store, spark_engine()).head().schema
     filter = read_condition(request.df.sparkSession, condition, schema).filter
@@ -154,6 +179,7 @@ def _known(request: _Request) -> str:
             f"table {request.table} cannot be found", help="make it with create()", condition="TABLE_OR_VIEW_NOT_FOUND"
         )
     must_be_of(request.known, request.table, request.format.removeprefix("trilake-"))
+    must_be_at(request.known, request.table, _place_said(request.record))
     return request.known.location
 
 
@@ -171,12 +197,6 @@ def _delta_alone(request: _Request, call: str) -> str:
 def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, **more: str) -> None:
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
-    if _LOCATION in record.properties and request.known is not None:
-        raise InvalidArgumentError(
-            f"table {request.table} is there, so that its location cannot be chosen",
-            help='leave tableProperty("location", ...) out; ALTER TABLE ... SET LOCATION gives a name another table',
-            file=place,
-        )
     if properties and request.format not in NAMED:
         raise InvalidArgumentError(
             f"a {request.format} table has no properties: {', '.join(properties)}",

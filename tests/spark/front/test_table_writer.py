@@ -1,0 +1,77 @@
+"""``df.writeTo`` of tables of ours: what its options ask for is done, or refused by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.errors import InvalidArgumentError
+
+_NAME = "table_writer_t"
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.register(spark)
+    yield spark
+    spark.sql(f"DROP TABLE IF EXISTS {_NAME}")
+
+
+def _frame(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """The path was not looked at, and the rows of the table were replaced where they are."""
+    df, here, there = _frame(session), tmp_path / "here", tmp_path / "there"
+    df.writeTo(_NAME).using(format).option("path", str(here)).create()
+    elsewhere = df.limit(1).writeTo(_NAME).using(format).option("path", str(there))
+    calls = [elsewhere.createOrReplace, elsewhere.replace, elsewhere.append]
+    if format == "delta":
+        calls += [elsewhere.overwritePartitions, lambda: elsewhere.overwrite(F.col("key") == "a")]
+    calls.append(df.writeTo(_NAME).using(format).tableProperty("location", str(there)).createOrReplace)
+    for call in calls:
+        with pytest.raises(AnalysisException, match="doesn't match the specified location") as found:
+            call()
+        assert found.value.getCondition() == "DELTA_TABLE_LOCATION_MISMATCH"
+    with pytest.raises(InvalidArgumentError, match="option 'location'"):
+        df.writeTo(_NAME).using(format).option("location", str(there)).append()
+    assert not there.exists()
+    assert trilake.open(str(here), format=format).count() == 2
+    df.writeTo(_NAME).using(format).option("path", f"{here}/").createOrReplace()
+    df.writeTo(_NAME).using(format).tableProperty("location", here.as_uri()).createOrReplace()
+    assert session.table(_NAME).count() == 2
+
+
+def test_a_replaced_table_cannot_keep_its_schema(session: SparkSession) -> None:
+    """The option was not looked at: the schema went with the rows."""
+    df = _frame(session)
+    kept = df.select("key").writeTo(_NAME).using("delta").option("overwriteschema", "false")
+    with pytest.raises(AnalysisException, match="overwriteSchema is not allowed when replacing") as found:
+        kept.createOrReplace()
+    assert found.value.getCondition() == "DELTA_ILLEGAL_USAGE"
+    kept.create()
+    for call in (kept.createOrReplace, kept.replace):
+        with pytest.raises(AnalysisException, match="overwriteSchema is not allowed when replacing"):
+            call()
+    kept.append()
+    df.writeTo(_NAME).using("delta").option("overwriteSchema", "true").createOrReplace()
+    assert session.table(_NAME).columns == ["key", "value"]
+
+
+def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
+    """The option lost against the condition, without a word."""
+    df = _frame(session)
+    df.writeTo(_NAME).using("delta").create()
+    with pytest.raises(AnalysisException, match="both say what is replaced") as found:
+        df.writeTo(_NAME).option("replacewhere", "key = 'b'").overwrite(F.col("key") == "a")
+    assert found.value.getCondition() == "DELTA_REPLACE_WHERE_IN_OVERWRITE"
+    assert found.value.getSqlState() == "42613"
+    assert session.table(_NAME).count() == 2
