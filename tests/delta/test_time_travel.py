@@ -56,6 +56,11 @@ def test_before_the_first_commit_and_after_the_last() -> None:
     assert timestamp_text(100_000) in str(e.value)
     with pytest.raises(VersionNotFoundError, match="newest commit is version 1"):
         log.version_from(200_001)
+    assert log.version_at(200_001) == log.version_at(200_000, reached=True) == 1
+    with pytest.raises(VersionNotFoundError, match="newest commit is version 1") as e:
+        log.version_at(200_001, reached=True)
+    assert timestamp_text(200_000) in str(e.value)
+    assert e.value.condition == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"
 
 
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=12))

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 import trilake
@@ -198,7 +199,10 @@ def test_clones(spark: SparkSession, tmp_path: Path) -> None:
     assert numbers(deep.toDF()) == [1]
     with pytest.raises(TableExistsError):
         table.clone(str(tmp_path / "deep"))
-    later = table.cloneAtTimestamp("2999-01-01", str(tmp_path / "deep"), replace=True)
+    with pytest.raises(AnalysisException, match="no version is as new as 2999-01-01"):
+        table.cloneAtTimestamp("2999-01-01", str(tmp_path / "deep"), replace=True)
+    newest = table.history(1).select(F.col("timestamp").cast("string")).collect()[0][0]
+    later = table.cloneAtTimestamp(newest, str(tmp_path / "deep"), replace=True)
     assert numbers(later.toDF()) == [2]
     assert later.history(1).collect()[0].operation == "CLONE"
     trilake.register(spark)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,19 @@ def test_versions_in_options_and_paths(session: SparkSession, table: str) -> Non
     assert session.read.format("delta").option("timestampAsOf", text).load(table).count() == 20
     with pytest.raises(AnalysisException, match="both name a version"):
         session.read.format("delta").option("versionAsOf", 1).load(f"{table}@v0")
+
+
+@pytest.mark.parametrize("when", ["option", "path", "name"])
+def test_a_time_after_the_last_commit_is_no_version(session: SparkSession, table: str, when: str) -> None:
+    """The newest version was read, as if nothing could be written until then."""
+    reads: dict[str, Callable[[], DataFrame]] = {
+        "option": lambda: session.read.format("delta").option("timestampAsOf", "2099-01-01").load(table),
+        "path": lambda: session.read.format("delta").load(f"{table}@20990101000000000"),
+        "name": lambda: session.read.option("timestampAsOf", "2099-01-01").table(f"delta.`{table}`"),
+    }
+    with pytest.raises(AnalysisException, match="the newest commit is version 5 of 20") as found:
+        reads[when]()
+    assert found.value.getCondition() == "DELTA_TIMESTAMP_GREATER_THAN_COMMIT"
 
 
 def test_times_without_a_zone_are_the_session_s(session: SparkSession, table: str) -> None:

@@ -473,15 +473,20 @@ class DeltaLog:
             raise too_new(timestamp_ms, commits[-1][0], times[-1], self.store.uri)
         return commits[at][0]
 
-    def version_at(self, timestamp_ms: int) -> int:
+    def version_at(self, timestamp_ms: int, *, reached: bool = False) -> int:
         """The newest version committed at or before a time (ms since the epoch).
 
-        Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds.
+        Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds, and, where it is to
+        be ``reached``, for one after the last: what will be true then is not known yet.
         """
         newest = self._newest_of_long_log()
-        if (found := self._newest_until(newest, timestamp_ms)) is not None:
+        if newest is not None and (found := self._newest_until(newest, timestamp_ms)) is not None:
+            if reached and found == newest.version and timestamp_ms > (last := self._stated_ms(found) or 0):
+                raise too_new(timestamp_ms, found, last, self.store.uri)
             return found
         commits, times = self._all_times(newest)
+        if reached and timestamp_ms > times[-1]:
+            raise too_new(timestamp_ms, commits[-1][0], times[-1], self.store.uri)
         at = bisect_right(times, timestamp_ms) - 1
         if at < 0:
             raise too_old(timestamp_ms, commits[0][0], times[0], self.store.uri)

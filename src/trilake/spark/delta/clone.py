@@ -76,7 +76,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
     path, name, known = clone_place(spark, call.target)
     version = call.version
     if call.timestamp is not None:
-        version = log.version_at(session_time_ms(spark, call.timestamp))
+        version = log.version_at(session_time_ms(spark, call.timestamp), reached=True)
     source = log.snapshot(version)
 
     def run(path: str) -> str:

@@ -7,7 +7,6 @@ nobody reads is an error: a mistyped option must not change what is read or writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, UnknownOptionError, stating
@@ -103,8 +102,10 @@ def open_log(options: Mapping[str, str], store: Mapping[str, str]) -> DeltaLog:
 def wanted_version(log: DeltaLog, options: Options) -> int | None:
     """The version of ``versionAsOf`` or ``timestampAsOf``; ``None`` for the newest."""
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
-    timestamp: Any = options.get("timestampAsOf")
-    return log.version_at(timestamp_ms(timestamp)) if timestamp is not None else options.integer("versionAsOf")
+    timestamp = options.get("timestampAsOf")
+    if timestamp is not None:
+        return log.version_at(timestamp_ms(timestamp), reached=True)
+    return options.integer("versionAsOf")
 
 
 @stating({None: "DELTA_ILLEGAL_OPTION"})

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.log.log import DeltaLog, Head
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
@@ -57,21 +57,18 @@ def open_delta(
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` where two versions are named.
     """
-    log, version, ms = _opened(session, target, version, ms)
-    moment = None if ms is None else iso(ms)
-    return ArrowDeltaTable(log.store, log.engine, version=version, timestamp=moment, user_metadata=log.user_metadata)
+    log, version = _opened(session, target, version, ms)
+    return ArrowDeltaTable(log.store, log.engine, version=version, user_metadata=log.user_metadata)
 
 
 def head_of(session: SqlSession, target: Target) -> Head:
     """The version of a Delta table that a name stands for, without its files.  Raises as :func:`open_delta`."""
-    log, version, ms = _opened(session, target, None, None)
-    return log.head(version if ms is None else log.version_at(ms))
+    log, version = _opened(session, target, None, None)
+    return log.head(version)
 
 
-def _opened(
-    session: SqlSession, target: Target, version: int | None, ms: int | None
-) -> tuple[DeltaLog, int | None, int | None]:
-    """The log of a table that is there, and which version of it is meant: by its number, or by a time."""
+def _opened(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[DeltaLog, int | None]:
+    """The log of a table that is there, and which version of it is meant by a number or a time."""
     if target.at is not None:
         if version is not None or ms is not None:
             raise InvalidArgumentError(
@@ -92,23 +89,8 @@ def _opened(
             file=store.uri,
             condition="PATH_NOT_FOUND" if nothing else "DELTA_TABLE_NOT_FOUND",
         )
-    if ms is not None:
-        _check_reached(target, ms)
-    return session_log(session.spark, store), version, ms
-
-
-def _check_reached(target: Target, ms: int) -> None:
-    """See that a time is not behind the newest commit: what will be true then is not known yet."""
-    log = target.log
-    head = log.head()
-    times = log.commit_times(log.commits(start=head.version, end=head.version), head.metadata)
-    if times and ms > times[-1]:
-        raise VersionNotFoundError(
-            f"[DELTA_TIMESTAMP_GREATER_THAN_COMMIT] {iso(ms)} is after the newest version, {head.version}, of"
-            f" {iso(times[-1])}",
-            help=f"name a time up to {iso(times[-1])}, or VERSION AS OF {head.version}",
-            file=target.path,
-        )
+    log = session_log(session.spark, store)
+    return log, version if ms is None else log.version_at(ms, reached=True)
 
 
 def _missing(target: Target) -> str:

@@ -57,7 +57,7 @@ def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int 
     """The version that options or a path ask for; ``None`` for the newest.
 
     A time without a zone is one of ``zone``, that of the session.  Raises ``InvalidArgumentError`` where both ask, or
-    for a text that is no time, and ``VersionNotFoundError``.
+    for a text that is no time, and ``VersionNotFoundError``, also for a time after the last commit.
     """
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")
@@ -70,7 +70,7 @@ def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int 
         )
     time = place.time or timestamp
     if time is not None:
-        return log.version_at(zoned_ms(time, zone))
+        return log.version_at(zoned_ms(time, zone), reached=True)
     return options.integer("versionAsOf") if place.version is None else place.version
 
 
