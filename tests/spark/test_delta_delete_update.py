@@ -374,6 +374,22 @@ for name, properties in (("vectors", {"delta.enableDeletionVectors": "true"}), (
     assert found == {0: "0", 4: "x", 5: "55", 6: "6", 7: "7", 8: "8", 9: "9"}, found
     kinds = trilake.open(path).changes(1)["_change_type"].to_pylist()
     assert (kinds.count("delete"), kinds.count("update_postimage")) == (3, 2), kinds
+    rows = spark.createDataFrame([(6, "new")], "id bigint, v string")
+    for condition in (F.col("id") == 6, F.expr("v = 'new'"), F.col("id").isin(6, 7) & (F.col("v") != "x")):
+        before = trilake.open(path).count()
+        rows.writeTo(f"delta.`{path}`").overwrite(condition)
+        assert {"id": 6, "v": "new"} in trilake.open(path).to_arrow().to_pylist()
+    assert trilake.open(path).count() == before - 1, "7 went, too"
+    try:
+        rows.writeTo(f"delta.`{path}`").overwrite(F.udf(lambda i: i == 3, "boolean")("id"))
+    except AnalysisException as e:
+        assert "rows to be replaced cannot be chosen by" in str(e), e
+    others = spark.createDataFrame([(8, "x")], rows.schema)
+    rows.union(others).writeTo(f"delta.`{path}`").overwrite(F.lit(True))
+    table.delete(F.col("id") == 6)
+    assert trilake.open(path).to_arrow().to_pylist() == [{"id": 8, "v": "x"}]
+    shown = str(trilake.open(path).history(1)["operationParameters"].to_pylist())
+    assert "(`id` = 6)" in shown, shown
     for call in (lambda: table.delete("nope = 1"), lambda: table.update(set={"v": "nope"})):
         try:
             call()

@@ -24,6 +24,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.predicate import Opaque
+from trilake.spark.native.connect_columns import connect_sql
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
@@ -92,7 +93,7 @@ class Condition:
 
     ``filter`` is true for the rows for which Spark finds the condition true, and for no others.  It is ``None`` where
     that is not certain: for what the embedded engine does not know, functions of users, values that change while one
-    looks, times in a session whose zone is not UTC, and a ``Column`` on Spark Connect.
+    looks, and times in a session whose zone is not UTC.
     """
 
     column: Column
@@ -120,6 +121,8 @@ def read_condition(
         text = _analysed(spark, column, schema, alias, extend)
     if isinstance(condition, str) and alias is None:
         text = condition
+    elif text is None and alias is None and is_connect(spark):
+        text = connect_sql(spark, column)
     shown = condition if isinstance(condition, str) else text or column_sql(condition) or str(condition)
     return Condition(column, shown, None if text is None else _certain_filter(spark, text, schema))
 
