@@ -8,7 +8,14 @@ from typing import Literal
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError, StorageError, TableExistsError, TrilakeError, UnknownOutcomeError
+from trilake.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    StorageError,
+    TableExistsError,
+    TrilakeError,
+    UnknownOutcomeError,
+)
 from trilake.lance.commands.fragment_writer import (
     Progress,
     Target,
@@ -44,9 +51,11 @@ class WritePlan:
     base_key: str | None = None
 
     def target(self, schema: pa.Schema) -> Target:
-        """The target of the rows of a schema."""
+        """The target of the rows of a schema.  Raises ``SchemaMismatchError`` where a dataset would have no columns."""
         if self.mode == "append" and self.base is not None:
             return Target(self.base.schema, nulls=self.options.nulls)
+        if not schema.names:
+            raise SchemaMismatchError("a dataset needs at least one column")
         return Target.new(schema, nulls=self.options.nulls)
 
 

@@ -25,7 +25,7 @@ from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
-from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.runner import SparkRunner, with_a_column
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 
@@ -69,7 +69,7 @@ def write_dataframe(
     try:
         if here is not None and _spark_computes(plan.files):
             df, here = arrow_frame(df.sparkSession, here, df.schema), None
-        rows = _computed(df, plan.files)
+        rows = _computed(with_a_column(df), plan.files)
         here = rows_on_driver(rows) if here is None else here
         if here is not None:
             written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]

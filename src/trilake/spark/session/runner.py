@@ -9,11 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.spark.session.compat import arrow_frame
 
+#: The one column of rows that have none.
+NO_COLUMN = "__trilake_row"
 #: Up to so many tasks, and bytes of their descriptions, each is one of Spark's tasks for certain; more are dealt out.
 _FEW_TASKS, _FEW_BYTES = 64, 1 << 20
 
@@ -46,6 +49,14 @@ class _Outcome:
     def __call__(self, task: Any) -> Iterator[pa.RecordBatch]:
         outcome = pickle.dumps(self.function(task))
         yield pa.RecordBatch.from_arrays([pa.array([outcome], pa.binary())], ["outcome"])
+
+
+def with_a_column(df: DataFrame) -> DataFrame:
+    """The frame, and one without columns as a frame of :data:`NO_COLUMN`, which no table has.
+
+    Spark hands rows without a column to nobody: their number would be lost on their way into Arrow.
+    """
+    return df if df.columns else df.select(F.lit(None).cast("boolean").alias(NO_COLUMN))
 
 
 def map_rows(

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import types as T
 
+from trilake.errors import SchemaMismatchError
 from trilake.spark.session.options import Options, table_path
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import (
@@ -85,6 +86,10 @@ class TrevniDataSource(DataSource):
         own_options = {k: v for k, v in options.values.items() if k in WRITE_OPTIONS}
         partition_by = own_options.pop("partitionBy", None)
         path = table_path(self.options)
+        if not schema.fields:
+            raise SchemaMismatchError(
+                "Spark hands rows without a column to no data source", help="select at least one column", file=path
+            )
         plan = plan_table_write(
             open_store(path, options.store),
             from_spark(schema).to_arrow_schema(),

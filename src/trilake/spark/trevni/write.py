@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import StorageError
 from trilake.spark.session.job_errors import job_error_of
-from trilake.spark.session.runner import map_rows
+from trilake.spark.session.runner import map_rows, with_a_column
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.source import task_name
@@ -46,7 +46,7 @@ def write_dataframe(
         yield _run_task(uri, store_options, plan, batches)
 
     try:
-        rows = map_rows(df, run, "files binary").collect()
+        rows = map_rows(with_a_column(df), run, "files binary").collect()
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
         with suppress(StorageError, OSError):  # why the job failed is the error to show
             give_up(target, plan)

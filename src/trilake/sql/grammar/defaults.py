@@ -9,7 +9,10 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.defaults import default_text
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.places import Edit, Edited
-from trilake.sql.text.tokens import Token, tokenize
+from trilake.sql.text.tokens import Token, depths, tokenize
+
+#: What joins the rows of two queries.
+_SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
 
 
 def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
@@ -27,7 +30,7 @@ def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tup
     else."""
     if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
         return text, set()
-    lists = _value_lists(text)
+    lists, only = _value_lists(text)
     defaults: dict[int, list[Token]] = {}
     for row in lists:
         for i, (tokens, _) in enumerate(row):
@@ -38,7 +41,7 @@ def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tup
         if i >= len(expected):
             continue
         field = schema.field(expected[i])
-        whole = len(tokens) == len(lists)
+        whole = only and len(tokens) == len(lists)
         if whole:
             absent.add(field.name)
         value = "NULL" if whole else default_text(field) or "NULL"
@@ -46,8 +49,8 @@ def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tup
     return Edited.of(text, edits).text, absent
 
 
-def _value_lists(text: str) -> list[list[tuple[list[Token], Any]]]:
-    """The rows of VALUES, or the one of SELECT, as the tokens of their parts."""
+def _value_lists(text: str) -> tuple[list[list[tuple[list[Token], Any]]], bool]:
+    """The rows of VALUES, or the one of SELECT, as the tokens of their parts, and whether no other rows come behind."""
     cursor = Cursor(text)
     if cursor.accept("VALUES"):
         out = []
@@ -59,11 +62,17 @@ def _value_lists(text: str) -> list[list[tuple[list[Token], Any]]]:
                 a, b = cursor.until(symbols=",")
                 out.append(_parts(cursor, a, b))
             if not cursor.accept_symbol(","):
-                return out
+                return out, _is_alone(cursor)
     if cursor.accept("SELECT"):
         a, b = cursor.until("FROM", "WHERE", "UNION", "EXCEPT", "INTERSECT", "LIMIT", "ORDER")
-        return [_parts(cursor, a, b)]
-    return []
+        return [_parts(cursor, a, b)], _is_alone(cursor)
+    return [], True
+
+
+def _is_alone(cursor: Cursor) -> bool:
+    """Whether nothing behind the cursor adds rows of another query."""
+    behind = cursor.tokens[cursor.at :]
+    return not any(t.upper in _SET_OPERATORS for t, depth in zip(behind, depths(behind), strict=True) if not depth)
 
 
 def _parts(cursor: Cursor, start: int, end: int) -> list[tuple[list[Token], Any]]:

@@ -100,7 +100,4 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
                 f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
             )
         values[key] = text(value)
-    if when.action == "insert" and not values:
-        first = named.schema.fields[0].name
-        values[path_text((first,))] = "NULL"
     return Clause(when.kind, when.action, condition, values)

@@ -1,0 +1,102 @@
+"""INSERT and MERGE whose values are all DEFAULT: as many rows as were given, whatever columns are left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.errors import SchemaMismatchError
+
+_DEFAULTS = "(a INT DEFAULT 42, b INT DEFAULT 7)"
+_ALLOWED = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'enabled')"
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    trilake.uninstall(spark)
+
+
+def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:
+    return [tuple(r) for r in spark.sql(f"SELECT * FROM {table} ORDER BY 1").collect()]
+
+
+@pytest.mark.parametrize(
+    ("values", "wanted"),
+    [
+        ("INTO {} VALUES (DEFAULT, DEFAULT)", [(1, 2), (42, 7)]),
+        ("INTO {} (a) VALUES (DEFAULT), (DEFAULT)", [(1, 2), (42, 7), (42, 7)]),
+        ("INTO {} SELECT DEFAULT, DEFAULT", [(1, 2), (42, 7)]),
+        ("INTO {} SELECT DEFAULT, DEFAULT FROM range(3)", [(1, 2), (42, 7), (42, 7), (42, 7)]),
+        ("INTO {} SELECT DEFAULT, 3 UNION ALL SELECT 2, 3", [(1, 2), (2, 3), (42, 3)]),
+        ("INTO {} REPLACE WHERE a = 42 VALUES (DEFAULT, DEFAULT)", [(1, 2), (42, 7)]),
+        ("OVERWRITE {} VALUES (DEFAULT, DEFAULT)", [(42, 7)]),
+    ],
+)
+def test_rows_of_nothing_but_defaults_are_written(
+    sql: SparkSession, tmp_path: Path, values: str, wanted: list[tuple[int, int]]
+) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} {_DEFAULTS} USING delta {_ALLOWED}")
+    sql.sql(f"INSERT INTO {table} VALUES (1, 2)")
+    sql.sql(f"INSERT {values.format(table)}")
+    assert rows(sql, table) == wanted
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "wanted"),
+    [
+        ("a INT, b INT", "", (None, None)),
+        ("a INT DEFAULT 42, b STRING DEFAULT upper('x')", f"PARTITIONED BY (b) {_ALLOWED}", (42, "X")),
+        ("a BIGINT GENERATED ALWAYS AS IDENTITY", "", (1,)),
+        ("a INT DEFAULT 5, b INT GENERATED ALWAYS AS (a + 1)", _ALLOWED, (5, 6)),
+    ],
+)
+def test_what_a_table_makes_of_rows_without_values(
+    sql: SparkSession, tmp_path: Path, columns: str, more: str, wanted: tuple[object, ...]
+) -> None:
+    """By INSERT, by MERGE, and of a frame that has no columns."""
+    tables = [f"delta.`{tmp_path}/{n}`" for n in range(3)]
+    for table in tables:
+        sql.sql(f"CREATE TABLE {table} ({columns}) USING delta {more}")
+    sql.sql(f"INSERT INTO {tables[0]} VALUES ({', '.join(['DEFAULT'] * len(wanted))})")
+    sql.sql(
+        f"MERGE INTO {tables[1]} t USING (SELECT 1 AS id) s ON t.a = s.id + 1000"
+        " WHEN NOT MATCHED THEN INSERT (a) VALUES (DEFAULT)"
+    )
+    sql.sql("VALUES (1)").select().write.format("delta").mode("append").save(f"{tmp_path}/2")
+    assert [rows(sql, table) for table in tables] == [[wanted]] * 3
+
+
+def test_a_merge_leaves_the_first_column_its_own_default(sql: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT DEFAULT 42, b INT) USING delta {_ALLOWED}")
+    sql.sql(
+        f"MERGE INTO {table} t USING (SELECT id FROM range(2)) s ON t.a = s.id"
+        " WHEN NOT MATCHED THEN INSERT (b) VALUES (DEFAULT)"
+    )
+    assert rows(sql, table) == [(42, None)] * 2
+
+
+def test_trevni_files_get_the_rows_of_a_frame_without_columns(sql: SparkSession, tmp_path: Path) -> None:
+    trilake.write(sql.sql("SELECT 1 AS a"), str(tmp_path), format="trevni")
+    sql.range(3).select().write.format("trevni").mode("append").save(str(tmp_path))
+    assert sorted(trilake.open(str(tmp_path)).to_arrow()["a"].to_pylist(), key=str) == [1, None, None, None]
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_no_table_is_begun_without_columns(sql: SparkSession, tmp_path: Path, format: str) -> None:
+    """They would hold no row of those that were given."""
+    without = sql.range(3).select()
+    for mode in ("append", "overwrite"):
+        with pytest.raises(SchemaMismatchError, match="at least one column"):
+            without.write.format(format).mode(mode).save(f"{tmp_path}/new")
+        with pytest.raises(SchemaMismatchError, match="at least one column"):
+            trilake.write(pa.table({"n": [1]}).select([]), f"{tmp_path}/new", format=format, mode=mode)
+    assert not (tmp_path / "new").exists() or not list((tmp_path / "new").rglob("*.*"))
