@@ -12,6 +12,12 @@ import pytest
 import trilake
 from tests.sql.standalone.queries.cases import ANSWERS, T, U, queries, shown
 from trilake.errors import TrilakeError
+from trilake.expr.sql.functions import FUNCTIONS
+from trilake.sql.standalone.queries.aggregates import AGGREGATES
+from trilake.sql.standalone.queries.expressions import GENERATORS
+from trilake.sql.standalone.queries.functions import MORE_FUNCTIONS, OF_UNITS
+from trilake.sql.standalone.queries.lambdas import LAMBDAS
+from trilake.sql.standalone.queries.windows import RANKINGS
 
 RECORDED: dict[str, dict[str, Any]] = json.loads(ANSWERS.read_text())
 #: What Spark answers and we refuse.
@@ -55,3 +61,30 @@ def test_agrees_with_spark(query: str, names: dict[str, str]) -> None:
 
 def _named(query: str, names: dict[str, str]) -> str:
     return query.replace("{t}", names["t"]).replace("{u}", names["u"])
+
+
+def test_the_documentation_names_every_function() -> None:
+    text = (Path(__file__).parents[4] / "docs/internals/sql.md").read_text()
+    names = {*MORE_FUNCTIONS, *OF_UNITS, *LAMBDAS, *AGGREGATES, *RANKINGS, *GENERATORS} - set(FUNCTIONS)
+    assert {n for n in names if f"`{n}`" not in text} == set()
+
+
+@pytest.mark.parametrize(
+    ("item", "name"),
+    [
+        ("count(*)", "count(1)"),
+        ("i + 1", "(i + 1)"),
+        ("st.x", "x"),
+        ("upper(s)", "upper(s)"),
+        ("CAST(i AS STRING)", "i"),
+        ("CAST(i + 1 AS STRING)", "CAST((i + 1) AS STRING)"),
+        ("CASE WHEN b THEN 1 END", "CASE WHEN b THEN 1 END"),
+        ("s LIKE 'a%'", "s LIKE a%"),
+        ("i IS NOT NULL", "(i IS NOT NULL)"),
+        ("DATE'2024-01-01'", "DATE '2024-01-01'"),
+        ("round(f)", "round(f, 0)"),
+        ("id IN (SELECT id FROM {u})", "(id IN (listquery()))"),
+    ],
+)
+def test_columns_without_a_name_have_spark_s(item: str, name: str, names: dict[str, str]) -> None:
+    assert trilake.sql(_named(f"SELECT {item} FROM {{t}}", names)).column_names == [name]
