@@ -21,6 +21,7 @@ from trilake.errors import FilterError
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms.bind import Column
+from trilake.expr.terms.char_padding import without_chars
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.literals import Kind, Literal
 from trilake.expr.terms.predicate import (
@@ -81,7 +82,7 @@ def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]
     root = _read(expression)
     if root is None:
         return (Conjunct(text, Undecoded(text, _columns_of(expression, schema))),)
-    decoder = _Decoder(schema)
+    decoder = _Decoder(without_chars(schema))  # Arrow compares what is stored, by its own rules
     return tuple(Conjunct(str(part.expression), decoder.predicate(part)) for part in _conjuncts(root))
 
 

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from trilake.errors import ConstraintViolatedError, CorruptLogError
+from trilake.expr.terms.char_padding import char_field
 
 TYPE_STRING = "__CHAR_VARCHAR_TYPE_STRING"
 _LIMITED = re.compile(r"(char|varchar)\((\d+)\)", re.IGNORECASE)
@@ -105,6 +106,16 @@ def _skip(text: str, at: int, word: str) -> int:
     if not text.lower().startswith(word.lower(), at):
         raise ValueError(text)
     return at + len(word)
+
+
+def filter_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema for conditions on the rows: columns that are ``char(n)`` say so, as Spark compares them."""
+    return pa.schema([_of_filter(f) for f in schema.fields])
+
+
+def _of_filter(field: StructField) -> pa.Field:
+    rule = length_rule(field) if TYPE_STRING in field.metadata else None
+    return char_field(field.arrow, rule.limit) if rule is not None and rule.kind == "char" else field.arrow
 
 
 def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:

@@ -17,6 +17,7 @@ from trilake.delta.engine import Engine
 from trilake.delta.log.log import Head, Snapshot
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import StructField, StructType, all_nullable, nested_fields
@@ -129,7 +130,7 @@ def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Head) -> Fi
     """A filter over the table's columns.  Raises ``FilterError``."""
     if filter is None or isinstance(filter, Filter):
         return filter
-    return parse_filter(filter, read_schema(snapshot.schema).to_arrow_schema())
+    return parse_filter(filter, filter_schema(read_schema(snapshot.schema)))
 
 
 def plan_scan(

@@ -101,7 +101,7 @@ def _coalesce(call: Call) -> Sql:
 
 
 def _nullif(call: Call) -> Sql:
-    equal = call.translator.comparison("=", *call.args).text
+    equal = call.translator.comparison("=", *(a.as_text for a in call.args)).text  # as texts of any length, in Spark
     return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].text} END)", call.args[0].type)
 
 

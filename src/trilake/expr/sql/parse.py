@@ -205,11 +205,17 @@ class _Builder:
                 return (column, literal, swapped) if _simple(column, literal) else None
         return None
 
-    def _compare(self, left: exp.Expression, op: str, right: exp.Expression) -> Predicate | None:
+    def _compare(
+        self,
+        left: exp.Expression,
+        op: str,
+        right: exp.Expression,
+        leaf: Callable[[Column, str, Literal], Predicate] = bind.compare,
+    ) -> Predicate | None:
         sides = self._sides(left, right)
         if sides is not None:
             column, literal, swapped = sides
-            return bind.compare(column, MIRRORED[op] if swapped else op, literal)
+            return leaf(column, MIRRORED[op] if swapped else op, literal)
         for a, b, operator in ((left, right, op), (right, left, MIRRORED[op])):
             built = self._compare_steps(a, operator, b) or self._compare_cast(a, operator, b)
             if built is not None:
@@ -308,8 +314,8 @@ class _Builder:
     def _between(self, node: exp.Between) -> Predicate | None:
         if node.args.get("symmetric"):
             return None
-        low = self._compare(node.this, ">=", node.args["low"])
-        high = self._compare(node.this, "<=", node.args["high"])
+        low = self._compare(node.this, ">=", node.args["low"], bind.compare_unpadded)
+        high = self._compare(node.this, "<=", node.args["high"], bind.compare_unpadded)
         return None if low is None or high is None else all_of([low, high])
 
     def _function(self, node: exp.Anonymous) -> Predicate | None:
@@ -343,7 +349,7 @@ class _Builder:
             return None
         prefix, whole = plain_prefix
         value = Literal(prefix, Kind.STRING)
-        return bind.compare(column, "=", value) if whole else bind.starts_with(column, value)
+        return bind.compare_unpadded(column, "=", value) if whole else bind.starts_with(column, value)
 
     def _opaque(self, node: exp.Expression) -> Predicate:
         self.opaque += 1

@@ -10,6 +10,7 @@ import datetime as dt
 import difflib
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import cast as typing_cast
 
@@ -33,6 +34,7 @@ from trilake.expr.terms import bind, casts, engine, literals
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
 from trilake.expr.terms.bind import Column
+from trilake.expr.terms.char_padding import filled_up, padded_sides
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.expr.terms.literals import NULL, Kind, Literal
@@ -58,6 +60,7 @@ _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGI
 #: places is there as often, so that a few levels of such operators could become gigabytes.
 MAX_SQL, SQL_OF_A_PART = 40_000, 500
 _NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_TEXT = re.compile(r"'(?:[^']|'')*'")
 _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
@@ -262,7 +265,7 @@ class Translator:
             case exp.In() if node.expressions:
                 return self._in(node)
             case exp.Between() if not node.args.get("symmetric"):
-                value = self.render(node.this)
+                value = self.render(node.this).as_text
                 low = self.comparison(">=", value, self.render(node.args["low"]))
                 high = self.comparison("<=", value, self.render(node.args["high"]))
                 return Sql(f"({low.text} AND {high.text})", "BOOLEAN")
@@ -274,7 +277,7 @@ class Translator:
                 return self._case(node)
             case exp.Cast():
                 safe = isinstance(node, exp.TryCast)
-                return casts.cast(self.render(node.this), casts.target_type(node.to), safe=safe)
+                return casts.cast(self.render(node.this).as_text, casts.target_type(node.to), safe=safe)
             case exp.DPipe() | exp.Concat():
                 parts = node.expressions if isinstance(node, exp.Concat) else operands(node)
                 return concat([self.render(part) for part in parts])
@@ -310,17 +313,28 @@ class Translator:
                     column=column.sql,
                 )
             sql = self.typed(f"{sql.text}[{duck.quote(key)}]")
-        return sql
+        return sql if column.char is None else replace(filled_up(sql, column.char), char=column.char)
 
     # --- operators ---------------------------------------------------------------------------------------------------
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """``left operator right`` after Spark's coercion of the two."""
+        left, right = self.padded([left, right])
         target = common_type([left, right], "the two sides of a comparison")
         if Sql("", target).family in ("map", "interval", "other"):
             raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a filter")
         left, right = (s if s.type == target or s.family == "void" else casts.cast(s, target) for s in (left, right))
         return Sql(f"({left.text} {'<>' if operator == '!=' else operator} {right.text})", "BOOLEAN")
+
+    def padded(self, parts: list[Sql]) -> list[Sql]:
+        """Operands of a comparison, or of IN, with those of type ``char(n)`` as Spark compares them."""
+        if all(p.char is None for p in parts):
+            return parts
+        return padded_sides(parts, [self.text_of(p) for p in parts]) or parts
+
+    def text_of(self, value: Sql) -> str | None:
+        """The text that a literal is; ``None`` for anything else."""
+        return value.text[1:-1].replace("''", "'") if _TEXT.fullmatch(value.text) else None
 
     def _connect(self, node: exp.Expression) -> Sql:
         """``AND`` and ``OR`` evaluate what is on their right only where the left does not decide, as in Spark."""
@@ -336,7 +350,7 @@ class Translator:
         raise refusal(node)
 
     def _in(self, node: exp.In) -> Sql:
-        parts = [self.render(part) for part in [node.this, *node.expressions]]
+        parts = self.padded([self.render(part) for part in [node.this, *node.expressions]])
         target = common_type(parts, "the operands of IN")
         if Sql("", target).family in ("map", "interval", "other"):
             raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a filter")

@@ -22,6 +22,7 @@ from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
 from trilake.expr.terms import literals
 from trilake.expr.terms.casts import cast
+from trilake.expr.terms.char_padding import char_length, compare_padded, compare_value, starts_with_value
 from trilake.expr.terms.datatypes import Path, normal_type, spark_name
 from trilake.expr.terms.literals import MICROS_PER_DAY, Kind, Literal
 from trilake.expr.terms.predicate import (
@@ -67,10 +68,14 @@ def _is_plain(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Column:
-    """A resolved column: its path in the spelling of the schema, and its normal type."""
+    """A resolved column: its path in the spelling of the schema, and its normal type.
+
+    ``char`` is the length of a column of type ``char(n)``.
+    """
 
     path: Path
     type: pa.DataType
+    char: int | None = None
 
     @property
     def sql(self) -> str:
@@ -88,6 +93,7 @@ def resolve(
     fields: Iterable[pa.Field] = schema
     path: list[str] = []
     datatype: pa.DataType | None = None
+    char: int | None = None
     for i, part in enumerate(parts):
         if datatype is not None:
             if not pa.types.is_struct(datatype):
@@ -95,9 +101,9 @@ def resolve(
             fields = datatype
         field = _field(part, list(fields), case_sensitive, parent=".".join(path), **where)
         path.append(field.name)
-        datatype = _storage(field.type)
+        datatype, char = _storage(field.type), char_length(field)
     assert datatype is not None
-    return Column(tuple(path), normal_type(datatype)), ()
+    return Column(tuple(path), normal_type(datatype), char), ()
 
 
 def _storage(t: pa.DataType) -> pa.DataType:
@@ -157,6 +163,8 @@ def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicat
     _check_comparable(column, literal, **where)
     if types.is_text(column.type) and literal.kind is not Kind.STRING:
         return _compare_text(column, op, literal)
+    if column.char is not None:
+        return compare_padded(column.path, op, str(literal.value), column.type, column.char)
     as_double = _as_double(column.type, literal, column, **where)
     if as_double is not None:
         return Compare(column.path, op, pa.scalar(as_double, pa.float64()), widened=True)
@@ -168,6 +176,13 @@ def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicat
             return Known(column.path, op == "!=")
         op = "<=" if op in ("<", "<=") else ">"
     return Compare(column.path, op, pa.scalar(fit.value, column.type))
+
+
+def compare_unpadded(column: Column, op: str, literal: Literal) -> Predicate:
+    """``column op literal`` where Spark does not fill up the literal: in BETWEEN and LIKE."""
+    if column.char is None or literal.kind is not Kind.STRING:
+        return compare(column, op, literal)
+    return compare_value(column.path, op, str(literal.value), column.type, column.char)
 
 
 def null_safe_equal(column: Column, literal: Literal, **where: Any) -> Predicate:
@@ -188,6 +203,8 @@ def is_in(column: Column, values: list[Literal], **where: Any) -> Predicate:
     for leaf in leaves:
         if isinstance(leaf, Compare):
             scalars.setdefault((leaf.literal.type, leaf.widened), []).append(leaf.literal)
+        elif isinstance(leaf, In):  # of a char, which is stored in more than one way
+            scalars.setdefault((leaf.values.type, leaf.widened), []).extend(leaf.values)
         elif not isinstance(leaf, Known) and leaf not in others:
             others.append(leaf)
     if not scalars and not others:
@@ -205,6 +222,8 @@ def starts_with(column: Column, prefix: Literal, **where: Any) -> Predicate:
     """``startswith(column, prefix)``."""
     if prefix.kind is Kind.NULL:
         return Constant(None)
+    if column.char is not None and prefix.kind is Kind.STRING:
+        return starts_with_value(column.path, str(prefix.value), column.type, column.char)
     if types.is_text(column.type) and prefix.kind is Kind.STRING:
         return StartsWith(column.path, pa.scalar(prefix.value, column.type))
     if types.is_bytes(column.type) and prefix.kind is Kind.BINARY:

@@ -6,7 +6,7 @@ All timestamps are naive UTC in DuckDB: columns are registered without their zon
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 import pyarrow as pa
@@ -26,13 +26,15 @@ class Sql:
     """An expression: DuckDB text that is safe to put anywhere, and DuckDB's name of its type.
 
     ``digits`` is set for integer literals, which are as decimals just as wide as they need to be; ``decimal`` is the
-    precision and scale that a decimal has in Spark, where DuckDB holds it in another type.
+    precision and scale that a decimal has in Spark, where DuckDB holds it in another type; ``char`` is the length of a
+    column of type ``char(n)``, which Spark compares in its own way.
     """
 
     text: str
     type: str
     digits: int | None = None
     decimal: tuple[int, int] | None = None
+    char: int | None = None
 
     def __post_init__(self) -> None:
         if len(self.text) > MAX_SQL:
@@ -46,6 +48,11 @@ class Sql:
         if t.endswith("]"):
             return "array"
         return _FAMILIES.get(t.split("(", 1)[0], "other")
+
+    @property
+    def as_text(self) -> Sql:
+        """The same, compared as any other text is."""
+        return self if self.char is None else replace(self, char=None)
 
     @property
     def as_decimal(self) -> tuple[int, int]:

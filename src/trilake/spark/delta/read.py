@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.property_values import is_on
@@ -42,6 +43,7 @@ from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
+from trilake.spark.native.columns import is_certain_of_chars
 from trilake.spark.native.hidden_metadata import TrackedRows
 from trilake.spark.native.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
@@ -84,12 +86,10 @@ def read_dataframe(
     """
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
-    padded = char_columns(schema)
-    bound = None if filter is None else parse_filter(filter, table.schema)
-    # Spark compares char(n) as if it was filled up, which statistics do not know.
-    used = bound if bound is None or bound.columns.isdisjoint(padded) else None
+    bound = None if filter is None else parse_filter(filter, filter_schema(schema))
+    used = bound if bound is None or is_certain_of_chars(bound) else None
     scan = plan_scan(table.snapshot_for(used), None, used)
-    df = with_padding(_rows(spark, table, scan, options or {}), padded)
+    df = with_padding(_rows(spark, table, scan, options or {}), char_columns(schema))
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:

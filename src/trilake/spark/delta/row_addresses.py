@@ -28,6 +28,7 @@ from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema,
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.read import load_vectors, native_files, refuse_native
+from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.scan import NativeScanError, native_frame
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
@@ -121,7 +122,7 @@ def addressed_rows(
     frame = _native(spark, table, part, [f.name for f in extra])
     if frame is None:
         frame = _through_arrow(spark, table.log.store, snapshot, chosen, columns, row_ids)
-    return AddressedRows(frame, chosen, most)
+    return AddressedRows(with_padding(frame, char_columns(snapshot.schema)), chosen, most)
 
 
 def _native(spark: SparkSession, table: ArrowDeltaTable, part: Snapshot, extra: Sequence[str]) -> DataFrame | None:

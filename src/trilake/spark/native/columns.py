@@ -19,10 +19,12 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
+from trilake.expr.terms.char_padding import char_length
 from trilake.expr.terms.predicate import Opaque
 from trilake.spark.native.connect_columns import connect_sql
 from trilake.spark.native.resolution import column_errors, resolving
@@ -40,6 +42,8 @@ _CLOCK = re.compile(
     r"(?i)\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b"
     r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
+#: Where it is left to Spark what a ``char(n)`` is compared with: in BETWEEN, and with constants that are calls.
+_LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\(")
 #: Zones of sessions in which a time means what it means to the embedded engine.
 UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
@@ -139,13 +143,23 @@ def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filte
     if _CLOCK.search(text):
         return None
     try:
-        parsed = parse_filter(text, read_schema(schema).to_arrow_schema())
+        parsed = parse_filter(text, filter_schema(read_schema(schema)))
     except FilterError:
         return None
     assert parsed is not None
-    return (
-        None if _depends_on_zone(parsed) and spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES else parsed
-    )
+    if _depends_on_zone(parsed) and spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES:
+        return None
+    return parsed if is_certain_of_chars(parsed) else None
+
+
+def is_certain_of_chars(filter: Filter) -> bool:
+    """Whether a filter means what Spark's condition means where it reads columns of type ``char(n)``.
+
+    An expression of pyarrow sees what Spark shows, filled up, and is evaluated there.
+    """
+    if all(char_length(filter.schema.field(name)) is None for name in filter.columns):
+        return True
+    return filter.expression is None and _LEFT_TO_SPARK.search(filter.text) is None
 
 
 def _depends_on_zone(filter: Filter) -> bool:

@@ -14,6 +14,8 @@ import duckdb
 import pyarrow as pa
 from sqlglot import exp
 
+from trilake.delta.protocol.char_varchar import filter_schema
+from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import FilterError, InvalidArgumentError, TableNotFoundError, UnsupportedExpressionError
@@ -47,7 +49,7 @@ def run_query(context: Context, text: str) -> pa.Table:
     """
     tree = parse_query(text)
     sources, names = _sources(context, tree)
-    tables = {name: (names[name], without_half_floats(rows.schema)) for name, rows in sources.items()}
+    tables = {name: (names[name], without_half_floats(_schema(rows))) for name, rows in sources.items()}
 
     def of(*, wide: bool) -> pa.Table:
         query = _translated(tree, tables, wide=wide)
@@ -147,6 +149,11 @@ def _source(rows: Any) -> Table | pa.Table:
     ]
     exact = pa.table(columns, schema=pa.schema([(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
     return exact.cast(without_half_floats(exact.schema))
+
+
+def _schema(rows: Table | pa.Table) -> pa.Schema:
+    """The schema for conditions on the rows."""
+    return filter_schema(read_schema(rows.metadata.schema)) if isinstance(rows, ArrowDeltaTable) else rows.schema
 
 
 def _replace(table: exp.Table, private: str) -> None:

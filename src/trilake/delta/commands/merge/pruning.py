@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.log.log import Snapshot
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import FilterError
@@ -148,4 +149,4 @@ def _paths(snapshot: Snapshot, numbers: np.ndarray[Any, Any]) -> frozenset[str]:
 
 def target_schema(snapshot: Snapshot) -> pa.Schema:
     """The target's columns as expressions see them."""
-    return read_schema(snapshot.schema).to_arrow_schema()
+    return filter_schema(read_schema(snapshot.schema))

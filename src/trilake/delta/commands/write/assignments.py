@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.delta.protocol.schema_edit import parse_path, path_text, spelled, type_at
 from trilake.delta.rules.identity import identity_columns
@@ -118,7 +119,7 @@ class Assignments:
         does not fit.
         """
         by_name = targets(set, schema, uri=uri)
-        arrow = read_schema(schema).to_arrow_schema()
+        arrow = filter_schema(read_schema(schema))
         values = [_bound(set[name], target, arrow, now) for name, target in by_name.items()]
         return cls(schema, tuple(by_name.values()), tuple(values))
 

@@ -34,6 +34,7 @@ from trilake.delta.metadata.write_schema import (
     new_table,
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties
@@ -220,7 +221,7 @@ def _seen(base: Head, request: WriteRequest) -> bool:
 def _required(request: WriteRequest, metadata: Metadata) -> Filter | None:
     if request.replace_where is None:
         return None
-    return parse_filter(request.replace_where, metadata.schema.to_arrow_schema())
+    return parse_filter(request.replace_where, filter_schema(metadata.schema))
 
 
 def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:

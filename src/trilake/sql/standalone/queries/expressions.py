@@ -22,6 +22,7 @@ from trilake.expr.sql.texts import concat
 from trilake.expr.sql.translate import MAX_SQL, SQL_OF_A_PART, Translator, is_name, plain, too_long
 from trilake.expr.terms import casts, engine
 from trilake.expr.terms import duckdb_sql as duck
+from trilake.expr.terms.char_padding import stored_between
 from trilake.expr.terms.duckdb_sql import Sql, common_type, decimal_parameters
 from trilake.expr.terms.literals import Literal
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
@@ -248,20 +249,30 @@ class QueryTranslator(Translator):
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """``left operator right`` after Spark's coercion of the two."""
+        stored = stored_between(left, right, self.text_of(right)) if operator == "=" else ""
+        left, right = self.padded([left, right])
         target = common_type([left, right], "the two sides of a comparison")
         if Sql("", target).family in _WITHOUT_ORDER:
             raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a query")
         x, y = (self.coerced(s, target).text for s in (left, right))
         x, y = compared(x, y)
-        return Sql(f"({x} {'<>' if operator == '!=' else operator} {y})", "BOOLEAN")
+        return Sql(f"({x} {'<>' if operator == '!=' else operator} {y}{stored})", "BOOLEAN")
 
     def _in(self, node: exp.In) -> Sql:
-        parts = [self.render(part) for part in [node.this, *node.expressions]]
+        parts = self.padded([self.render(part) for part in [node.this, *node.expressions]])
         target = common_type(parts, "the operands of IN")
         if Sql("", target).family in _WITHOUT_ORDER:
             raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a query")
         value, *items = [self.coerced(p, target).text for p in parts]
         return Sql(f"({value} IN ({', '.join(items)}))", "BOOLEAN")
+
+    def text_of(self, value: Sql) -> str | None:
+        """The text that a constant is; ``None`` for anything else."""
+        known = super().text_of(value)
+        if known is not None or value.family != "string" or '"' in value.text or "SELECT" in value.text.upper():
+            return known
+        computed = _computed(value.text).as_py()
+        return None if computed is None else str(computed)
 
     def _like_several(self, node: exp.Expression) -> Sql:
         """``LIKE ANY (...)`` and ``LIKE ALL (...)``."""

@@ -11,6 +11,7 @@ from sqlglot import exp
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.terms import engine
+from trilake.expr.terms.char_padding import char_length
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.sql.standalone.queries.around import Around
@@ -135,7 +136,7 @@ class Relations:
         if pa.types.is_timestamp(field.type) and instant:
             return Output(field.name, instant_column(ident), ident, True, "TIMESTAMP WITH TIME ZONE")
         if _is_plain(field.type):
-            return Output(field.name, Sql(ident, kind), ident, instant)
+            return Output(field.name, Sql(ident, kind, char=char_length(field)), ident, instant)
         kept = _with_microseconds(field.type) if instant and pa.types.is_nested(field.type) else None
         return Output(field.name, Sql(f"CAST({ident} AS {kind})", kind), ident, instant, kind, kept)
 

@@ -1,0 +1,153 @@
+"""``char(n)`` in comparisons, by Spark's rules: the column is read filled up with spaces to ``n``, and where it is
+compared with a text, or with another ``char``, the shorter side is filled up to the longer one.
+
+What a file holds may be filled up or not.  So a comparison becomes conditions on the text as it is stored: a stored
+text that is no beginning of the literal compares as it does when it is filled up; those that are one are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from trilake.expr.terms.datatypes import Path
+from trilake.expr.terms.duckdb_sql import Sql, quote
+from trilake.expr.terms.predicate import (
+    Compare,
+    In,
+    Known,
+    Not,
+    Opaque,
+    Predicate,
+    StartsWith,
+    all_of,
+    any_of,
+    duckdb_name,
+)
+
+#: Metadata of an Arrow field that is ``char(n)``, with ``n`` as its value.
+CHAR = b"trilake.char"
+#: Texts beyond this length are compared by DuckDB: there would be too many beginnings of them.
+_MOST = 1_000
+
+
+def char_field(field: pa.Field, length: int) -> pa.Field:
+    """The field as one of type ``char(length)``."""
+    return field.with_metadata({**(field.metadata or {}), CHAR: str(length).encode()})
+
+
+def char_length(field: pa.Field) -> int | None:
+    """``n`` of a field that is ``char(n)``.
+
+    >>> char_length(char_field(pa.field("c", pa.string()), 3)), char_length(pa.field("c", pa.string()))
+    (3, None)
+    """
+    text = (field.metadata or {}).get(CHAR)
+    return None if text is None else int(text)
+
+
+def without_chars(schema: pa.Schema) -> pa.Schema:
+    """The schema with its ``char`` columns as plain strings."""
+    return schema if all(f.metadata is None for f in schema) else pa.schema([f.remove_metadata() for f in schema])
+
+
+# --- conditions on what is stored ------------------------------------------------------------------------------------
+
+
+def compare_padded(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
+    """``column op text`` for a column ``char(length)`` and a literal, the shorter one filled up."""
+    longest = max(length, len(text))
+    return compare_value(path, op, text.ljust(longest), kind, longest)
+
+
+def compare_value(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
+    """``rpad(column, length) op text``, with the text as it is."""
+    if max(length, len(text)) > _MOST:
+        return Opaque(f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {quote(text)})", (path,))
+    if op == "!=":
+        equal = compare_value(path, "=", text, kind, length)
+        return Known(path, not equal.value) if isinstance(equal, Known) else Not(equal)
+    stored = _beginnings(text)
+    true = [t for t in stored if _holds(t.ljust(length), op, text)]
+    if op == "=":
+        return _is_in(path, true, kind)
+    base = Compare(path, op, pa.scalar(text, kind))
+    more = [t for t in true if not _holds(t, op, text)]
+    less = sorted({t for t in stored if _holds(t, op, text)} - set(true))
+    wider = any_of([base, _is_in(path, more, kind)]) if more else base
+    return all_of([wider, Not(_is_in(path, less, kind))]) if less else wider
+
+
+def starts_with_value(path: Path, prefix: str, kind: pa.DataType, length: int) -> Predicate:
+    """``startswith(rpad(column, length), prefix)``."""
+    whole = StartsWith(path, pa.scalar(prefix, kind))
+    if len(prefix) > length:
+        return whole
+    shorter = [t for t in _beginnings(prefix)[:-1] if t.ljust(len(prefix)) == prefix]
+    return any_of([whole, _is_in(path, shorter, kind)]) if shorter else whole
+
+
+def _beginnings(text: str) -> list[str]:
+    return [text[:i] for i in range(len(text) + 1)]
+
+
+def _holds(left: str, op: str, right: str) -> bool:
+    match op:
+        case "=":
+            return left == right
+        case "<":
+            return left < right
+        case "<=":
+            return left <= right
+        case ">":
+            return left > right
+    return left >= right
+
+
+def _is_in(path: Path, texts: Sequence[str], kind: pa.DataType) -> Predicate:
+    if not texts:
+        return Known(path, False)
+    if len(texts) == 1:
+        return Compare(path, "=", pa.scalar(texts[0], kind))
+    return In(path, pa.array(texts, kind))
+
+
+# --- in DuckDB's SQL -------------------------------------------------------------------------------------------------
+
+
+def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql] | None:
+    """The operands of a comparison, or of IN, filled up; ``None`` where Spark fills up none of them.
+
+    ``texts`` are the operands that are constant.  Spark fills up where the first is a ``char``, and the others are all
+    constants or all ``char`` columns; of two operands it does not matter which is the first.
+    """
+    if len(parts) == 2 and parts[0].char is None:
+        turned = padded_sides(parts[::-1], texts[::-1])
+        return None if turned is None or parts[1].char is None else turned[::-1]
+    first, others = parts[0], list(zip(parts[1:], texts[1:], strict=True))
+    if first.char is None:
+        return None
+    if all(text is not None or part.family == "void" for part, text in others):
+        longest = max([first.char, *(len(text) for _, text in others if text is not None)])
+        filled = [part if text is None else replace(part, text=quote(text.ljust(longest))) for part, text in others]
+        return [filled_up(first, longest), *filled]
+    if all(part.char is not None for part, _ in others):
+        longest = max(part.char or 0 for part in parts)
+        return [filled_up(part, longest) for part in parts]
+    return None
+
+
+def stored_between(column: Sql, other: Sql, text: str | None) -> str:
+    """What an equality with a constant says of the text as it is stored, which choices of files can be made by."""
+    if column.char is None or text is None or other.family != "string":
+        return ""
+    low, high = quote(text.rstrip(" ")), quote(text.ljust(column.char))
+    return f" AND {column.text} >= {low} AND {column.text} <= {high}"
+
+
+def filled_up(value: Sql, length: int) -> Sql:
+    """A text filled up with spaces; one of just this length stays as it is written."""
+    tail = f", {length}, ' ')"
+    return Sql(value.text if value.text.endswith(tail) else f"rpad({value.text}{tail}", value.type)

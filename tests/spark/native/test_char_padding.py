@@ -1,0 +1,115 @@
+"""``char(n)`` columns in conditions of DELETE, UPDATE and overwrites: they take the rows that a SELECT finds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.spark.delta import row_addresses
+
+CONDITIONS = [
+    "m = 'x'",
+    "m <> 'x'",
+    "m <=> 'x'",
+    "m > 'x'",
+    "m <= 'x    '",
+    "m = 'x '",
+    "NOT m = 'x'",
+    "m IN ('x')",
+    "m IN ('x', 'yyyyy')",
+    "m NOT IN ('x')",
+    "m NOT IN ('x', NULL)",
+    "m BETWEEN 'x' AND 'y'",
+    "m NOT BETWEEN 'x' AND 'x'",
+    "m LIKE 'x'",
+    "m LIKE 'x %'",
+    "m = l",
+    "m = s",
+    "v = 'x '",
+    "m = trim(' x ')",
+    "length(m) = 3",
+    "n = 1 OR m = 'y'",
+    "n = 2 AND m = 'y'",
+]
+ROWS = (
+    "('x', 'x', 'x', 'x', 1), ('y', 'z', 'y  ', 'y', 2), ('z', 'zz', 'z', 'z', 3),"
+    " (NULL, NULL, NULL, NULL, 4), ('x\t', 'x', 'x', 'x', 5)"
+)
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> SparkSession:
+    trilake.install(spark)
+    return spark
+
+
+def _table(spark: SparkSession, folder: Path, more: str = "") -> str:
+    name = f"delta.`{folder}/t`"
+    spark.sql(f"CREATE TABLE {name} (m CHAR(3), l CHAR(5), s STRING, v VARCHAR(3), n INT) USING delta {more}")
+    spark.sql(f"INSERT INTO {name} VALUES {ROWS}")
+    return name
+
+
+def _numbers(spark: SparkSession, name: str, condition: str = "true") -> list[int]:
+    return sorted(r.n for r in spark.sql(f"SELECT n FROM {name} WHERE {condition}").collect())
+
+
+@pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
+@pytest.mark.parametrize("arrow", [False, True])
+def test_changes_take_the_rows_that_a_select_finds(
+    session: SparkSession, tmp_path: Path, partitions: str, arrow: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = _table(session, tmp_path, partitions)
+    chosen = CONDITIONS[::3] if arrow else CONDITIONS
+    if arrow:  # as tables are read that Spark's own scan cannot read
+        monkeypatch.setattr(row_addresses, "_native", lambda *args: None)
+    for condition in chosen:
+        found = _numbers(session, name, condition)
+        session.sql(f"UPDATE {name} SET n = n + 10 WHERE {condition}")
+        assert [n - 10 for n in _numbers(session, name) if n > 10] == found, condition
+        session.sql(f"UPDATE {name} SET n = n - 10 WHERE n > 10")
+        session.sql(f"DELETE FROM {name} WHERE {condition}")
+        assert [n for n in range(1, 6) if n not in _numbers(session, name)] == found, condition
+        session.sql(f"INSERT OVERWRITE {name} VALUES {ROWS}")
+
+
+def test_the_classes_of_delta_take_them_too(session: SparkSession, tmp_path: Path) -> None:
+    name = _table(session, tmp_path)
+    table = trilake.DeltaTable.forPath(session, str(tmp_path / "t"))
+    table.update("m = 'x'", {"n": "n + 10"})
+    assert _numbers(session, name) == [2, 3, 4, 5, 11]
+    table.alias("a").delete("a.m = 'x'")
+    table.delete(F.col("m") == "y")
+    assert _numbers(session, name) == [3, 4, 5]
+
+
+def test_rows_that_another_writer_did_not_fill_up_are_found(session: SparkSession, tmp_path: Path) -> None:
+    name = _table(session, tmp_path)
+    [file] = (tmp_path / "t").glob("*.parquet")
+    rows = pq.read_table(file)
+    pq.write_table(rows.set_column(0, "m", pc.utf8_rtrim(rows["m"], " ")), file)
+    assert _numbers(session, name, "m = 'x'") == [1]
+    assert session.sql(f"UPDATE {name} SET n = 10 WHERE m = 'x'").first()[0] == 1
+    assert session.sql(f"DELETE FROM {name} WHERE m IN ('y', 'z')").first()[0] == 2
+
+
+@pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
+def test_overwrites_take_them(session: SparkSession, tmp_path: Path, partitions: str) -> None:
+    name = _table(session, tmp_path, partitions)
+    session.sql(f"INSERT INTO {name} REPLACE WHERE m = 'x' VALUES ('x', 'n', 'n', 'n', 11)")
+    assert _numbers(session, name) == [2, 3, 4, 5, 11]
+    rows = session.createDataFrame(pa.table({"m": ["x"], "l": ["n"], "s": ["n"], "v": ["n"], "n": [12]}).to_pandas())
+    rows = rows.withColumn("n", F.col("n").cast("int"))
+    rows.write.format("delta").mode("overwrite").option("replaceWhere", "m = 'x'").save(str(tmp_path / "t"))
+    assert _numbers(session, name) == [2, 3, 4, 5, 12]
+    if partitions:
+        session.sql(f"INSERT OVERWRITE {name} PARTITION (m = 'x') VALUES ('n', 'n', 'n', 13)")
+        assert _numbers(session, name) == [2, 3, 4, 5, 13]
+        assert _numbers(session, name, "m = 'x'") == [13]
