@@ -103,7 +103,7 @@ SELECT first(i), first(i, true), first(i) IGNORE NULLS FROM (SELECT 4 AS o, CAST
 SELECT stddev(i), stddev_pop(i), variance(i), var_pop(i), skewness(i), kurtosis(i), corr(i, id), covar_pop(i, id) FROM {t}
 SELECT percentile(i, 0.5), percentile_approx(i, 0.5), median(i), percentile_cont(0.5) WITHIN GROUP (ORDER BY i), percentile_disc(0.25) WITHIN GROUP (ORDER BY i) FROM {t}
 SELECT percentile(i, array(0.25, 0.75)) FROM {t}
-SELECT mode(b), max_by(s, i), min_by(s, i), count_if(i > 0), bool_and(b), bool_or(b), every(b), some(b) FROM {t}
+SELECT mode(id > 2), max_by(s, i), min_by(s, i), count_if(i > 0), bool_and(b), bool_or(b), every(b), some(b) FROM {t}
 SELECT bit_and(id), bit_or(id), bit_xor(id), approx_count_distinct(id) FROM {t}
 SELECT year(d), month(d), day(d), dayofweek(d), weekday(d), dayofyear(d), weekofyear(d), quarter(d), last_day(d) FROM {t}
 SELECT hour(ts), minute(ts), second(ts), date_trunc('hour', ts), date_trunc('week', ts), trunc(d, 'month'), trunc(d, 'year') FROM {t}
@@ -246,7 +246,7 @@ SELECT id, sum(i) OVER (ORDER BY id RANGE BETWEEN 2 PRECEDING AND CURRENT ROW) F
 SELECT id, collect_list(i) OVER (ORDER BY id ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM {t}
 SELECT id, count(DISTINCT b) FROM {t} GROUP BY id
 SELECT max_by(s, i), min_by(id, f) FROM {t}
-SELECT approx_count_distinct(s), count(DISTINCT s, b), percentile_approx(i, array(0.1, 0.9)), mode(b) FROM {t} WHERE id < 9
+SELECT approx_count_distinct(s), count(DISTINCT s, b), percentile_approx(i, array(0.1, 0.9)), mode(id > 2) FROM {t} WHERE id < 9
 SELECT corr(i, id), covar_samp(i, id), stddev(i) FROM {t} WHERE id < 1
 SELECT stddev(i), variance(i), stddev_pop(i) FROM {t} WHERE id = 0
 SELECT bool_and(i > 0), any(i > 5), every(b), some(b), count_if(b) FROM {t}
