@@ -241,9 +241,18 @@ def test_moved_columns() -> None:
     assert t.last()[1]["position"] == "AFTER y"
     assert t.head.schema.names == ["p", "id", "s", "l", "m"]
     assert list(t.rows()[0]["s"].items()) == [("y", "a"), ("x", 1)]
-    for arguments in ({}, {"after": "p", "first": True}, {"after": "P"}):
+    for arguments in ({}, {"after": "p", "first": True}):
         with pytest.raises(InvalidArgumentError):
             t.alter.move_column("p", **arguments)
+
+
+@pytest.mark.parametrize("column", ["id", "l", "p"])
+def test_a_column_after_itself_stays_where_it_is(column: str) -> None:
+    t = Case()
+    before, rows = t.head.schema, t.rows()
+    t.alter.move_column(column, after=column.upper())
+    assert t.head.schema == before
+    assert t.rows() == rows
 
 
 def test_types_widen_at_every_depth() -> None:

@@ -296,13 +296,16 @@ def replace_field(schema: StructType, path: PathLike, change: Callable[[StructFi
 
 
 def move_field(schema: StructType, path: PathLike, position: Position) -> StructType:
-    """The schema with a column at another place among its siblings.  Raises ``SchemaMismatchError``."""
+    """The schema with a column at another place among its siblings; after itself is where it is.
+
+    Raises ``SchemaMismatchError``.
+    """
     names = spelled(schema, path)
     field = field_at(schema, names)
 
     def move(fields: list[StructField]) -> list[StructField]:
         if position.after is not None and position.after.lower() == field.name.lower():
-            raise InvalidArgumentError(f"column {path_text(names)} cannot stand after itself", column=path_text(names))
+            return fields
         left = [f for f in fields if f is not field]
         _insert(left, field, position, names[:-1])
         return left
