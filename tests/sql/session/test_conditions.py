@@ -35,6 +35,9 @@ CREATE TABLE {v} (s VARCHAR(3), h CHAR(2)) USING delta;
 CREATE TABLE {s} (id INT, s STRUCT<a: INT, b: INT>, xs ARRAY<STRUCT<y: INT>>) USING delta;
 CREATE TABLE {o} (id INT) USING delta TBLPROPERTIES ('delta.appendOnly' = 'true');
 INSERT INTO {o} VALUES (1);
+CREATE TABLE {f} (id INT, n INT) USING delta
+  TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true');
+INSERT INTO {f} VALUES (1, 2);
 """
 
 #: Conditions, and a statement each that is refused with it; ``{t}`` and so on are the tables above.
@@ -45,6 +48,16 @@ _CALLS: dict[str, tuple[str, Callable[[SparkSession, str], Any]]] = {
     "append: new column": (
         "DELTA_METADATA_MISMATCH",
         lambda s, d: s.sql("SELECT 1 AS id, 'a' AS name, 2 AS x").write.format("delta").mode("append").save(f"{d}/t"),
+    ),
+    "append: a column of the change feed": (
+        "RESERVED_CDC_COLUMNS_ON_WRITE",
+        lambda s, d: (
+            s.sql("SELECT 1 AS id, 'a' AS _change_type")
+            .write.format("delta")
+            .mode("append")
+            .option("mergeSchema", "true")
+            .save(f"{d}/f")
+        ),
     ),
     "append: another type": (
         "DELTA_FAILED_TO_MERGE_FIELDS",

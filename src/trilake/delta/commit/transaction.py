@@ -34,6 +34,7 @@ from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import State, apply_rare, empty_state
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol import in_commit_timestamps
+from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.features import check_writable
 from trilake.errors import (
     ConcurrentWriteError,
@@ -73,8 +74,9 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
 
     Raises a ``ConflictError`` where a winner and this commit exclude each other, ``TableExistsError`` where a table to
     be created is there by now, ``UnsupportedProtocolError`` where what the commit makes of the table could not be
-    written to, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed, ``PostCommitHookError``
-    where the commit stands and the table's symlink manifests could not follow.
+    written to, ``InvalidArgumentError`` for columns named as those of the table's change data feed,
+    ``UnknownOutcomeError`` where the store cannot tell whether the commit landed, ``PostCommitHookError`` where the
+    commit stands and the table's symlink manifests could not follow.
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
@@ -118,6 +120,8 @@ def _content(
     protocol, metadata = plan.protocol or previous.state.protocol, plan.metadata or previous.state.metadata
     assert protocol is not None
     assert metadata is not None
+    if plan.metadata is not None:
+        check_change_columns(previous.state.metadata, metadata)
     if plan.protocol is not None or plan.metadata is not None:
         check_writable(protocol, metadata, uri=log.store.uri, version=version)
     info = _commit_info(log, base, plan, token, now)

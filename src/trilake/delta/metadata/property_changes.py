@@ -17,6 +17,7 @@ from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
 from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.column_mapping import change_mode
 from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
@@ -26,8 +27,6 @@ from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelle
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
-#: Columns that the change data feed adds to the table's own.
-CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 #: Where rows that move keep their ids and versions: properties that name columns of the files, and how those begin.
 ROW_ID_COLUMNS = {row_tracking.ID_COLUMN: "_row-id-col-", row_tracking.VERSION_COLUMN: "_row-commit-version-col-"}
 _COMMENT = "comment"
@@ -95,7 +94,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
     """
     _check_stats_columns(after)
-    _check_change_columns(after)
+    check_change_columns(before, after)
     if is_on(after.configuration, row_tracking.ENABLED):
         names = {k: f"{prefix}{new_id()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
         after = replace(after, configuration={**after.configuration, **names})
@@ -105,16 +104,6 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
 def _check_stats_columns(metadata: Metadata) -> None:
     for path in column_list(metadata.configuration.get(STATS_COLUMNS, "")):
         spelled(metadata.schema, path)
-
-
-def _check_change_columns(metadata: Metadata) -> None:
-    taken = [c for c in CHANGE_COLUMNS if metadata.schema.find(c) is not None]
-    if taken and is_on(metadata.configuration, "delta.enableChangeDataFeed"):
-        raise InvalidArgumentError(
-            f"a table with columns {', '.join(taken)} cannot have a change data feed, which has columns of these names",
-            help="rename those columns, or leave delta.enableChangeDataFeed off",
-            condition="DELTA_TABLE_ALREADY_CONTAINS_CDC_COLUMNS",
-        )
 
 
 def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:

@@ -9,6 +9,7 @@ from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, cl
 from trilake.delta.log.log import Head
 from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.column_mapping import check_names, mapped
 from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgraded
 from trilake.delta.protocol.partitions import check_partition_columns
@@ -68,7 +69,7 @@ def evolved(
     """Protocol and metadata of a table after rows of schema ``rows`` are written with that schema mode.
 
     Raises ``SchemaMismatchError`` where the rows do not fit, ``InvalidArgumentError`` for names of columns that Parquet
-    files must not have.
+    files must not have, or that the change data feed has.
     """
     if mode is None:
         return base.protocol, base.metadata
@@ -82,6 +83,7 @@ def evolved(
         )
     if result[1].schema_string != base.metadata.schema_string:
         check_names(result[1].schema, result[1].column_mapping_mode)
+        check_change_columns(base.metadata, result[1])
     return result
 
 
