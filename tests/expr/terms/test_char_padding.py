@@ -144,6 +144,19 @@ def test_files_are_left_out_by_what_they_hold(tmp_path: Path) -> None:
         assert len(table.explain(condition).kept) == files, condition
 
 
+@pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
+def test_a_query_reads_the_files_that_can_match_and_no_others(tmp_path: Path, partitions: str) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    trilake.sql(f"CREATE TABLE {name} (m CHAR(3), n INT) {partitions}")
+    for i, text in enumerate("abc"):
+        trilake.sql(f"INSERT INTO {name} VALUES ('{text}', {i})")
+    [kept] = trilake.open(str(tmp_path / "t")).explain("m = 'b'").kept
+    for file in (tmp_path / "t").rglob("*.parquet"):
+        if file.name != Path(kept).name:
+            file.unlink()
+    assert trilake.sql(f"SELECT n FROM {name} WHERE m = 'b'").to_pylist() == [{"n": 1}]
+
+
 def test_an_expression_of_pyarrow_compares_what_is_stored(tmp_path: Path) -> None:
     _, table = _table(tmp_path)
     assert table.to_arrow(filter=pc.field("m") == "x  ")["n"].to_pylist() == [1]

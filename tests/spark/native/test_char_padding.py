@@ -100,6 +100,16 @@ def test_rows_that_another_writer_did_not_fill_up_are_found(session: SparkSessio
     assert session.sql(f"DELETE FROM {name} WHERE m IN ('y', 'z')").first()[0] == 2
 
 
+def test_a_merge_and_the_change_feed_have_them_filled_up(session: SparkSession, tmp_path: Path) -> None:
+    name = _table(session, tmp_path, "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    one = f"(SELECT * FROM {name} WHERE n = 1)"
+    session.sql(f"MERGE INTO {name} t USING {one} s ON t.m = s.l AND t.m = 'x' WHEN MATCHED THEN UPDATE SET n = 11")
+    assert _numbers(session, name) == [2, 3, 4, 5, 11]
+    session.sql(f"UPDATE {name} SET n = 12 WHERE m = 'y'")
+    feed = session.sql(f"SELECT m, n FROM table_changes_by_path('{tmp_path}/t', 3) ORDER BY n").collect()
+    assert [(r.m, r.n) for r in feed] == [("y  ", 2), ("y  ", 12)]
+
+
 @pytest.mark.parametrize("partitions", ["", "PARTITIONED BY (m)"])
 def test_overwrites_take_them(session: SparkSession, tmp_path: Path, partitions: str) -> None:
     name = _table(session, tmp_path, partitions)
