@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sqlglot import exp, parse_one
@@ -13,11 +13,18 @@ from trilake.spark.delta.names.entries import decoded, shown_entries
 from trilake.sql.session.jvm import Entry, Relation
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
+from trilake.sql.text.places import Edit, Edited
 from trilake.sql.text.tokens import AFTER_RELATION
 from trilake.text import quote_parts
 
 _log = logging.getLogger("trilake.sql")
-_TRAVEL = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
+_VERSIONS, _TIMES = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
+#: Words of Spark's that sqlglot knows another word for, in front of ``AS OF``.
+_SAME = {"SYSTEM_VERSION": "VERSION", "SYSTEM_TIME": "TIMESTAMP"}
+#: Words that a query may follow.
+_BEFORE_QUERY = ("UNION", "EXCEPT", "INTERSECT", "MINUS", "ALL", "DISTINCT", "AS")
+_OPERATORS = ("+", "-", "*", "/", "%", "||", "&", "|", "^")
+_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
 
 
 def relations(text: str) -> Iterator[Relation]:
@@ -26,8 +33,9 @@ def relations(text: str) -> Iterator[Relation]:
     >>> [r.parts for r in relations("WITH q AS (SELECT * FROM a) SELECT * FROM q JOIN db.b")]
     [('db', 'b'), ('a',)]
     """
+    readable = _readable(text)
     try:
-        tree = parse_one(text, dialect="databricks")
+        tree = parse_one(readable.text, dialect="databricks")
     except SqlglotError as e:
         _log.info("sqlglot cannot read a query, which Spark gets as it is: %s", e)
         return
@@ -38,10 +46,29 @@ def relations(text: str) -> Iterator[Relation]:
             if relation is not None:
                 yield relation
         elif parts and not (len(parts) == 1 and parts[0].name.lower() in _ctes(table)):
-            start, end = int(parts[0].meta["start"]), int(parts[-1].meta["end"]) + 1
+            start = readable.source_index(int(parts[0].meta["start"]))
+            end = readable.source_index(int(parts[-1].meta["end"])) + 1
             travel = _travel_end(text, end)
-            aliased = (bool(table.args.get("alias")) and travel is not None) or _has_alias(text, travel or end)
-            yield Relation(tuple(p.name for p in parts), start, end, travel, aliased)
+            yield Relation(tuple(p.name for p in parts), start, end, travel, _has_alias(text, travel or end))
+
+
+def _readable(text: str) -> Edited:
+    """The text as sqlglot reads it: with ``SELECT * FROM t`` for the query ``TABLE t``, and its own words for times.
+
+    >>> _readable("TABLE t UNION SELECT * FROM t FOR SYSTEM_VERSION AS OF 0").text
+    'SELECT * FROM t UNION SELECT * FROM t FOR VERSION AS OF 0'
+    """
+    cursor, edits = Cursor(text), []
+    while (token := cursor.token) is not None:
+        before = cursor.tokens[cursor.at - 1] if cursor.at else None
+        behind = cursor.tokens[cursor.at + 1] if cursor.at + 1 < len(cursor.tokens) else None
+        if token.upper in _SAME and cursor.is_word("AS", "OF", ahead=1):
+            edits.append(Edit(token.start, token.end, _SAME[token.upper]))
+        begins = before is None or before.text in ("(", ")") or before.upper in _BEFORE_QUERY
+        if token.upper == "TABLE" and begins and behind is not None and behind.is_name:
+            edits.append(Edit(token.start, token.end, "SELECT * FROM"))
+        cursor.at += 1
+    return Edited.of(text, edits)
 
 
 def _ctes(node: Any) -> set[str]:
@@ -81,24 +108,94 @@ def _cursor_at(text: str, index: int) -> Cursor:
 
 
 def _travel_end(text: str, end: int) -> int | None:
-    """Behind the words that say a version, ``None`` where there are none."""
+    """Behind the words that say a version, ``None`` where there are none.
+
+    >>> text = "t TIMESTAMP AS OF current_timestamp() - INTERVAL 2 SECONDS x WHERE x.n > 0"
+    >>> text[_travel_end(text, 1) :]
+    ' x WHERE x.n > 0'
+    """
     cursor = _cursor_at(text, end)
     cursor.accept("FOR")
-    if not any(cursor.is_word(w, "AS", "OF") for w in _TRAVEL):
-        return None
-    cursor.at += 3
-    cursor.take()
-    if cursor.token is not None and cursor.token.kind == "string":
+    if any(cursor.accept(w, "AS", "OF") for w in _VERSIONS):
         cursor.take()
-    elif cursor.is_symbol("("):
-        cursor.brackets()
+    elif any(cursor.accept(w, "AS", "OF") for w in _TIMES):
+        _pass_value(cursor)
+    else:
+        return None
     return cursor.tokens[cursor.at - 1].end
+
+
+def _pass_value(cursor: Cursor) -> None:
+    """Go behind a value: operands with operators between them."""
+    _pass_operand(cursor)
+    while _is_one_of(cursor, _OPERATORS) or cursor.is_word("DIV"):
+        cursor.take()
+        _pass_operand(cursor)
+
+
+def _pass_operand(cursor: Cursor) -> None:
+    while _is_one_of(cursor, ("+", "-", "~")):
+        cursor.take()
+    if cursor.is_symbol("("):
+        cursor.brackets()
+    elif cursor.accept("CASE"):
+        cursor.until("END")  # that of a CASE inside is passed
+        cursor.accept("END")
+    elif cursor.accept("INTERVAL"):
+        _pass_interval(cursor)
+    else:
+        token = cursor.take()
+        while token.is_name and cursor.accept_symbol("."):
+            cursor.take()
+        while cursor.token is not None and cursor.token.kind == "string":
+            cursor.take()
+        if token.is_name and cursor.is_symbol("("):
+            cursor.brackets()
+    while True:
+        if cursor.accept_symbol("["):
+            cursor.until(symbols="]")
+            cursor.accept_symbol("]")
+        elif cursor.accept_symbol("::"):
+            cursor.take()
+        else:
+            return
+
+
+def _pass_interval(cursor: Cursor) -> None:
+    """Go behind what follows ``INTERVAL``: values, each with its unit, or a text."""
+    while True:
+        if _is_one_of(cursor, ("+", "-")):
+            cursor.take()
+        if cursor.is_symbol("("):
+            cursor.brackets()
+        else:
+            cursor.take()
+        if not _is_unit(cursor):
+            return
+        cursor.take()
+        if cursor.accept("TO"):
+            cursor.take()
+        signed = int(_is_one_of(cursor, ("+", "-")))
+        value = cursor.tokens[cursor.at + signed : cursor.at + signed + 1]
+        if not (value and value[0].kind in ("number", "string") and _is_unit(cursor, ahead=signed + 1)):
+            return
+
+
+def _is_one_of(cursor: Cursor, symbols: Sequence[str]) -> bool:
+    return any(cursor.is_symbol(s) for s in symbols)
+
+
+def _is_unit(cursor: Cursor, ahead: int = 0) -> bool:
+    return any(cursor.is_word(u, ahead=ahead) or cursor.is_word(f"{u}S", ahead=ahead) for u in _UNITS)
 
 
 def _has_alias(text: str, end: int) -> bool:
     cursor = _cursor_at(text, end)
     if cursor.accept("TABLESAMPLE"):
+        cursor.accept("SYSTEM")
         cursor.brackets()
+        if cursor.accept("REPEATABLE"):
+            cursor.brackets()
     if cursor.is_any("AS"):
         return True
     token = cursor.token
