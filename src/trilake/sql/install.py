@@ -162,8 +162,8 @@ def _table(own: Any, spark: SparkSession, tableName: Any) -> Action | None:
 
 
 def _read_table(own: Any, reader: DataFrameReader, tableName: Any) -> Action | None:
-    session = installed(reader._spark)
     record = record_of(reader)
+    session = None if record is None else installed(record.made_of[0])
     if session is None or record is None or record.options or record.schema is not None:
         return None
     return _named(session, tableName)
