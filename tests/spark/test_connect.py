@@ -14,8 +14,10 @@ from tests.connect_session import run_apart
 _SCRIPT = """
 import gc
 import glob
+import logging
 import os
 import sys
+from datetime import timedelta
 import pyarrow as pa
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
@@ -23,6 +25,10 @@ import trilake
 from tests.connect_session import connect_session
 from trilake.sql.session import connect_frames
 
+said = []
+listener = logging.Handler(logging.WARNING)
+listener.emit = lambda record: said.append(record.getMessage())
+logging.getLogger("trilake").addHandler(listener)
 path, vectors = sys.argv[1:]
 spark = connect_session(**{"spark.sql.warehouse.dir": f"file:{path}-warehouse"})
 assert type(spark).__module__.startswith("pyspark.sql.connect")
@@ -94,6 +100,20 @@ try:
     raise AssertionError("the view was made")
 except trilake.errors.UnsupportedSparkError:
     assert not spark.catalog.tableExists("stays")
+
+# Versions by Spark's other words and by any expression, whole tables, names of spark.read, rows without values.
+first = min(trilake.open(path).history()["timestamp"].to_pylist())
+moment = f"timestamp'{first - timedelta(seconds=1)}' + INTERVAL 1 SECOND"
+for version in ("FOR SYSTEM_VERSION AS OF 0", f"TIMESTAMP AS OF {moment}", f"FOR SYSTEM_TIME AS OF ({moment})"):
+    query = f"SELECT t.n FROM delta.`{path}` {version} t WHERE t.n > 1"
+    assert rows(spark.sql(query)) == [(2,), (3,)], query
+spark.sql("CREATE TABLE copied (n BIGINT, s STRUCT<`x-y`: INT>) USING delta")
+spark.sql("INSERT INTO TABLE copied TABLE made")
+assert rows(spark.read.table("copied")) == [(1, (2,))]
+spark.sql("INSERT INTO copied VALUES (DEFAULT, DEFAULT), (DEFAULT, DEFAULT)")
+spark.range(3).select().write.format("delta").mode("append").saveAsTable("copied")
+assert spark.table("copied").count() == 6
+assert not said, said  # what Connect cannot do is no surprise
 
 # Without what PySpark has from 4.0 on, views stay as long as their queries.
 connect_frames.CARRIES = False

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
     InternalsError,
     file_relation,
@@ -64,6 +65,8 @@ def planned_frame(
     prune: which of them a query needs.
     required: columns of the scan that hold no nulls.
     """
+    if is_connect(spark):
+        return None
     try:
         sample = file_relation(scan(np.zeros(1, np.int64)))
         index = PlannedFiles(spark, root, count, size, scan, prune, sample.location())

@@ -367,6 +367,8 @@ def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
     texts = [t for t in terms if isinstance(t, str)]
     if len(texts) < len(terms):
         return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
+    if not texts or is_connect(df.sparkSession):
+        return df.selectExpr(*texts)
     try:
         return select_texts(df, texts)
     except InternalsError as e:
