@@ -151,6 +151,8 @@ def test_names_in_the_catalogue(spark: SparkSession, database: str, path: str) -
     assert DeltaTable.forName(spark, name).toDF().count() == 3
     assert DeltaTable.forName(spark, f"delta.`{path}`").toDF().count() == 3
     assert log(path).head().metadata.name == name
+    said = log(path).commit_info(0)["operationParameters"]
+    assert (said["isManaged"], said["description"]) == ("false", "c")
     with pytest.raises(TableExistsError):
         DeltaTable.create(spark).tableName(name).addColumn("id", "bigint").execute()
     with pytest.raises(TableExistsError, match="says"):
@@ -168,6 +170,10 @@ def test_a_name_without_a_place(spark: SparkSession, database: str) -> None:
     place = default_location(spark, f"{database}.managed")
     trilake.write(spark.range(2), place, mode="append")
     assert table.toDF().count() == spark.table(f"{database}.managed").count() == 2
+    DeltaTable.createOrReplace(spark).tableName(f"{database}.managed").addColumn("id", "bigint").execute()
+    said = [r.operationParameters for r in table.history().orderBy("version").collect() if "TABLE" in r.operation]
+    assert [(s["isManaged"], s["description"]) for s in said] == [("true", None)] * 2, "it was false, and empty"
+    trilake.write(spark.range(2), place, mode="append")
     # What Spark cannot do by name says so, and writes nowhere.
     for sql in (
         f"INSERT INTO {database}.managed VALUES (7)",

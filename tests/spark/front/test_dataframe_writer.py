@@ -138,6 +138,36 @@ def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession,
         session.sql(f"DROP TABLE IF EXISTS {name}")
 
 
+def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSession, tmp_path: Path) -> None:
+    """It was a WRITE like that of an append."""
+    write, path = _frame(session).write.format("delta"), f"{tmp_path}/t"
+    made, replaced = "CREATE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT"
+    try:
+        write.partitionBy("key").option("delta.appendOnly", "false").saveAsTable("writer_history")
+        for mode in ("append", "overwrite"):
+            _frame(session).write.format("delta").mode(mode).saveAsTable("writer_history")
+        where = write.mode("overwrite").option("replaceWhere", "value > 0")
+        where.saveAsTable("writer_history")
+        rows = DeltaTable.forName(session, "writer_history").history().orderBy("version").collect()
+        assert [r.operation for r in rows] == [made, "WRITE", replaced, "WRITE"]
+        said = {"isManaged": "true", "description": None, "partitionBy": '["key"]', "clusterBy": "[]"}
+        said["properties"] = '{"delta.appendOnly":"false"}'
+        assert rows[0].operationParameters == rows[2].operationParameters == said
+        session.sql("DROP TABLE writer_history")
+        for mode in ("append", "overwrite"):
+            df = _frame(session).write.format("delta").mode(mode)
+            df.option("path", f"{path}{mode}").saveAsTable("writer_history")
+            rows = DeltaTable.forName(session, "writer_history").history().collect()
+            assert [r.operation for r in rows] == [made if mode == "append" else replaced]
+            assert rows[0].operationParameters["isManaged"] == "false"
+            session.sql("DROP TABLE writer_history")
+        _frame(session).write.format("delta").saveAsTable(f"delta.`{path}`")
+        row = DeltaTable.forPath(session, path).history().collect()[0]
+        assert (row.operation, row.operationParameters["isManaged"]) == (made, "false")
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_history")
+
+
 def test_write_to_a_table(session: SparkSession) -> None:
     df = _frame(session)
     try:
@@ -197,7 +227,7 @@ def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
         found = table._open().metadata
         assert found.configuration == {"owner": "you"}
         assert session.table("writer_props").columns == ["key"]
-        assert table.history(1).collect()[0]["operation"] == "REPLACE TABLE AS SELECT"
+        assert table.history(1).collect()[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
     finally:
         session.sql("DROP TABLE IF EXISTS writer_props")
 

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError
 
 _NAME = "table_writer_t"
@@ -75,3 +76,19 @@ def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
     assert found.value.getCondition() == "DELTA_REPLACE_WHERE_IN_OVERWRITE"
     assert found.value.getSqlState() == "42613"
     assert session.table(_NAME).count() == 2
+
+
+def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSession) -> None:
+    """It was a WRITE, or a REPLACE TABLE AS SELECT whatever the call."""
+    write = _frame(session).writeTo(_NAME).using("delta")
+    for call in (write.createOrReplace, write.append, write.replace, write.createOrReplace):
+        call()
+    rows = DeltaTable.forName(session, _NAME).history().orderBy("version").collect()
+    either = "CREATE OR REPLACE TABLE AS SELECT"
+    assert [r.operation for r in rows] == [either, "WRITE", "REPLACE TABLE AS SELECT", either]
+    said = {"isManaged": "true", "description": None, "partitionBy": "[]", "clusterBy": "[]", "properties": "{}"}
+    assert [r.operationParameters for r in rows if r.operation != "WRITE"] == [said] * 3
+    session.sql(f"DROP TABLE {_NAME}")
+    write.clusterBy("key").create()
+    row = DeltaTable.forName(session, _NAME).history().collect()[0]
+    assert (row.operation, row.operationParameters["clusterBy"]) == ("CREATE TABLE AS SELECT", '["key"]')

@@ -163,9 +163,9 @@ def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str,
         "timestamp": now,
         "userName": _user(),
         "operation": plan.operation,
-        # As other writers do: every parameter is a text, lists as JSON.
+        # As other writers do: every parameter is a text, lists as JSON, or null.
         "operationParameters": {
-            k: v if isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
+            k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
         },
         "isolationLevel": plan.read.isolation,
         "isBlindAppend": plan.read.blind and all("add" in a for a in plan.file_actions),

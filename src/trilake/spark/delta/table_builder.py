@@ -17,7 +17,14 @@ from trilake.delta.rules.defaults import CURRENT_DEFAULT
 from trilake.delta.rules.identity import START, identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import add_name, default_location, location_of, new_name, table_at
+from trilake.spark.delta.names.catalogue import (
+    add_name,
+    default_location,
+    find_table,
+    location_of,
+    new_name,
+    table_at,
+)
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
@@ -154,6 +161,9 @@ class DeltaTableBuilder(Generic[Opened]):
         known = location_of(self._spark, self._name) if self._name is not None else None
         path = self._place(known)
         named = self._name if self._name is not None and table_at(self._name) is None else None
+        there = None if named is None else find_table(self._spark, named)
+        managed = named is not None and self._location is None if there is None else there.managed
+        self._table = replace(self._table, managed=managed)
         if named is None or known is not None:
             self._run(path, named, known)
         else:

@@ -20,7 +20,13 @@ from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.errors import (
+    IllegalArgumentError,
+    InvalidArgumentError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+)
 from trilake.spark.delta.names.catalogue import (
     NamedTable,
     add_name,
@@ -71,6 +77,10 @@ class SaveRequest:
     buckets: str | None = None
     #: Whether an existing table is to be what this makes of it, properties included, and nothing else.
     replaces: bool = False
+    #: What the history calls a write that makes or replaces a table by its name; ``None`` for one that does neither.
+    operation: str | None = None
+    #: Whether the catalogue keeps the files of that table.
+    managed: bool = False
 
 
 class Saver(Protocol):
@@ -247,10 +257,20 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             return
         must_be_of(known, name, format)
         must_be_at(known, name, record_option(request.options, "path"))
-        save_named(request, name, known.location)
+        save_named(_as_select(request, managed=known.managed), name, known.location)
         return
-    with new_place(request, name, record_option(request.options, "path")) as place:
-        save_named(request, name, place)
+    path = record_option(request.options, "path")
+    with new_place(request, name, path) as place:
+        save_named(_as_select(request, managed=path is None and table_at(name) is None, new=True), name, place)
+
+
+def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:
+    """The request as the history tells of it: a table is made, or replaced, with the rows of a query."""
+    replaced = request.mode == "overwrite"
+    if (replaced and record_option(request.options, "replaceWhere") is not None) or not (replaced or new):
+        return request
+    verb = "CREATE OR REPLACE" if replaced else "CREATE"
+    return replace(request, operation=f"{verb} TABLE AS SELECT", managed=managed)
 
 
 def must_be_of(known: NamedTable, name: str, format: str) -> None:

@@ -50,6 +50,8 @@ def save_delta(request: SaveRequest, path: str) -> None:
         partition_by=request.partition_by or write.partition_by,
         properties={**(write.properties or {}), **request.properties} or None,
         cluster_by=request.cluster_by,
+        operation=request.operation or write.operation,
+        managed=None if request.operation is None else request.managed,
     )
     if request.replaces:
         write = _in_place(request, write)
@@ -70,12 +72,6 @@ def _in_place(request: SaveRequest, write: WriteRequest) -> WriteRequest:
         schema_mode="overwrite",
         properties=None,
         data_format=None,
-        operation="REPLACE TABLE AS SELECT",
-        parameters={
-            "partitionBy": list(table.partition_by),
-            "clusterBy": [str(c) for c in table.cluster_by],
-            "properties": dict(write.properties or {}),
-        },
         description=table,
     )
 

@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import NamedTable
+from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,
@@ -93,7 +93,7 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
     return decide
 
 
-def _create(request: _Request) -> None:
+def _create(request: _Request, verb: str = "CREATE") -> None:
     if request.known is not None:
         raise TableExistsError(
             f"table {request.table} already exists",
@@ -101,9 +101,10 @@ def _create(request: _Request) -> None:
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     record = request.record
-    save = SaveRequest(request.df, request.format, "error", record.options, None)
-    with new_place(save, request.table, _place_said(record)) as place:
-        _save(request, place, "error")
+    save, path = SaveRequest(request.df, request.format, "error", record.options, None), _place_said(record)
+    managed = path is None and table_at(request.table) is None
+    with new_place(save, request.table, path) as place:
+        _save(request, place, "error", verb=verb, managed=managed)
 
 
 def _place_said(record: Record) -> str | None:
@@ -111,18 +112,20 @@ def _place_said(record: Record) -> str | None:
     return record_option(record.options, "path") or record.properties.get(_LOCATION)
 
 
-def _replace(request: _Request) -> None:
+def _replace(request: _Request, verb: str = "REPLACE") -> None:
     _check_replaces_schema(request)
     more = {"partitionOverwriteMode": "static"} if request.format in NAMED else {}
-    _save(request, _known(request), "overwrite", replaces=True, **more)
+    place = _known(request)
+    managed = request.known is not None and request.known.managed
+    _save(request, place, "overwrite", replaces=True, verb=verb, managed=managed, **more)
 
 
 def _create_or_replace(request: _Request) -> None:
     if request.known is None:
         _check_replaces_schema(request)
-        _create(request)
+        _create(request, "CREATE OR REPLACE")
     else:
-        _replace(request)
+        _replace(request, "CREATE OR REPLACE")
 
 
 def _check_replaces_schema(request: _Request) -> None:
@@ -194,7 +197,17 @@ def _delta_alone(request: _Request, call: str) -> str:
     return place
 
 
-def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, **more: str) -> None:
+def _save(
+    request: _Request,
+    place: str,
+    mode: str,
+    *,
+    replaces: bool = False,
+    verb: str | None = None,
+    managed: bool = False,
+    **more: str,
+) -> None:
+    """Write the rows; with a ``verb``, the history tells that a table was made or replaced."""
     record = request.record
     properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
     if properties and request.format not in NAMED:
@@ -206,6 +219,15 @@ def _save(request: _Request, place: str, mode: str, *, replaces: bool = False, *
     columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
     options = {**record.options, **more}
     save = SaveRequest(
-        request.df, request.format, mode, options, columns, properties, record.cluster_by, replaces=replaces
+        request.df,
+        request.format,
+        mode,
+        options,
+        columns,
+        properties,
+        record.cluster_by,
+        replaces=replaces,
+        operation=None if verb is None else f"{verb} TABLE AS SELECT",
+        managed=managed,
     )
     save_named(save, request.table, place)

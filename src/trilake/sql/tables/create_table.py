@@ -65,7 +65,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
     if format != "delta":
         return _create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
-    table = _with_defaults(session, description_of(call, schema, None))
+    table = replace(_with_defaults(session, description_of(call, schema, None)), managed=place.managed)
     with named(session, place, About(to_spark(schema), call.comment, call.properties)) as name:
         there = log.exists()
         new_name = place.parts is not None and not place.exists
@@ -139,7 +139,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         table = replace(description_of(call, from_spark(frame.schema), None), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
     with named(session, place, About(to_spark(table.schema), call.comment, call.properties)) as name:
-        create_table(log, table, mode=create_mode(call, exists=log.exists()))
+        create_table(log, replace(table, managed=place.managed), mode=create_mode(call, exists=log.exists()))
         name(log)
     return nothing(session)
 

@@ -60,6 +60,8 @@ class TableDescription:
     data_format: str | None = None
     #: CHECK constraints, as names and conditions.
     checks: tuple[tuple[str, str], ...] = ()
+    #: Whether a catalogue keeps its files, which go with its name; for the history alone.
+    managed: bool = False
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,8 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
             mode, "CREATE TABLE"
         ),
         parameters={
-            "isManaged": "false",
-            "description": table.comment or "",
+            "isManaged": "true" if table.managed else "false",
+            "description": table.comment,
             "partitionBy": list(metadata.partition_columns),
             "clusterBy": [path_text(spelled(metadata.schema, c)) for c in table.cluster_by],
             "properties": dict(table.properties),

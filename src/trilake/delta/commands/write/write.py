@@ -24,6 +24,7 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
 from trilake.delta.files.place import check_place
 from trilake.delta.files.write_files import write_files
+from trilake.delta.log.clustering import DOMAIN, clustering_columns
 from trilake.delta.log.log import DeltaLog, Head, Snapshot
 from trilake.delta.log.replay import empty_state
 from trilake.delta.metadata.write_schema import (
@@ -38,6 +39,7 @@ from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties
+from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import parse_table_filter
@@ -314,6 +316,30 @@ def _replaced(
     )
 
 
+def _parameters(plan: WritePlan) -> dict[str, Any]:
+    """What the commit says of the operation, where the request does not."""
+    request, base, metadata = plan.request, plan.base, plan.metadata
+    partition_by = list(metadata.partition_columns)
+    if request.managed is not None:
+        kept = () if base is None or DOMAIN in plan.domains else map(path_text, clustering_columns(base))
+        return {
+            "isManaged": "true" if request.managed else "false",
+            "description": metadata.description,
+            "partitionBy": partition_by,
+            "clusterBy": list(request.cluster_by or kept),
+            "properties": dict(metadata.configuration),
+        }
+    parameters: dict[str, Any] = {
+        "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
+        "partitionBy": partition_by,
+    }
+    if request.replace_where is not None:
+        parameters["predicate"] = request.replace_where
+    if request.partition_overwrite == "dynamic" and request.replaces:
+        parameters["isDynamicPartitionOverwrite"] = "true"
+    return parameters
+
+
 def _commit_files(
     log: DeltaLog,
     plan: WritePlan,
@@ -325,21 +351,13 @@ def _commit_files(
     request, base = plan.request, plan.base
     rows = sum(int(orjson.loads(a["stats"])["numRecords"]) for a in adds)
     size = sum(int(a["size"]) for a in adds)
-    parameters: dict[str, Any] = {
-        "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
-        "partitionBy": list(plan.metadata.partition_columns),
-    }
-    if request.replace_where is not None:
-        parameters["predicate"] = request.replace_where
-    if request.partition_overwrite == "dynamic" and request.replaces:
-        parameters["isDynamicPartitionOverwrite"] = "true"
     metadata = moved_on(plan.metadata, parts)
     result = commit(
         log,
         base,
         CommitPlan(
             operation=request.operation,
-            parameters=parameters if request.parameters is None else request.parameters,
+            parameters=_parameters(plan) if request.parameters is None else request.parameters,
             file_actions=[*replaced.actions, *({"add": a} for a in adds)],
             metadata=metadata if base is None or metadata != base.metadata else None,
             protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,

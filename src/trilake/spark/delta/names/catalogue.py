@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -64,10 +64,11 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table of ours that a name stands for: its format and its place."""
+    """A table of ours that a name stands for: its format, its place, and whether the catalogue keeps its files."""
 
     format: str
     location: str
+    managed: bool = field(default=False, compare=False, repr=False)
 
 
 def table_at(name: str) -> NamedTable | None:
@@ -104,7 +105,7 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
             help="views and tables of other formats are read with spark.table",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
-    return NamedTable(format, entry.location)
+    return NamedTable(format, entry.location, entry.managed)
 
 
 def location_of(spark: SparkSession, name: str) -> str | None:
