@@ -117,6 +117,10 @@ class InvalidArgumentError(TrilakeError, ValueError):
     code = "INVALID_ARGUMENT"
 
 
+class IllegalArgumentError(InvalidArgumentError):
+    """An argument that Java refuses as an illegal one in delta-spark, without a condition."""
+
+
 class UnknownOptionError(InvalidArgumentError):
     """An option name that nobody reads: most often a typing error that would otherwise be ignored silently."""
 

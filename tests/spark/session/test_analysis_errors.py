@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException
+from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 
-from trilake.errors import ConcurrentAppendError, TableExistsError, TrilakeError
-from trilake.spark.session.analysis_errors import analysis_error, job_error, parse_error, unsupported_error
+from trilake.errors import (
+    ChangeFeedError,
+    ConcurrentAppendError,
+    IllegalArgumentError,
+    InvalidArgumentError,
+    TableExistsError,
+    TrilakeError,
+)
+from trilake.spark.session.analysis_errors import (
+    AskedAsSparkError,
+    analysis_error,
+    job_error,
+    parse_error,
+    unsupported_error,
+)
 from trilake.sql.session.problems import SqlSyntaxError
 
 _TAKEN = TableExistsError("[TABLE_OR_VIEW_ALREADY_EXISTS] t already exists", help="choose another name")
@@ -30,6 +44,36 @@ def test_an_error_answers_what_handlers_of_sparks_errors_ask(which: str) -> None
     answers = [error.getErrorClass(), error.getCondition(), error.getMessageParameters(), error.getQueryContext()]
     assert answers == [condition, condition, {}, []]
     assert error.getSqlState() == {"syntax": "42601", "analysis": "42P07"}.get(which)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        IllegalArgumentError("no path was given", help="write one"),
+        InvalidArgumentError("both", condition="DELTA_ONEOF_IN_TIMETRAVEL"),
+        InvalidArgumentError("[DELTA_ILLEGAL_OPTION] no"),
+    ],
+)
+@pytest.mark.parametrize("make", [analysis_error, job_error])
+def test_an_illegal_argument_is_caught_as_delta_sparks_and_as_before(
+    error: TrilakeError, make: Callable[[TrilakeError], TrilakeError]
+) -> None:
+    """``except IllegalArgumentException`` missed them."""
+    both = make(error)
+    for known in (both, pickle.loads(pickle.dumps(both))):
+        for kind in (IllegalArgumentException, AnalysisException, ValueError, type(error), AskedAsSparkError):
+            assert isinstance(known, kind)
+        assert str(known) == str(error)
+        assert known.code == "INVALID_ARGUMENT"
+        assert type(known).__name__ == type(error).__name__
+        assert known.getCondition() == both.getCondition()  # type: ignore[attr-defined]
+    assert not isinstance(make(InvalidArgumentError("other")), IllegalArgumentException)
+
+
+def test_a_range_of_changes_is_illegal_and_was_no_error_of_analysis() -> None:
+    both = analysis_error(ChangeFeedError("end before start", condition="DELTA_INVALID_CDC_RANGE"))
+    assert isinstance(both, IllegalArgumentException)
+    assert not isinstance(both, AnalysisException)
 
 
 def test_a_conflict_answers_too() -> None:

@@ -122,7 +122,7 @@ def _save(
 
     def act() -> None:
         if not isinstance(place, str | PathLike):
-            raise InvalidArgumentError("no path was given", help='write .save("/path/to/table")')
+            raise IllegalArgumentError("no path was given", help='write .save("/path/to/table")')
         SAVERS[request.format](request, fspath(place))
 
     return lambda: translated(act)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 
-from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
@@ -83,7 +83,7 @@ def _one_path(path: Any, option: str | None) -> str:
             help="read each and union() the frames; parts of one table are chosen with where()",
         )
     if not paths or not fspath(paths[0]):
-        raise InvalidArgumentError("no path was given", help='write .load("/path/to/table")')
+        raise IllegalArgumentError("no path was given", help='write .load("/path/to/table")')
     return fspath(paths[0])
 
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.errors import InvalidArgumentError
+from trilake.errors import IllegalArgumentError, InvalidArgumentError
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -223,7 +223,7 @@ def _sink_options(request: _Request) -> dict[str, str]:
 
 def _start_by_batches(request: _Request, place: Any) -> Any:
     if not isinstance(place, str | PathLike):
-        raise InvalidArgumentError("no path was given", help='write .start("/path/to/table")')
+        raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
     if request.mode not in ("append", "complete"):
         raise InvalidArgumentError(
             f"a Delta table takes no stream in output mode {request.mode}",
@@ -239,7 +239,7 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
 def _start_sink_by_batches(request: _Request, place: Any) -> Any:
     """Start a query into a sink of ours on a Spark that has no Python data sources."""
     if not isinstance(place, str | PathLike):
-        raise InvalidArgumentError("no path was given", help='write .start("/path/to/table")')
+        raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
     source = _source(request.format)
     options, schema = {**request.options, "path": fspath(place)}, request.df.schema
     sink = partial(source(options).streamWriter, schema, request.mode == "complete")

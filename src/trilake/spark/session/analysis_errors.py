@@ -13,6 +13,7 @@ from typing import Any, NoReturn, TypeVar, cast
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import (
     AnalysisException,
+    IllegalArgumentException,
     ParseException,
     PySparkException,
     SparkRuntimeException,
@@ -22,6 +23,7 @@ from pyspark.errors import (
 
 from trilake.errors import (
     FeatureInUseError,
+    IllegalArgumentError,
     InvalidArgumentError,
     SchemaMismatchError,
     TableExistsError,
@@ -30,7 +32,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.spark.session.compat import error_condition
-from trilake.spark.session.sql_states import sql_state
+from trilake.spark.session.sql_states import ILLEGAL_ARGUMENTS, sql_state
 
 C = TypeVar("C", bound=type)
 
@@ -74,11 +76,19 @@ _ANALYSIS = (
 )
 
 
+class _IllegalAnalysis(AnalysisException, IllegalArgumentException):
+    """What our callers catch as an error of analysis, and delta-spark's as that of an argument."""
+
+
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error as one of Spark's too: an ``AnalysisException`` where Spark would have raised one."""
+    """The error as one of Spark's too: an ``AnalysisException`` where Spark would have raised one, and besides, or
+    instead, an ``IllegalArgumentException`` where delta-spark does."""
     if isinstance(error, PySparkException | AskedAsSparkError):
         return error
-    return _both(error, AnalysisException if isinstance(error, _ANALYSIS) else PySparkException)
+    illegal = isinstance(error, IllegalArgumentError) or _condition(error) in ILLEGAL_ARGUMENTS
+    if isinstance(error, _ANALYSIS):
+        return _both(error, _IllegalAnalysis if illegal else AnalysisException)
+    return _both(error, IllegalArgumentException if illegal else PySparkException)
 
 
 def analysed_error(error: TrilakeError, cause: AnalysisException) -> TrilakeError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, UnknownOptionError, stating
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnknownOptionError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 from trilake.timestamps import timestamp_ms
@@ -89,7 +89,7 @@ def table_path(options: Mapping[str, str]) -> str:
     """The ``path`` of a load or save; raises ``InvalidArgumentError`` where there is none."""
     path = options.get("path")
     if not path:
-        raise InvalidArgumentError("no path was given", help='write .load("/path/to/table") or .save("/path/to/table")')
+        raise IllegalArgumentError("no path was given", help='write .load("/path/to/table") or .save("/path/to/table")')
     return path
 
 

@@ -58,6 +58,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
+    IllegalArgumentError,
     InvalidArgumentError,
     ObjectNotFoundError,
     StorageError,
@@ -321,9 +322,9 @@ def _note_boundary(store: Store, boundary: int) -> None:
         _log.warning("up to which version vacuum has removed files is not noted: %s", e)
 
 
-def _too_short(specified: int, default: int) -> InvalidArgumentError:
+def _too_short(specified: int, default: int) -> IllegalArgumentError:
     least = -(-default // _HOUR_MS)
-    return InvalidArgumentError(
+    return IllegalArgumentError(
         f"a retention of {specified / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
         " writers that are at work, and readers of older versions, may lose their files",
         help=f"keep at least {least} hours; or, where nobody else writes, pass enforce_retention=False (on Spark set"
