@@ -214,13 +214,13 @@ class Relations:
             names = [c.name for c in left.scope.star() if c.name.lower() in mine]
         half = kind in ("SEMI JOIN", "ANTI JOIN")
         if names:
-            condition, both = self._using(names, left.scope, right.scope, both, kind)
+            matching, both = self._using(names, left.scope, right.scope, both, kind)
         elif node.args.get("on") is not None:
-            condition = joined_conditions(QueryTranslator(both, self.around), node.args["on"])
+            matching = joined_conditions(QueryTranslator(both, self.around), node.args["on"])
         else:
-            condition = "TRUE"
-        text = f"{left.text} {kind} {right.text} ON {condition}"
-        if condition == "TRUE" and kind == "JOIN":
+            matching = "TRUE"
+        text = f"{left.text} {kind} {right.text} ON {matching}"
+        if matching == "TRUE" and kind == "JOIN":
             text = f"{left.text} CROSS JOIN {right.text}"
         return From(text, left.scope if half else both)
 
