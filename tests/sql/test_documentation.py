@@ -272,7 +272,10 @@ def test_upkeep(run: Run, docs: SparkSession, tmp_path: Path) -> None:
     run(f"CREATE TABLE pq (a INT) USING parquet LOCATION '{tmp_path}/p'", "INSERT INTO pq VALUES (1)")
     run(f"CONVERT TO DELTA parquet.`{tmp_path}/p`", "DROP TABLE pq")
     assert run(f"SELECT * FROM delta.`{tmp_path}/p`") == [(1,)]
-    operations = {r.operation for r in docs.sql("DESCRIBE HISTORY u").collect()}
+    history = docs.sql("DESCRIBE HISTORY u").collect()
+    made = history[-1].operationParameters
+    assert (made["isManaged"], made["description"]) == ("true", None), "it was false, and empty"
+    operations = {r.operation for r in history}
     assert operations >= {"CREATE OR REPLACE TABLE", "WRITE", "OPTIMIZE", "COMPUTE STATS", "VACUUM START", "VACUUM END"}
 
 
