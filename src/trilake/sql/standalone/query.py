@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -37,6 +38,7 @@ from trilake.text import quote_parts
 _CHANGES = "table_changes_by_path"
 #: How the names begin that tables get in DuckDB.
 _PRIVATE = "__trilake_"
+_Result = TypeVar("_Result")
 #: What :class:`Idents` puts behind a name.
 _IDENT = re.compile(r"#\d+\b")
 
@@ -47,7 +49,7 @@ def run_query(context: Context, text: str) -> pa.Table:
     Raises ``SqlTextError`` for a text that is no query, ``TableNotFoundError`` for tables that are not there,
     ``UnsupportedExpressionError`` for what only Spark can compute, ``InvalidArgumentError`` for what is wrong.
     """
-    tree = parse_query(text)
+    tree = _roomy(lambda: parse_query(text))
     sources, names = _sources(context, tree)
     tables = {name: (names[name], without_half_floats(_schema(rows))) for name, rows in sources.items()}
 
@@ -78,10 +80,7 @@ def _translated(tree: exp.Query, tables: Tables, *, wide: bool) -> Query:
         return Translation(tables, now=now, wide=wide).statement(tree)
 
     try:
-        try:
-            return build()
-        except RecursionError:
-            return with_room(build, "")
+        return _roomy(build)
     except FilterError as e:
         reason = of_any_expression(e.message).replace("a filter", "a query")
         for name in filter(lambda n: n.startswith(_PRIVATE), tables):
@@ -90,6 +89,22 @@ def _translated(tree: exp.Query, tables: Tables, *, wide: bool) -> Query:
         raise UnsupportedExpressionError(
             f"without Spark this query cannot run: {reason}", help=help, **e.context
         ) from e
+
+
+def _roomy(work: Callable[[], _Result]) -> _Result:
+    """What ``work`` gives, where it can descend deeper if it has to.
+
+    Raises ``InvalidArgumentError`` for a query that is nested more deeply still.
+    """
+    try:
+        return work()
+    except RecursionError:
+        pass
+    nested = InvalidArgumentError("the query is nested too deeply", help="name parts of it in WITH")
+    try:
+        return with_room(work, "")
+    except FilterError as e:
+        raise (nested if e.help is not None and "levels" in e.message else e) from None
 
 
 def _as_spark_has_it(table: pa.Table, query: Query) -> pa.Table:
