@@ -81,3 +81,13 @@ def test_frames_and_ctes_hide_one_another_as_in_spark() -> None:
     a, b = pa.table({"n": [1]}), pa.table({"n": [2]})
     assert trilake.sql("WITH a AS (SELECT 3 AS n) SELECT a.n + B.N AS s FROM a, b", a=a, b=b).to_pylist() == [{"s": 5}]
     assert trilake.sql("SELECT A.n FROM (SELECT n FROM b) A", a=a, b=b).to_pylist() == [{"n": 2}]
+
+
+def test_many_joins_need_their_conditions_or_say_that_they_have_none() -> None:
+    """The parser took twice as long with each join without one: some dozens would never have ended."""
+    a = pa.table({"n": [1]})
+    with pytest.raises(InvalidArgumentError, match="more than 10 joins without a condition"):
+        trilake.sql("SELECT 1 FROM a x" + "".join(f" JOIN a x{i}" for i in range(40)), a=a)
+    crossed = "".join(f" CROSS JOIN a x{i}" for i in range(20))
+    on = "".join(f" JOIN a y{i} ON y{i}.n = x.n" for i in range(20))
+    assert trilake.sql(f"SELECT count(*) AS c FROM a x{crossed}{on}", a=a).to_pylist() == [{"c": 1}]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, ClassVar
 
 import sqlglot
@@ -15,6 +16,8 @@ from trilake.sql.text.tokens import tokenize
 
 #: Statements are read by people; a longer text is a mistake or an attack.
 _MAX_TEXT = 1_000_000
+#: Joins without a condition, of which each doubles the time that the parser looks for one.
+_MOST_BARE_JOINS = 10
 
 
 class SparkQuery(SparkFilter):
@@ -43,6 +46,11 @@ def parse_query(text: str) -> exp.Query:
         raise InvalidArgumentError(
             f"this statement does not run without Spark: {text.strip()[:200]}",
             help="queries, changes of rows, CREATE TABLE and Delta's maintenance do",
+        )
+    words = Counter(t.upper for t in tokens)
+    if words["JOIN"] - sum(words[w] for w in ("ON", "USING", "CROSS", "NATURAL")) > _MOST_BARE_JOINS:
+        raise InvalidArgumentError(
+            f"the query has more than {_MOST_BARE_JOINS} joins without a condition", help="write CROSS JOIN for them"
         )
     # What Spark takes as queries of their own, and sqlglot as relations.
     if head == "TABLE":
