@@ -23,8 +23,10 @@ _CANNOT_FAIL = (
     exp.NullSafeEQ, exp.NullSafeNEQ, exp.Null, exp.Column, exp.Identifier, exp.Literal, exp.Boolean,
 )  # fmt: skip
 
-#: An integer of the text as a wider type.
-_WIDENED = re.compile(r"CAST\(\(-?\d+\)::\w+ AS (?:BIGINT|DOUBLE)\)")
+_DECIMAL = r"DECIMAL\(\d+,\d+\)"
+#: A number of the text, and one as a wider type.
+_NUMBER = rf"(?:\(-?\d+\)::\w+|CAST\('-?[\d.]+' AS {_DECIMAL}\))"
+_WIDENED = re.compile(rf"CAST\({_NUMBER} AS (?:BIGINT|DOUBLE|{_DECIMAL})\)|{_NUMBER}")
 
 
 def connected(word: str, conditions: Sequence[tuple[exp.Expression, str]]) -> str:

@@ -6,6 +6,8 @@ and rounds where Spark has fewer digits (SPARK-22036: a result wider than 38 dig
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sqlglot import exp
 
 from trilake.errors import FilterError
@@ -84,6 +86,8 @@ def scaled(whole: str, found: tuple[int, int]) -> str:
         return f"CAST({whole} AS {kind})"
     power = f"{10**scale}::HUGEINT"
     unit = f"CAST('0.{'1'.rjust(scale, '0')}' AS DECIMAL({scale},{scale}))"
+    if precision + scale <= _MOST:
+        return f"CAST((CAST({whole} AS DECIMAL({precision},0)) * {unit}) AS {kind})"
     part = f"(CAST(({whole}) % {power} AS DECIMAL({scale},0)) * {unit})"
     return f"CAST((CAST(({whole}) // {power} AS DECIMAL({max(precision - scale, 1)},0)) + {part}) AS {kind})"
 
@@ -94,6 +98,17 @@ def average(total: str, count: str, of: tuple[int, int]) -> Sql:
     found = adjusted(precision + 4, scale + 4)
     text = quotient(_digits(total), count, found[1] - scale, found)
     return Sql(f"(CASE WHEN {count} > 0 THEN {text} END)", f"DECIMAL{_shown(found)}", decimal=found)
+
+
+def common_decimal(values: Sequence[Sql]) -> tuple[int, int] | None:
+    """Spark's type of decimals and integers together; ``None`` without a decimal, or with values of other types."""
+    known = [v for v in values if v.family != "void"]
+    families = {v.family for v in known}
+    if "decimal" not in families or families - {"decimal", "integer"}:
+        return None
+    parameters = [decimal_parameters(v.type) if v.decimal is None else v.decimal for v in known]
+    scale = max(s for _, s in parameters)
+    return min(max(p - s for p, s in parameters) + scale, _MOST), scale
 
 
 def spark_decimal(value: Sql) -> Sql:

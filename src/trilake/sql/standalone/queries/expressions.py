@@ -27,7 +27,7 @@ from trilake.expr.terms.duckdb_sql import Sql, common_type, decimal_parameters
 from trilake.expr.terms.literals import Literal
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
-from trilake.sql.standalone.queries.decimals import decimal_arithmetic, scaled, spark_decimal
+from trilake.sql.standalone.queries.decimals import common_decimal, decimal_arithmetic, scaled, spark_decimal
 from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, OF_UNITS
 from trilake.sql.standalone.queries.instants import compared, kinds_of_times
 from trilake.sql.standalone.queries.lambdas import LAMBDAS
@@ -313,12 +313,13 @@ class QueryTranslator(Translator):
             self.boolean(b.this).text if subject is None else self.comparison("=", subject, self.render(b.this)).text
             for b in ifs
         ]
-        branches = [spark_decimal(self.render(b.args["true"])) for b in ifs]
-        branches += [] if default is None else [spark_decimal(self.render(default))]
+        branches = [self.render(b.args["true"]) for b in ifs]
+        branches += [] if default is None else [self.render(default)]
         target = common_type(branches, "the branches of CASE")
         texts = [self.coerced(b, target).text for b in branches]
         whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, texts, strict=False))
-        return Sql(f"(CASE {whens}{'' if default is None else f' ELSE {texts[-1]}'} END)", target)
+        decimal = common_decimal(branches)
+        return Sql(f"(CASE {whens}{'' if default is None else f' ELSE {texts[-1]}'} END)", target, decimal=decimal)
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
