@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import Any, ClassVar
 
@@ -18,6 +19,9 @@ from trilake.sql.text.tokens import tokenize
 _MAX_TEXT = 1_000_000
 #: Joins without a condition, of which each doubles the time that the parser looks for one.
 _MOST_BARE_JOINS = 10
+_JOIN = re.compile(r"\bJOIN\b", re.IGNORECASE)
+#: The first word, behind blanks and comments.
+_HEAD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*(\w+|\()", re.DOTALL)
 
 
 class SparkQuery(SparkFilter):
@@ -40,21 +44,18 @@ def parse_query(text: str) -> exp.Query:
     """
     if len(text) > _MAX_TEXT:
         raise InvalidArgumentError(f"the query is {len(text):,} characters long, and the limit is {_MAX_TEXT:,}")
-    tokens = tokenize(text)
-    head = tokens[0].text.upper() if tokens else ""
-    if head not in ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("):
+    found = _HEAD.match(text)
+    head = "" if found is None else found[1].upper()
+    if found is None or head not in ("SELECT", "WITH", "VALUES", "FROM", "TABLE", "("):
         raise InvalidArgumentError(
             f"this statement does not run without Spark: {text.strip()[:200]}",
             help="queries, changes of rows, CREATE TABLE and Delta's maintenance do",
         )
-    words = Counter(t.upper for t in tokens)
-    if words["JOIN"] - sum(words[w] for w in ("ON", "USING", "CROSS", "NATURAL")) > _MOST_BARE_JOINS:
-        raise InvalidArgumentError(
-            f"the query has more than {_MOST_BARE_JOINS} joins without a condition", help="write CROSS JOIN for them"
-        )
+    if len(_JOIN.findall(text)) > _MOST_BARE_JOINS:
+        _check_joins(text)
     # What Spark takes as queries of their own, and sqlglot as relations.
     if head == "TABLE":
-        text = f"SELECT * FROM {text[tokens[0].end :]}"
+        text = f"SELECT * FROM {text[found.end(1) :]}"
     elif head == "VALUES":
         text = f"SELECT * FROM {text}"
     try:
@@ -68,6 +69,14 @@ def parse_query(text: str) -> exp.Query:
         )
     tree: exp.Query = positive(trees[0])
     return tree
+
+
+def _check_joins(text: str) -> None:
+    words = Counter(t.upper for t in tokenize(text))
+    if words["JOIN"] - sum(words[w] for w in ("ON", "USING", "CROSS", "NATURAL")) > _MOST_BARE_JOINS:
+        raise InvalidArgumentError(
+            f"the query has more than {_MOST_BARE_JOINS} joins without a condition", help="write CROSS JOIN for them"
+        )
 
 
 def stated(node: exp.Expression) -> set[str]:
