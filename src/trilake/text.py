@@ -125,6 +125,15 @@ def quote_parts(parts: Iterable[str]) -> str:
     return ".".join(map(quote_name, parts))
 
 
+def double_quoted(name: str) -> str:
+    """A name as DuckDB's SQL writes it in any case.
+
+    >>> print(double_quoted('a"b'))
+    "a""b"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
 def string_literal(text: str) -> str:
     r"""A text as a string of SQL.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from trilake.text import double_quoted
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -26,7 +28,7 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
     wanted = _types(db.from_arrow(schema.empty_table()))
     if any(not wanted.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
         return None
-    return f"SELECT {', '.join(map(quoted, wanted))} FROM {_files(paths)}"
+    return f"SELECT {', '.join(map(double_quoted, wanted))} FROM {_files(paths)}"
 
 
 def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
@@ -36,11 +38,6 @@ def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
 def _files(paths: Iterable[str]) -> str:
     """The files as a table of DuckDB, whose bounds of a column say nothing of NaN: Parquet's leave it out."""
     return f"read_parquet([{', '.join(map(_text, paths))}], can_have_nan = true)"
-
-
-def quoted(name: str) -> str:
-    """A name as DuckDB's SQL writes it, whatever is in it."""
-    return '"' + name.replace('"', '""') + '"'
 
 
 def _text(value: str) -> str:

@@ -18,6 +18,7 @@ from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms import engine
+from trilake.text import double_quoted
 
 #: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
 _BOUNDED = {
@@ -151,7 +152,9 @@ class StatsParser:
 def _exact(sql: str, node: _Node) -> str:
     """The bounds below ``sql`` as values of their columns' types, null where the text may have lost something."""
     if node.children:
-        inner = ", ".join(f"{_quoted(c.name)} := {_exact(f'{sql}.{_quoted(c.name)}', c)}" for c in node.children)
+        inner = ", ".join(
+            f"{double_quoted(c.name)} := {_exact(f'{sql}.{double_quoted(c.name)}', c)}" for c in node.children
+        )
         return f"case when {sql} is null then null else struct_pack({inner}) end"
     assert node.leaf is not None
     target = node.leaf.arrow
@@ -163,10 +166,6 @@ def _exact(sql: str, node: _Node) -> str:
     if pa.types.is_floating(target):
         return f"case when isfinite({sql}) then {sql} end"
     return sql
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def stats_text(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -182,7 +181,9 @@ def _json_ready(sql: str, type_: pa.DataType) -> str:
     if pa.types.is_struct(type_):
         if not type_.num_fields:
             return "null"
-        inner = ", ".join(f"{_quoted(f.name)} := {_json_ready(f'{sql}.{_quoted(f.name)}', f.type)}" for f in type_)
+        inner = ", ".join(
+            f"{double_quoted(f.name)} := {_json_ready(f'{sql}.{double_quoted(f.name)}', f.type)}" for f in type_
+        )
         return f"case when {sql} is null then null else struct_pack({inner}) end"
     if pa.types.is_timestamp(type_):
         return f"strftime({sql}, '%Y-%m-%dT%H:%M:%S.%f{'Z' if type_.tz else ''}')"

@@ -319,12 +319,20 @@ class Translator:
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """``left operator right`` after Spark's coercion of the two."""
-        left, right = self.padded([left, right])
-        target = common_type([left, right], "the two sides of a comparison")
-        if Sql("", target).family in ("map", "interval", "other"):
-            raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a filter")
-        left, right = (s if s.type == target or s.family == "void" else casts.cast(s, target) for s in (left, right))
+        left, right = self.comparable([left, right], "the two sides of a comparison")
         return Sql(f"({left.text} {'<>' if operator == '!=' else operator} {right.text})", "BOOLEAN")
+
+    def comparable(self, parts: list[Sql], what: str) -> list[Sql]:
+        """Values in the one type in which Spark compares them.  Raises :class:`FilterError` where there is none."""
+        parts = self.padded(parts)
+        target = Sql("", common_type(parts, what))
+        if not target.has_order:
+            raise FilterError(f"values of type {target.spark_type} cannot be compared in a filter")
+        return [self.coerced(p, target.type) for p in parts]
+
+    def coerced(self, value: Sql, target: str) -> Sql:
+        """``value`` in a type that it is coerced to; a null stays one of no type."""
+        return value if value.family == "void" else casts.cast(value, target)
 
     def padded(self, parts: list[Sql]) -> list[Sql]:
         """Operands of a comparison, or of IN, with those of type ``char(n)`` as Spark compares them."""
@@ -350,11 +358,8 @@ class Translator:
         raise refusal(node)
 
     def _in(self, node: exp.In) -> Sql:
-        parts = self.padded([self.render(part) for part in [node.this, *node.expressions]])
-        target = common_type(parts, "the operands of IN")
-        if Sql("", target).family in ("map", "interval", "other"):
-            raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a filter")
-        value, *items = [p.text if p.family == "void" else casts.cast(p, target).text for p in parts]
+        parts = [self.render(part) for part in [node.this, *node.expressions]]
+        value, *items = [p.text for p in self.comparable(parts, "the operands of IN")]
         return Sql(f"({value} IN ({', '.join(items)}))", "BOOLEAN")
 
     def _like(self, node: exp.Expression) -> Sql:
@@ -392,10 +397,14 @@ class Translator:
         if default is not None:
             branches.append(self.render(default))
         target = common_type(branches, "the branches of CASE")
-        texts = [b.text if b.family == "void" else casts.cast(b, target).text for b in branches]
+        texts = [self.coerced(b, target).text for b in branches]
         whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, texts, strict=False))
         last = f" ELSE {texts[-1]}" if default is not None else ""
-        return Sql(f"(CASE {whens}{last} END)", target)
+        return Sql(f"(CASE {whens}{last} END)", target, decimal=self.decimal_of(branches))
+
+    def decimal_of(self, branches: Sequence[Sql]) -> tuple[int, int] | None:
+        """Spark's precision and scale of decimals together, where they are not those of DuckDB's type."""
+        return None
 
     def _trim(self, node: exp.Trim) -> Sql:
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.text("position").upper(), "trim")

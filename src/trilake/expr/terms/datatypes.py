@@ -71,19 +71,12 @@ def naive_type(t: pa.DataType) -> pa.DataType:
     >>> naive_type(pa.list_(pa.struct([("t", pa.timestamp("ns", "Asia/Tokyo"))])))
     ListType(list<item: struct<t: timestamp[us]>>)
     """
-    t = normal_type(t)
-    if pa.types.is_timestamp(t):
-        return TIMESTAMP_NTZ
-    if pa.types.is_struct(t):
-        return pa.struct([f.with_type(naive_type(f.type)) for f in t])
-    if pa.types.is_map(t):
-        return pa.map_(t.key_field.with_type(naive_type(t.key_type)), t.item_field.with_type(naive_type(t.item_type)))
-    if pa.types.is_list(t) or pa.types.is_large_list(t):
-        make = pa.list_ if pa.types.is_list(t) else pa.large_list
-        return make(t.value_field.with_type(naive_type(t.value_type)))
-    if pa.types.is_fixed_size_list(t):
-        return pa.list_(t.value_field.with_type(naive_type(t.value_type)), t.list_size)
-    return t
+
+    def without_zone(t: pa.DataType) -> pa.DataType:
+        t = normal_type(t)
+        return TIMESTAMP_NTZ if pa.types.is_timestamp(t) else t
+
+    return _at_every_depth(t, without_zone)
 
 
 def zoned_type(t: pa.DataType) -> pa.DataType:
@@ -92,13 +85,27 @@ def zoned_type(t: pa.DataType) -> pa.DataType:
     >>> zoned_type(pa.list_(pa.timestamp("us")))
     ListType(list<item: timestamp[us, tz=UTC]>)
     """
-    if pa.types.is_timestamp(t):
-        return TIMESTAMP
+    return _at_every_depth(t, lambda t: TIMESTAMP if pa.types.is_timestamp(t) else t)
+
+
+def _at_every_depth(t: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """What a type becomes where it and all types inside of it are changed, from outside in."""
+
+    def inner(field: pa.Field) -> pa.Field:
+        return field.with_type(_at_every_depth(field.type, changed))
+
+    t = changed(t)
     if pa.types.is_struct(t):
-        return pa.struct([f.with_type(zoned_type(f.type)) for f in t])
+        return pa.struct([inner(f) for f in t])
     if pa.types.is_map(t):
-        return pa.map_(t.key_field.with_type(zoned_type(t.key_type)), t.item_field.with_type(zoned_type(t.item_type)))
-    return pa.list_(t.value_field.with_type(zoned_type(t.value_type))) if pa.types.is_list(t) else t
+        return pa.map_(inner(t.key_field), inner(t.item_field))
+    if pa.types.is_list(t):
+        return pa.list_(inner(t.value_field))
+    if pa.types.is_large_list(t):
+        return pa.large_list(inner(t.value_field))
+    if pa.types.is_fixed_size_list(t):
+        return pa.list_(inner(t.value_field), t.list_size)
+    return t
 
 
 def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:

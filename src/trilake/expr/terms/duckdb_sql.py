@@ -14,6 +14,7 @@ import pyarrow as pa
 from trilake.errors import FilterError
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.literals import Kind, Literal
+from trilake.text import double_quoted
 
 #: Longest expression handed to DuckDB; some translations name their operand more than once.
 MAX_SQL = 1_000_000
@@ -67,6 +68,11 @@ class Sql:
         return self.family in ("integer", "decimal", "float", "double")
 
     @property
+    def has_order(self) -> bool:
+        """Whether values of its type can be compared."""
+        return self.family not in ("map", "interval", "other")
+
+    @property
     def spark_type(self) -> str:
         """The type as Spark names it, for messages."""
         return _SPARK_NAMES.get(self.type, self.type.lower())
@@ -118,7 +124,7 @@ def type_name(t: pa.DataType) -> str:
     if pa.types.is_decimal128(t):
         return f"DECIMAL({t.precision},{t.scale})"
     if pa.types.is_struct(t) and t.num_fields:
-        fields = (f'"{f.name.replace(chr(34), chr(34) * 2)}" {type_name(f.type)}' for f in t)
+        fields = (f"{double_quoted(f.name)} {type_name(f.type)}" for f in t)
         return f"STRUCT({', '.join(fields)})"
     if pa.types.is_map(t):
         return f"MAP({type_name(t.key_type)}, {type_name(t.item_type)})"
@@ -207,7 +213,8 @@ def common_type(parts: Sequence[Sql], what: str) -> str:
         if family in ("boolean", "date", "timestamp", "binary"):
             return rest
     elif families <= {"integer", "decimal"} and "decimal" in families:
-        return _common_decimal(types)
+        precision, scale = common_decimal([decimal_parameters(t) for t in types])
+        return f"DECIMAL({precision},{scale})"
     elif families <= {"integer"}:
         return max(types, key=(*INTEGERS, "HUGEINT").index)
     elif families <= {"integer", "decimal", "float", "double"}:
@@ -220,12 +227,14 @@ def common_type(parts: Sequence[Sql], what: str) -> str:
     raise FilterError(f"{what} of types {names} cannot be brought to one type", help="cast one of them")
 
 
-def _common_decimal(types: list[str]) -> str:
-    whole = scale = 0
-    for t in types:
-        p, s = decimal_parameters(t)
-        whole, scale = max(whole, p - s), max(scale, s)
-    return f"DECIMAL({min(whole + scale, 38)},{scale})"
+def common_decimal(parameters: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Precision and scale of the decimal that holds decimals of all these precisions and scales.
+
+    >>> common_decimal([(10, 2), (5, 5)])
+    (13, 5)
+    """
+    scale = max(s for _, s in parameters)
+    return min(max(p - s for p, s in parameters) + scale, 38), scale
 
 
 def decimal_parameters(t: str) -> tuple[int, int]:

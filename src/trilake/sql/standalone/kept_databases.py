@@ -14,7 +14,7 @@ from typing import NamedTuple
 import duckdb
 
 from trilake.expr.terms.engine import never_destroyed, open_database
-from trilake.relations.parquet import quoted
+from trilake.text import double_quoted
 
 #: Each database has as many threads as there are processors; those of the idle ones sleep, and are as many at most.
 _MOST_THREADS = 64
@@ -46,11 +46,11 @@ class Database:
     def set_views(self, views: Mapping[str, str]) -> None:
         """Make these views, by their queries, and leave no others."""
         for name in self._views.keys() - views.keys():
-            self.connection.execute(f"DROP VIEW {quoted(name)}")
+            self.connection.execute(f"DROP VIEW {double_quoted(name)}")
             del self._views[name]
         for name, query in views.items():
             if self._views.get(name) != query:
-                self.connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS {query}")
+                self.connection.execute(f"CREATE OR REPLACE VIEW {double_quoted(name)} AS {query}")
                 self._views[name] = query
 
 

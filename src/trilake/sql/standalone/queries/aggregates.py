@@ -130,7 +130,7 @@ def _avg(a: Aggregate) -> Sql:
 def _extreme(name: str) -> Handler:
     def handle(a: Aggregate) -> Sql:
         x = a.arg()
-        if x.family in ("map", "interval", "other"):
+        if not x.has_order:
             raise FilterError(f"{name} of values of type {x.spark_type}, which have no order")
         return Sql(a.of(f"{name}({x.text})"), x.type, decimal=x.decimal)
 
@@ -207,11 +207,10 @@ def _ordered_quantile(a: Aggregate) -> Sql:
     if len(a.order) != 1:
         raise FilterError(f"{a.name} needs WITHIN GROUP (ORDER BY ...) of one value")
     value, down = a.order[0]
-    number = cast(value, "DOUBLE").text if value.is_number else value.text
     if not value.is_number:
         raise FilterError(f"{a.name} of values of type {value.spark_type}")
     direction = "DESC" if down else "ASC"
-    call = f"{a.name}({_place(a, 0)}) WITHIN GROUP (ORDER BY {number} {direction})"
+    call = f"{a.name}({_place(a, 0)}) WITHIN GROUP (ORDER BY {cast(value, 'DOUBLE').text} {direction})"
     return Sql(a.of(call), "DOUBLE")
 
 

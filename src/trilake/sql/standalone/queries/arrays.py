@@ -9,6 +9,7 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, common_type, fail
 from trilake.sql.standalone.queries.scope import parts_of
+from trilake.text import double_quoted
 
 Handler = Callable[[Call], Sql]
 #: Elements that a call may make from nothing.
@@ -65,7 +66,7 @@ def _named(names: list[str], values: tuple[Sql, ...]) -> Sql:
     if len({n.lower() for n in names}) < len(names):
         raise FilterError("a struct has two fields of one name")
     kinds = ["INTEGER" if v.family == "void" else v.type for v in values]
-    shown = ['"' + n.replace('"', '""') + '"' for n in names]
+    shown = list(map(double_quoted, names))
     fields = ", ".join(f"{n} := {v.text}" for n, v in zip(shown, values, strict=True))
     return Sql(f"struct_pack({fields})", f"STRUCT({', '.join(f'{n} {k}' for n, k in zip(shown, kinds, strict=True))})")
 

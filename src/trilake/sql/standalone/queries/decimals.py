@@ -13,7 +13,7 @@ from sqlglot import exp
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import OPERATORS
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, decimal_parameters, fail
+from trilake.expr.terms.duckdb_sql import Sql, common_decimal, decimal_parameters, fail
 
 _MOST, _LEAST_SCALE = 38, 6
 #: Digits that fit into 64 bits: DuckDB keeps a product of two such numbers there, and fails where it does not fit.
@@ -100,15 +100,13 @@ def average(total: str, count: str, of: tuple[int, int]) -> Sql:
     return Sql(f"(CASE WHEN {count} > 0 THEN {text} END)", f"DECIMAL{_shown(found)}", decimal=found)
 
 
-def common_decimal(values: Sequence[Sql]) -> tuple[int, int] | None:
+def decimal_of(values: Sequence[Sql]) -> tuple[int, int] | None:
     """Spark's type of decimals and integers together; ``None`` without a decimal, or with values of other types."""
     known = [v for v in values if v.family != "void"]
     families = {v.family for v in known}
     if "decimal" not in families or families - {"decimal", "integer"}:
         return None
-    parameters = [decimal_parameters(v.type) if v.decimal is None else v.decimal for v in known]
-    scale = max(s for _, s in parameters)
-    return min(max(p - s for p, s in parameters) + scale, _MOST), scale
+    return common_decimal([decimal_parameters(v.type) if v.decimal is None else v.decimal for v in known])
 
 
 def spark_decimal(value: Sql) -> Sql:

@@ -27,9 +27,9 @@ from trilake.expr.terms.duckdb_sql import Sql, common_type, decimal_parameters
 from trilake.expr.terms.literals import Literal
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
-from trilake.sql.standalone.queries.decimals import common_decimal, decimal_arithmetic, scaled, spark_decimal
+from trilake.sql.standalone.queries.decimals import decimal_arithmetic, decimal_of, scaled, spark_decimal
 from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, OF_UNITS
-from trilake.sql.standalone.queries.instants import compared, kinds_of_times
+from trilake.sql.standalone.queries.instants import compared, has_times, kinds_of_times
 from trilake.sql.standalone.queries.lambdas import LAMBDAS
 from trilake.sql.standalone.queries.scope import Output, Scope, field_of, unresolved
 from trilake.sql.standalone.queries.windows import RANKINGS, frame, ranking
@@ -38,8 +38,6 @@ from trilake.sql.standalone.queries.windows import RANKINGS, frame, ranking
 GENERATORS = frozenset(
     ("explode", "explode_outer", "posexplode", "posexplode_outer", "inline", "inline_outer", "stack")
 )
-#: What no expression of one row can be compared by.
-_WITHOUT_ORDER = ("map", "interval", "other")
 #: Functions whose calls are no constants, though they name no column.
 _NEVER_CONSTANT = frozenset((*AGGREGATES, *RANKINGS, *NON_DETERMINISTIC))
 
@@ -96,21 +94,22 @@ class QueryTranslator(Translator):
         for known in reversed(self._lambdas):
             if parts[0].lower() in known:
                 return _fields(known[parts[0].lower()], parts[1:])
-        if self.aliases_first and parts[0].lower() in self.aliases:
-            return _fields(self.aliases[parts[0].lower()][0], parts[1:])
-        scope: Scope | None = self.scope
-        while scope is not None:
-            found = scope.find(parts)
-            if found is not None:
-                column, rest = found
-                for read in column.columns():
-                    if read.sql.family != "void":
-                        self._read[(read.ident,)] = Sql(read.ident, read.declared or read.sql.type)
-                return _fields(column.sql, rest)
-            if scope is self.scope and parts[0].lower() in self.aliases:
-                return _fields(self.aliases[parts[0].lower()][0], parts[1:])
-            scope = scope.outer
-        raise unresolved(parts, self.scope)
+        alias = self._alias(parts)
+        if alias is not None:
+            return _fields(alias[0], parts[1:])
+        found = self.scope.lookup(parts)
+        if found is None:
+            raise unresolved(parts, self.scope)
+        column, rest = found
+        for read in column.columns():
+            if read.sql.family != "void":
+                self._read[(read.ident,)] = Sql(read.ident, read.declared or read.sql.type)
+        return _fields(column.sql, rest)
+
+    def _alias(self, parts: tuple[str, ...]) -> tuple[Sql, bool] | None:
+        """The expression of the SELECT list that a name stands for, and whether its times are instants."""
+        hidden = not self.aliases_first and self.scope.find(parts) is not None
+        return None if hidden else self.aliases.get(parts[0].lower())
 
     @contextmanager
     def parameters(self, names: Sequence[str], types: Sequence[str]) -> Iterator[list[str]]:
@@ -147,7 +146,7 @@ class QueryTranslator(Translator):
             parts = [b.args["true"] for b in parts] + [node.args.get("default") or node.args.get("false")]
         elif isinstance(node, exp.Subquery | exp.Query):
             columns = self._columns.get(id(node)) or self._query(node).columns
-            return {c.instant for c in columns if _has_times(c.sql.type)}
+            return {c.instant for c in columns if has_times(c.sql.type)}
         elif isinstance(node, exp.Identifier) or is_name(node):
             return self._kinds_of_name((node.name,) if isinstance(node, exp.Identifier) else _parts(node))
         elif isinstance(node, exp.Anonymous) and node.name.lower() in INSTANTS:
@@ -157,23 +156,13 @@ class QueryTranslator(Translator):
         return {kind for part in parts if isinstance(part, exp.Expression) for kind in self._kinds_of_times(part)}
 
     def _kinds_of_name(self, parts: tuple[str, ...]) -> set[bool]:
-        found = self._anywhere(parts)
-        column = None if found is None else found[0]
-        if found is not None and found[1] and found[0].kept is not None:
-            return kinds_of_times(found[0].kept, found[1])
-        if parts[0].lower() in self.aliases and (column is None or self.scope.find(parts) is None):
-            value, instant = self.aliases[parts[0].lower()]
-            return {instant} if _has_times(value.type) else set()
-        return {column.instant} if column is not None and _has_times(column.sql.type) else set()
-
-    def _anywhere(self, parts: tuple[str, ...]) -> tuple[Output, tuple[str, ...]] | None:
-        scope: Scope | None = self.scope
-        while scope is not None:
-            found = scope.find(parts)
-            if found is not None:
-                return found
-            scope = scope.outer
-        return None
+        alias = self._alias(parts)
+        if alias is not None:
+            return {alias[1]} if has_times(alias[0].type) else set()
+        column, rest = self.scope.lookup(parts) or (None, ())
+        if column is None or not has_times(column.sql.type):
+            return set()
+        return kinds_of_times(column.kept, rest) if rest and column.kept is not None else {column.instant}
 
     # --- expressions -------------------------------------------------------------------------------------------------
 
@@ -249,22 +238,11 @@ class QueryTranslator(Translator):
 
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """``left operator right`` after Spark's coercion of the two."""
-        stored = stored_between(left, right, self.text_of(right)) if operator == "=" else ""
-        left, right = self.padded([left, right])
-        target = common_type([left, right], "the two sides of a comparison")
-        if Sql("", target).family in _WITHOUT_ORDER:
-            raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a query")
-        x, y = (self.coerced(s, target).text for s in (left, right))
-        x, y = compared(x, y)
+        padded = operator == "=" and left.char is not None
+        stored = stored_between(left, right, self.text_of(right)) if padded else ""
+        left, right = self.comparable([left, right], "the two sides of a comparison")
+        x, y = compared(left.text, right.text)
         return Sql(f"({x} {'<>' if operator == '!=' else operator} {y}{stored})", "BOOLEAN")
-
-    def _in(self, node: exp.In) -> Sql:
-        parts = self.padded([self.render(part) for part in [node.this, *node.expressions]])
-        target = common_type(parts, "the operands of IN")
-        if Sql("", target).family in _WITHOUT_ORDER:
-            raise FilterError(f"values of type {Sql('', target).spark_type} cannot be compared in a query")
-        value, *items = [self.coerced(p, target).text for p in parts]
-        return Sql(f"({value} IN ({', '.join(items)}))", "BOOLEAN")
 
     def text_of(self, value: Sql) -> str | None:
         """The text that a constant is; ``None`` for anything else."""
@@ -296,30 +274,15 @@ class QueryTranslator(Translator):
             if "void" in families:
                 return Sql("NULL", '"NULL"')
             return decimal_arithmetic(operator, left, right, wide=self.around.wide, safe=safe)
-        handler = FUNCTIONS[_NAMES[operator]][2] if safe else None
-        if handler is not None:
-            return handler(Call(_NAMES[operator], (), (left, right), self))
-        return arithmetic(self.typed, operator, left, right)
+        return arithmetic(self.typed, operator, left, right, safe=safe)
 
     def _make_call(self, name: str, nodes: Sequence[exp.Expression], *, skip: int = 0) -> Call:
         made = super()._make_call(name, nodes, skip=skip)
         return replace(made, args=tuple(a if i < skip else spark_decimal(a) for i, a in enumerate(made.args)))
 
-    def _case(self, node: exp.Expression) -> Sql:
-        ifs = [node] if isinstance(node, exp.If) else node.args["ifs"]
-        default = node.args.get("false") if isinstance(node, exp.If) else node.args.get("default")
-        subject = self.render(node.this) if isinstance(node, exp.Case) and node.this is not None else None
-        conditions = [
-            self.boolean(b.this).text if subject is None else self.comparison("=", subject, self.render(b.this)).text
-            for b in ifs
-        ]
-        branches = [self.render(b.args["true"]) for b in ifs]
-        branches += [] if default is None else [self.render(default)]
-        target = common_type(branches, "the branches of CASE")
-        texts = [self.coerced(b, target).text for b in branches]
-        whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, texts, strict=False))
-        decimal = common_decimal(branches)
-        return Sql(f"(CASE {whens}{'' if default is None else f' ELSE {texts[-1]}'} END)", target, decimal=decimal)
+    def decimal_of(self, branches: Sequence[Sql]) -> tuple[int, int] | None:
+        """Spark's precision and scale of decimals and integers together; ``None`` for values of other types."""
+        return decimal_of(branches)
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
@@ -344,9 +307,8 @@ class QueryTranslator(Translator):
                 return handler(replace(self._make_call(name, [_unnamed(n) for n in nodes]), nodes=tuple(nodes)))
             if key not in FUNCTIONS:
                 raise FilterError(f"{name} takes {_counts(least, most)} arguments, not {len(nodes)}")
-        if key.startswith("try_") and key.removeprefix("try_") in _SAFE and len(nodes) == 2:
-            left, right = (self.render(n) for n in nodes)
-            return self.operation(_SAFE[key.removeprefix("try_")], left, right, safe=True)
+        if key in _SAFE and len(nodes) == 2:
+            return self.operation(_SAFE[key], *(self.render(n) for n in nodes), safe=True)
         if key in ("mod", "div") and len(nodes) == 2:
             return self.operation(exp.Mod if key == "mod" else exp.IntDiv, *(self.render(n) for n in nodes))
         if key == "concat" and nodes:
@@ -382,9 +344,6 @@ class QueryTranslator(Translator):
                     order = node.expression
                 case exp.RespectNulls():
                     pass
-                case exp.Any():  # of the parser's own making
-                    node = exp.Anonymous(this="any", expressions=[plain(node.this)])
-                    continue
                 case _:
                     raise FilterError(f"{spark_text(node)} is no function over several rows")
             node = node.this
@@ -421,7 +380,7 @@ class QueryTranslator(Translator):
         keys = []
         for ordered in order.expressions:
             key = self.render(ordered.this)
-            if key.family in _WITHOUT_ORDER:
+            if not key.has_order:
                 raise FilterError(f"values of type {key.spark_type} have no order")
             keys.append(ordered_key(key.text, ordered))
         return f"ORDER BY {', '.join(keys)}"
@@ -474,14 +433,14 @@ class QueryTranslator(Translator):
         return Sql(f"EXISTS (SELECT 1 FROM ({query.text}) WHERE {equal})", "BOOLEAN")
 
 
-_NAMES: Mapping[type[exp.Expression], str] = {
-    exp.Add: "try_add",
-    exp.Sub: "try_subtract",
-    exp.Mul: "try_multiply",
-    exp.Div: "try_divide",
-    exp.Mod: "try_mod",
+#: Functions that compute as an operator does, and give null where it fails.
+_SAFE: Mapping[str, type[exp.Expression]] = {
+    "try_add": exp.Add,
+    "try_subtract": exp.Sub,
+    "try_multiply": exp.Mul,
+    "try_divide": exp.Div,
+    "try_mod": exp.Mod,
 }
-_SAFE = {name.removeprefix("try_"): operator for operator, name in _NAMES.items()}
 
 
 def _number_of_text(value: Sql, other: Sql) -> Sql:
@@ -514,10 +473,6 @@ def _fields(value: Sql, names: Sequence[str]) -> Sql:
     for name in names:
         value = field_of(value, name)
     return value
-
-
-def _has_times(kind: str) -> bool:
-    return "TIMESTAMP" in kind
 
 
 def _unnamed(node: exp.Expression) -> exp.Expression:

@@ -28,6 +28,11 @@ def compared(left: str, right: str) -> tuple[str, str]:
     return left, right
 
 
+def has_times(kind: str) -> bool:
+    """Whether values of a DuckDB type are times, or hold some."""
+    return "TIMESTAMP" in kind
+
+
 def kinds_of_times(t: pa.DataType, fields: Sequence[str] = ()) -> set[bool]:
     """Of the times in a type, or in a field of it, whether they are instants.
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr.terms.duckdb_sql import Sql, quote
-from trilake.text import quote_name, quote_parts
+from trilake.text import double_quoted, quote_name, quote_parts
 
 
 @dataclass(frozen=True)
@@ -125,6 +125,11 @@ class Scope:
             raise ambiguous(parts)
         return (found[0], tuple(parts[1:])) if found else None
 
+    def lookup(self, parts: Sequence[str]) -> tuple[Output, tuple[str, ...]] | None:
+        """What :meth:`find` finds here, or in the nearest query around that has such a column."""
+        found = self.find(parts)
+        return self.outer.lookup(parts) if found is None and self.outer is not None else found
+
 
 def ambiguous(parts: Sequence[str]) -> InvalidArgumentError:
     """The error for a name that several columns have."""
@@ -186,15 +191,9 @@ class Idents:
     def column(self, name: str) -> str:
         """The name of another column."""
         self.last += 1
-        escaped = name.replace('"', '""')
-        return f'"{escaped}#{self.last}"'
+        return double_quoted(f"{name}#{self.last}")
 
     def relation(self) -> str:
         """The name of another relation."""
         self.last += 1
         return f'"q#{self.last}"'
-
-
-def idents(columns: Sequence[Output]) -> Iterator[str]:
-    """The columns' names in DuckDB."""
-    return (c.ident for c in columns)
