@@ -61,6 +61,27 @@ def test_values_have_their_spark_types(item: str, kind: pa.DataType, first: obje
     assert found.column(0)[0].as_py() == first
 
 
+def test_rows_without_a_struct_are_kept_where_its_fields_are_required() -> None:
+    required = pa.struct([pa.field("t", pa.timestamp("us", "UTC"), nullable=False), ("n", pa.timestamp("us"))])
+    rows = pa.table({"k": [1, 2], "both": pa.array([{"t": _INSTANT, "n": _DAY}, None], required)})
+    found = trilake.sql("SELECT a.k, b.both FROM x a LEFT JOIN x b ON b.k = a.k + 1 UNION ALL SELECT * FROM x", x=rows)
+    there = [row for row in found.to_pylist() if row["both"] is not None]
+    assert (found.num_rows, there) == (4, [{"k": 1, "both": {"t": _INSTANT, "n": _DAY}}])
+    assert found.schema.field("both").type.field("t").type == pa.timestamp("us", "UTC")
+
+
+def test_times_of_two_queries_are_instants_where_either_has_them() -> None:
+    def rows(*zones: str | None) -> pa.Table:
+        kind = pa.struct([(name, pa.timestamp("us", zone)) for name, zone in zip("abc", zones, strict=True)])
+        return pa.table({"s": pa.array([dict.fromkeys("abc", _DAY)], kind)})
+
+    left, right, naive = rows("UTC", None, None), rows(None, "UTC", None), rows(None, None, None)
+    for query in ("SELECT s FROM a UNION ALL SELECT s FROM b", "SELECT s FROM c UNION ALL SELECT s FROM a"):
+        found = trilake.sql(query, a=left, b=right, c=naive).schema.field("s").type
+        zones = {f.name: f.type.tz for f in found}
+        assert zones == {"a": "UTC", "b": "UTC" if "b" in query else None, "c": None}, query
+
+
 def test_what_has_no_type_is_refused_by_its_name() -> None:
     wide = pa.table({"w": pa.array([decimal.Decimal("1.5")], pa.decimal256(40, 2))})
     with pytest.raises(InvalidArgumentError, match="`w` is of type decimal256"):

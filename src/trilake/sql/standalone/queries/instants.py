@@ -49,3 +49,19 @@ def kinds_of_times(t: pa.DataType, fields: Sequence[str] = ()) -> set[bool]:
         named = [f for f in inner if f.name.lower() == fields[0].lower()]
         inner, fields = named or inner, fields[1:]
     return {kind for f in inner for kind in kinds_of_times(f.type, fields)}
+
+
+def times_of_both(a: pa.DataType, b: pa.DataType) -> pa.DataType:
+    """The type of the values of two columns, types of one shape: each time is an instant that is one in either.
+
+    >>> both = [pa.struct([("t", pa.timestamp("us", zone))]) for zone in (None, "UTC")]
+    >>> times_of_both(*both).field("t").type
+    TimestampType(timestamp[us, tz=UTC])
+    """
+    if pa.types.is_struct(a):
+        return pa.struct([(f.name, times_of_both(f.type, g.type)) for f, g in zip(a, b, strict=True)])
+    if pa.types.is_map(a):
+        return pa.map_(times_of_both(a.key_type, b.key_type), times_of_both(a.item_type, b.item_type))
+    if pa.types.is_list(a):
+        return pa.list_(times_of_both(a.value_type, b.value_type))
+    return b if pa.types.is_timestamp(a) and a.tz is None else a

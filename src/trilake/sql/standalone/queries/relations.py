@@ -437,7 +437,7 @@ def _holds_instants(t: pa.DataType) -> bool:
 def _with_microseconds(t: pa.DataType) -> pa.DataType:
     """A type as DuckDB gives it back, of which each time is an instant or not as it was."""
     if pa.types.is_struct(t):
-        return pa.struct([f.with_type(_with_microseconds(f.type)) for f in t])
+        return pa.struct([(f.name, _with_microseconds(f.type)) for f in t])
     if pa.types.is_map(t):
         return pa.map_(_with_microseconds(t.key_type), _with_microseconds(t.item_type))
     if pa.types.is_list(t) or pa.types.is_large_list(t):

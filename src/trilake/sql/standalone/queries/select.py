@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import cast as typing_cast
 
+import pyarrow as pa
 from sqlglot import exp
 
 from trilake.errors import FilterError, InvalidArgumentError
@@ -18,6 +19,7 @@ from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import spark_decimal
 from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator, ordered_key
+from trilake.sql.standalone.queries.instants import has_times, times_of_both
 from trilake.sql.standalone.queries.names import column_name
 from trilake.sql.standalone.queries.relations import (
     From,
@@ -209,7 +211,7 @@ class Translation:
                 kept(same, column_name(item))
             else:
                 value = spark_decimal(translator.render(inner))
-                instant = _has_times(value) and translator.is_instant(inner)
+                instant = has_times(value.type) and translator.is_instant(inner)
                 ident = self.around.idents.column(column_name(item))
                 kept_type = None if same is None else same.kept
                 columns.append(replace(made(column_name(item), ident, value.type, instant), kept=kept_type))
@@ -239,7 +241,8 @@ class Translation:
                 for item, text in zip(_each(items, translator), texts, strict=True)
                 if item is None or not _aggregates(item)
             ]
-            return f" GROUP BY {', '.join(_grouped(keys, columns, texts))}" if keys else ""
+            _lose_signs_of_zero(texts, keys, columns)
+            return f" GROUP BY {', '.join(keys)}" if keys else ""
 
         def key(part: exp.Expression) -> str:
             part = plain(part)
@@ -270,7 +273,8 @@ class Translation:
         sets = node.args.get("grouping_sets") or []
         if sets:  # the columns in front of them are those that the sets choose from
             plain_keys = [key(s) for s in sets]
-        return f" GROUP BY {', '.join(_grouped(plain_keys, columns, texts))}"
+        _lose_signs_of_zero(texts, plain_keys, columns)
+        return f" GROUP BY {', '.join(plain_keys)}"
 
     # --- ORDER BY and LIMIT ------------------------------------------------------------------------------------------
 
@@ -298,14 +302,14 @@ class Translation:
         if isinstance(part, exp.Column) and not part.table:
             same = [c for c in columns if c.name.lower() == part.name.lower()]
             if len(same) == 1:
-                _has_order(same[0].sql)
+                _check_order(same[0].sql)
                 return same[0].ident
         if distinct:
             same = [c for c in columns if c.name == column_name(part)]
             if same:
                 return same[0].ident
         value = translator.render(part)
-        _has_order(value)
+        _check_order(value)
         return value.text
 
     def _limit(self, node: exp.Expression) -> str:
@@ -333,12 +337,12 @@ class Translation:
         if node.args.get("alias") or node.args.get("joins") or node.args.get("pivots"):
             raise FilterError(f"{spark_text(node)} is no query that is known here")
         found = self.query(node.this, scope)
-        if node.args.get("order") is None and node.args.get("limit") is None and node.args.get("offset") is None:
-            return found
         return self._wrapped(found, node)
 
     def _wrapped(self, found: Query, node: exp.Expression) -> Query:
-        """A query of which ORDER BY and LIMIT stand behind it."""
+        """A query with the ORDER BY and LIMIT that stand behind it, if any do."""
+        if all(node.args.get(part) is None for part in ("order", "limit", "offset")):
+            return found
         columns = tuple(renamed(c, self.around.idents.column(c.name)) for c in found.columns)
         listed = ", ".join(c.ident for c in columns)
         text = f"SELECT {listed} FROM ({found.text}) AS {self.around.idents.relation()}({listed})"
@@ -358,12 +362,13 @@ class Translation:
         for a, b in zip(left.columns, right.columns, strict=True):
             ident = self.around.idents.column(a.name)
             if a.declared == b.declared and a.sql.type == b.sql.type and a.sql.decimal == b.sql.decimal:
-                columns.append(replace(renamed(a, ident), instant=a.instant or b.instant, kept=a.kept or b.kept))
+                columns.append(replace(renamed(a, ident), instant=a.instant or b.instant, kept=_kept_of_both(a, b)))
                 for side, c in zip(texts, (a, b), strict=True):
                     side.append("NULL" if c.sql.family == "void" else c.ident)
                 continue
             target = common_type([spark_decimal(a.sql), spark_decimal(b.sql)], "the columns of two queries")
-            columns.append(made(a.name, ident, target, a.instant or b.instant))
+            both = made(a.name, ident, target, a.instant or b.instant)
+            columns.append(replace(both, kept=_kept_of_both(a, b)))
             for side, c in zip(texts, (a, b), strict=True):
                 side.append(translator.coerced(spark_decimal(c.sql), target).text)
         unique = bool(node.args.get("distinct"))
@@ -373,9 +378,15 @@ class Translation:
         listed = ", ".join(f"{t} AS {c.ident}" for t, c in zip(texts[0], columns, strict=True))
         text = f"(SELECT {listed} FROM ({left.text})) {word} (SELECT {', '.join(texts[1])} FROM ({right.text}))"
         found = Query(text, tuple(columns))
-        if node.args.get("order") is None and node.args.get("limit") is None and node.args.get("offset") is None:
-            return found
         return self._wrapped(found, node)
+
+
+def _kept_of_both(a: Output, b: Output) -> pa.DataType | None:
+    """What is ``kept`` of two columns that become one."""
+    if a.kept is not None and b.kept is not None:
+        return times_of_both(a.kept, b.kept)
+    one, other = (a, b) if a.kept is not None else (b, a)
+    return None if other.instant else one.kept
 
 
 def _is_star(item: exp.Expression) -> bool:
@@ -422,12 +433,8 @@ def _is_instant(column: Output | None) -> bool:
     return column is not None and column.declared == "TIMESTAMP WITH TIME ZONE"
 
 
-def _has_times(value: Sql) -> bool:
-    return "TIMESTAMP" in value.type
-
-
-def _has_order(value: Sql) -> None:
-    if value.family in ("map", "interval", "other"):
+def _check_order(value: Sql) -> None:
+    if not value.has_order:
         raise FilterError(f"values of type {value.spark_type} have no order")
 
 
@@ -436,12 +443,9 @@ def _normal_zero(text: str, value: Sql) -> str:
     return f"({text} + 0)" if value.family in ("float", "double") else text
 
 
-def _grouped(keys: Sequence[str], columns: Sequence[Output], texts: list[str]) -> list[str]:
-    """The keys of GROUP BY; numbers of the SELECT list that are keys lose the sign of zero."""
-    for i, (column, text) in enumerate(zip(columns, list(texts), strict=True)):
-        if column.sql.family in ("float", "double") and text in keys:
-            texts[i] = f"({text} + 0)"
-    return list(keys)
+def _lose_signs_of_zero(texts: list[str], keys: Sequence[str], columns: Sequence[Output]) -> None:
+    """Changes ``texts``, those of the SELECT list: numbers that are keys of GROUP BY lose the sign of zero."""
+    texts[:] = [_normal_zero(t, c.sql) if t in keys else t for c, t in zip(columns, texts, strict=True)]
 
 
 def _each(
@@ -467,8 +471,8 @@ def _above(node: exp.Expression) -> object:
     return above
 
 
-def _in_parentheses(part: exp.Expression, key: object) -> str:
-    text: str = key(part)  # type: ignore[operator]
+def _in_parentheses(part: exp.Expression, key: Callable[[exp.Expression], str]) -> str:
+    text = key(part)
     return text if text.startswith("(") and isinstance(plain(part), exp.Tuple) else f"({text})" if text else "()"
 
 
