@@ -13,14 +13,14 @@ from trilake.expr.sql.dialect import spark_text
 from trilake.expr.terms import engine
 from trilake.expr.terms.char_padding import char_length
 from trilake.expr.terms.datatypes import normal_type
-from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
+from trilake.expr.terms.duckdb_sql import Sql, common_type, quote, type_name
 from trilake.sql.standalone.queries.around import Around
 from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator
-from trilake.sql.standalone.queries.instants import instant_column
+from trilake.sql.standalone.queries.instants import has_times, instant_column
 from trilake.sql.standalone.queries.pivots import pivoted
 from trilake.sql.standalone.queries.scope import Output, Relation, Scope, fields_of, parts_of, unresolved
-from trilake.text import quote_name
+from trilake.text import double_quoted, quote_name
 
 #: The name and the schema of each table that a query names, by the name that it has in DuckDB.
 Tables = Mapping[str, tuple[tuple[str, ...], pa.Schema]]
@@ -118,11 +118,13 @@ class Relations:
         return self._aliased(ident, columns, (name,), scope)
 
     def _source(self, name: str, shown: tuple[str, ...], schema: pa.Schema, scope: Scope) -> From:
-        columns = tuple(self._column(field) for field in schema)
-        relation = self.around.idents.relation()
-        listed = ", ".join(c.ident for c in columns)
-        text = f"{_quoted(name)} AS {relation}({listed})" if columns else f"{_quoted(name)} AS {relation}"
-        return From(text, replace(scope, relations=(Relation(shown, columns),), merged={}, hidden=frozenset()))
+        return self._only(double_quoted(name), Relation(shown, tuple(self._column(field) for field in schema)), scope)
+
+    def _only(self, text: str, relation: Relation, scope: Scope) -> From:
+        """A FROM clause of one relation, of which ``text`` gives the columns in their order."""
+        listed = ", ".join(c.ident for c in relation.columns)
+        name = f"{self.around.idents.relation()}({listed})" if listed else self.around.idents.relation()
+        return From(f"{text} AS {name}", replace(scope, relations=(relation,), merged={}, hidden=frozenset()))
 
     def _column(self, field: pa.Field) -> Output:
         ident = self.around.idents.column(field.name)
@@ -147,26 +149,19 @@ class Relations:
     def _aliased(self, text: str, columns: Sequence[Output], name: tuple[str, ...], scope: Scope) -> From:
         """A query or a CTE under new names."""
         fresh = tuple(renamed(c, self.around.idents.column(c.name)) for c in columns)
-        relation = self.around.idents.relation()
-        listed = ", ".join(c.ident for c in fresh)
-        relations = (Relation(name, fresh),)
-        return From(
-            f"{text} AS {relation}({listed})", replace(scope, relations=relations, merged={}, hidden=frozenset())
-        )
+        return self._only(text, Relation(name, fresh), scope)
 
     def _values(self, node: exp.Values, scope: Scope) -> From:
         translator = QueryTranslator(scope.inner(), self.around)
-        rows = [
-            [translator.render(cell) for cell in (row.expressions if isinstance(row, exp.Tuple) else [row])]
-            for row in node.expressions
-        ]
+        nodes = [list(row.expressions) if isinstance(row, exp.Tuple) else [row] for row in node.expressions]
+        rows = [[translator.render(cell) for cell in row] for row in nodes]
         if len({len(row) for row in rows}) != 1:
             raise InvalidArgumentError(
                 "the rows of VALUES have unlike numbers of columns",
                 condition="INVALID_INLINE_TABLE.NUM_COLUMNS_MISMATCH",
             )
         kinds = [common_type(cells, "the values of a column") for cells in zip(*rows, strict=True)]
-        instants = [any(map(translator.is_instant, cells)) for cells in zip(*(_cells(r) for r in node.expressions))]
+        instants = [any(map(translator.is_instant, cells)) for cells in zip(*nodes, strict=True)]
         texts = [
             f"({', '.join(translator.coerced(cell, kind).text for cell, kind in zip(row, kinds, strict=True))})"
             for row in rows
@@ -175,9 +170,7 @@ class Relations:
             made(f"col{i}", self.around.idents.column(f"col{i}"), kind, instant)
             for i, (kind, instant) in enumerate(zip(kinds, instants, strict=True), 1)
         )
-        relation = self.around.idents.relation()
-        text = f"(VALUES {', '.join(texts)}) AS {relation}({', '.join(c.ident for c in columns)})"
-        return From(text, replace(scope, relations=(Relation((), columns),), merged={}, hidden=frozenset()))
+        return self._only(f"(VALUES {', '.join(texts)})", Relation((), columns), scope)
 
     def _function(self, node: exp.Func, scope: Scope) -> From:
         name = (node.name if isinstance(node, exp.Anonymous) else node.sql_name()).lower()
@@ -193,8 +186,7 @@ class Relations:
             raise FilterError("range takes whole numbers")
         listed = ", ".join(f"{n.value!r}::BIGINT" for n in numbers if n is not None)
         column = made("id", self.around.idents.column("id"), "BIGINT", False)
-        text = f"range({listed}) AS {self.around.idents.relation()}({column.ident})"
-        return From(text, replace(scope, relations=(Relation(("range",), (column,)),), merged={}, hidden=frozenset()))
+        return self._only(f"range({listed})", Relation(("range",), (column,)), scope)
 
     # --- joins -------------------------------------------------------------------------------------------------------
 
@@ -258,7 +250,7 @@ class Relations:
         inner = node.this
         if isinstance(inner, exp.Subquery):
             query = self.around.query(inner.this, replace(scope.inner(), outer=scope))
-            return _named(self._aliased(f"({query.text})", query.columns, (), replace(scope, relations=())), node)
+            return _named(self._aliased(f"({query.text})", query.columns, (), scope), node)
         if not isinstance(inner, exp.Anonymous) or inner.name.lower() not in GENERATORS:
             raise FilterError(f"{spark_text(inner)} makes no rows that are known here")
         return _named(self._generated(inner.name.lower(), list(inner.expressions), scope), node)
@@ -274,27 +266,13 @@ class Relations:
 
     def beside(self, found: From, rows: From, *, outer_row: bool) -> From:
         """Rows of a function for each row of ``found``; ``outer_row`` keeps a row for which it makes none."""
-        if not found.text:
-            text = (
-                f"(SELECT 1) AS {self.around.idents.relation()} LEFT JOIN {rows.text} ON TRUE"
-                if outer_row
-                else rows.text
-            )
-        else:
-            text = (
-                f"{found.text} LEFT JOIN LATERAL {rows.text} ON TRUE"
-                if outer_row
-                else f"{found.text} CROSS JOIN LATERAL {rows.text}"
-            )
-        return From(text, found.scope.joined(rows.scope))
+        before = found.text or f"(SELECT 1) AS {self.around.idents.relation()}"
+        joined = f"LEFT JOIN LATERAL {rows.text} ON TRUE" if outer_row else f"CROSS JOIN LATERAL {rows.text}"
+        return From(f"{before} {joined}", found.scope.joined(rows.scope))
 
     def _generated(self, name: str, nodes: list[exp.Expression], scope: Scope) -> From:
         columns, text = self.rows_of(name, nodes, QueryTranslator(scope, self.around))
-        relation = self.around.idents.relation()
-        return From(
-            f"({text}) AS {relation}({', '.join(c.ident for c in columns)})",
-            replace(scope, relations=(Relation((), columns),), merged={}, hidden=frozenset()),
-        )
+        return self._only(f"({text})", Relation((), columns), scope)
 
     def rows_of(
         self, name: str, nodes: list[exp.Expression], translator: QueryTranslator
@@ -321,18 +299,15 @@ class Relations:
                 if Sql("", kind).family != "struct":
                     raise FilterError(f"inline of an array of {Sql('', kind).spark_type}, not of structs")
                 columns = [made(n, ident(n), k, instant) for n, k in fields_of(kind)]
-                fields = [f'struct_extract("e#0", {_text(n)})' for n, _ in fields_of(kind)]
+                fields = [f'struct_extract("e#0", {quote(n)})' for n, _ in fields_of(kind)]
             else:
                 columns, fields = [made("col", ident("col"), kind, instant)], ['"e#0"']
         else:
             raise FilterError(f"{name} of a value of type {value.spark_type}, not of an array or map")
         unnested = f'unnest({rows}) AS "e#0"'
         if places:
-            unnested += (
-                f', unnest(range(len({rows}))) AS "p#0"'
-                if value.family == "array"
-                else f', unnest(range(cardinality({value.text}))) AS "p#0"'
-            )
+            count = f"len({rows})" if value.family == "array" else f"cardinality({value.text})"
+            unnested += f', unnest(range({count})) AS "p#0"'
             fields = ['CAST("p#0" AS INTEGER)', *fields]
         return (*places, *columns), f"SELECT {', '.join(fields)} FROM (SELECT {unnested})"
 
@@ -375,7 +350,7 @@ def made(name: str, ident: str, kind: str, instant: bool) -> Output:
     """A column that a query makes."""
     if Sql("", kind).family == "void":
         return Output(name, Sql("NULL", '"NULL"'), ident)
-    return Output(name, Sql(ident, kind), ident, instant and "TIMESTAMP" in kind)
+    return Output(name, Sql(ident, kind), ident, instant and has_times(kind))
 
 
 def renamed(column: Output, ident: str, name: str | None = None) -> Output:
@@ -402,18 +377,6 @@ def _named(found: From, node: exp.Expression) -> From:
         for c, new in zip(relation.columns, given or [c.name for c in relation.columns], strict=True)
     )
     return From(found.text, replace(found.scope, relations=(Relation(name, columns),)))
-
-
-def _cells(row: exp.Expression) -> list[exp.Expression]:
-    return list(row.expressions) if isinstance(row, exp.Tuple) else [row]
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _text(name: str) -> str:
-    return "'" + name.replace("'", "''") + "'"
 
 
 def _foreign_type(field: pa.Field) -> str:
