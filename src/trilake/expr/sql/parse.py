@@ -71,9 +71,9 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
         return [Conjunct(spark_text(part), builder.predicate(part)) for part in conjuncts(parse_text(text, names))]
 
     try:
-        return build()
+        return with_room(build)
     except RecursionError:
-        return with_room(build, text)
+        raise too_deep(text) from None
 
 
 def is_unicode(text: str) -> bool:
@@ -88,25 +88,32 @@ def is_unicode(text: str) -> bool:
 _room_lock = threading.Lock()
 
 
-def with_room(build: Callable[[], Built], text: str) -> Built:
-    """Run ``build`` where it can descend deeper: sqlglot needs some twenty calls for each level of parentheses.
+def with_room(build: Callable[[], Built]) -> Built:
+    """What ``build`` gives, run where it can descend deeper if it must: sqlglot needs some twenty calls for each level.
 
-    Raises :class:`FilterError` if that is not deep enough.
+    Raises ``RecursionError`` if that is not deep enough.
     """
+    try:
+        return build()
+    except RecursionError:
+        pass
     with _room_lock, ThreadPoolExecutor(1) as pool:
         limit, stack = sys.getrecursionlimit(), threading.stack_size(_DEEP_STACK)
         sys.setrecursionlimit(max(limit, _DEEP_CALLS))
         try:
             return pool.submit(build).result()
-        except RecursionError:
-            raise FilterError(
-                f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
-                help="write long chains of OR as IN, and compute parts as columns first",
-                filter=shorten(text),
-            ) from None
         finally:
             sys.setrecursionlimit(limit)
             threading.stack_size(stack)
+
+
+def too_deep(text: str) -> FilterError:
+    """The error for a filter that is nested more deeply than :func:`with_room` can descend."""
+    return FilterError(
+        f"the filter is nested too deeply: parentheses and calls end at some {_DEEP_CALLS // 25} levels",
+        help="write long chains of OR as IN, and compute parts as columns first",
+        filter=shorten(text),
+    )
 
 
 def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:

@@ -15,7 +15,7 @@ from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionEr
 from trilake.expr.keywords import column_names
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC
-from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, shorten, with_room
+from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, shorten, too_deep, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms.datatypes import Path
@@ -87,9 +87,9 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
 
     try:
         try:
-            return build()
+            return with_room(build)
         except RecursionError:
-            return with_room(build, text)
+            raise too_deep(text) from None
     except FilterError as error:
         reason = of_any_expression(error.message)
         if "one row at a time" in (error.help or ""):  # a subquery or a window function

@@ -40,7 +40,7 @@ _CHANGES = "table_changes_by_path"
 _PRIVATE = "__trilake_"
 _Result = TypeVar("_Result")
 #: What :class:`Idents` puts behind a name.
-_IDENT = re.compile(r"#\d+\b")
+_IDENT = re.compile(r"#\d+(?=\")")
 
 
 def run_query(context: Context, text: str) -> pa.Table:
@@ -92,19 +92,11 @@ def _translated(tree: exp.Query, tables: Tables, *, wide: bool) -> Query:
 
 
 def _roomy(work: Callable[[], _Result]) -> _Result:
-    """What ``work`` gives, where it can descend deeper if it has to.
-
-    Raises ``InvalidArgumentError`` for a query that is nested more deeply still.
-    """
+    """What ``work`` gives.  Raises ``InvalidArgumentError`` for a query that is nested too deeply."""
     try:
-        return work()
+        return with_room(work)
     except RecursionError:
-        pass
-    nested = InvalidArgumentError("the query is nested too deeply", help="name parts of it in WITH")
-    try:
-        return with_room(work, "")
-    except FilterError as e:
-        raise (nested if e.help is not None and "levels" in e.message else e) from None
+        raise InvalidArgumentError("the query is nested too deeply", help="name parts of it in WITH") from None
 
 
 def _as_spark_has_it(table: pa.Table, query: Query) -> pa.Table:

@@ -176,20 +176,24 @@ def _reverse(call: Call) -> Sql:
     return Sql(f"reverse({call.string(0)})", "VARCHAR")
 
 
+def _both_arrays(call: Call) -> tuple[str, str]:
+    """The two arrays of a call.  Raises ``FilterError`` for unlike ones."""
+    (left, kind), (right, other) = _array_of(call), _array_of(call, 1)
+    if kind != other:
+        raise FilterError(f"{call.name} of arrays of unlike types", help="cast one of them")
+    return left, right
+
+
 def _two_arrays(template: Callable[[str, str], str]) -> Handler:
     def handle(call: Call) -> Sql:
-        (left, kind), (right, other) = _array_of(call), _array_of(call, 1)
-        if kind != other:
-            raise FilterError(f"{call.name} of arrays of unlike types", help="cast one of them")
+        left, right = _both_arrays(call)
         return Sql(f"(CASE WHEN {right} IS NOT NULL THEN {template(left, right)} END)", call.args[0].type)
 
     return handle
 
 
 def _overlap(call: Call) -> Sql:
-    (left, kind), (right, other) = _array_of(call), _array_of(call, 1)
-    if kind != other:
-        raise FilterError(f"{call.name} of arrays of unlike types", help="cast one of them")
+    left, right = _both_arrays(call)
     nulls = " OR ".join(f"list_count({side}) < len({side})" for side in (left, right))
     nulls = f"({nulls}) AND len({left}) > 0 AND len({right}) > 0"
     return Sql(

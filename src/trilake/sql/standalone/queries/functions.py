@@ -35,14 +35,9 @@ _MICROS = {
     "week": 604_800_000_000,
 }
 _MONTHS = {"month": 1, "quarter": 3, "year": 12}
-_DAYS = ("mo", "tu", "we", "th", "fr", "sa", "su")
-_DAY_NAMES = {
-    name: number
-    for number, names in enumerate(
-        ("mon monday", "tue tuesday", "wed wednesday", "thu thursday", "fri friday", "sat saturday", "sun sunday")
-    )
-    for name in (*names.split(), _DAYS[number])
-}
+_DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+#: The number of a day by its name, and by its first two and three letters.
+_DAY_NUMBERS = {name: number for number, day in enumerate(_DAYS) for name in (day, day[:2], day[:3])}
 
 
 # --- numbers ----------------------------------------------------------------------------------------------------------
@@ -64,6 +59,10 @@ def _nanvl(call: Call) -> Sql:
     return Sql(f"(CASE WHEN isnan({x}) THEN {y} ELSE {x} END)", "DOUBLE")
 
 
+def _negative(call: Call) -> Sql:
+    return replace(call.args[0], text=f"(-{call.family(0, 'integer', 'decimal', 'float', 'double')})")
+
+
 def _hex(call: Call) -> Sql:
     value = call.args[0]
     if value.family == "integer":
@@ -72,7 +71,7 @@ def _hex(call: Call) -> Sql:
 
 
 def _shift(operator: str) -> Handler:
-    """``shiftleft`` and ``shiftright`` of non-negative numbers by fewer bits than they have."""
+    """``shiftleft`` and ``shiftright``, by as many bits as the low bits of the second argument say."""
 
     def handle(call: Call) -> Sql:
         kind = "BIGINT" if call.args[0].type == "BIGINT" else "INTEGER"
@@ -222,22 +221,18 @@ def _in_month(time: str) -> str:
     return f"(epoch_us({time}) - epoch_us(date_trunc('month', {time})))"
 
 
-def _toward_zero(number: str, unit: int) -> str:
-    return f"({number} // {unit})" if unit > 1 else number
-
-
 def _difference(call: Call) -> Sql:
     """``timestampdiff(unit, a, b)``: whole units between two times."""
     unit = _unit(call)
     start, end = call.timestamp(1), call.timestamp(2)
     if unit in _MICROS:
-        return Sql(_toward_zero(f"(epoch_us({end}) - epoch_us({start}))", _MICROS[unit]), "BIGINT")
+        return Sql(f"((epoch_us({end}) - epoch_us({start})) // {_MICROS[unit]})", "BIGINT")
     if unit in _MONTHS:
         months = f"((year({end}) - year({start})) * 12 + month({end}) - month({start}))"
         later, earlier = (f"{_in_month(end)} {sign} {_in_month(start)}" for sign in "<>")
         over = f"WHEN {months} > 0 AND {later} THEN 1 WHEN {months} < 0 AND {earlier} THEN -1"
         whole = f"({months} - (CASE {over} ELSE 0 END))"
-        return Sql(f"CAST({_toward_zero(whole, _MONTHS[unit])} AS BIGINT)", "BIGINT")
+        return Sql(f"CAST({whole} // {_MONTHS[unit]} AS BIGINT)", "BIGINT")
     raise FilterError(f"{call.name} knows no unit {unit!r}", help=f"there are {', '.join((*_MICROS, *_MONTHS))}")
 
 
@@ -254,10 +249,10 @@ def _moved(call: Call) -> Sql:
 
 def _next_day(call: Call) -> Sql:
     name = str(call.constant(1)).lower()
-    if name not in _DAY_NAMES:
+    if name not in _DAY_NUMBERS:
         raise InvalidArgumentError(f"{name!r} is no day of the week")
     day = call.date(0)
-    ahead = f"((({_DAY_NAMES[name]} - (isodow({day}) - 1) - 1) % 7 + 7) % 7 + 1)"
+    ahead = f"((({_DAY_NUMBERS[name]} - (isodow({day}) - 1) - 1) % 7 + 7) % 7 + 1)"
     return Sql(f"({day} + CAST({ahead} AS INTEGER))", "DATE")
 
 
@@ -345,7 +340,7 @@ MORE_FUNCTIONS: Mapping[str, tuple[int, int, Handler]] = {
     "rint": _real("round_even({}, 0)"),
     "bin": (1, 1, lambda c: Sql(f"bin(CAST({c.integer(0)} AS BIGINT))", "VARCHAR")),
     "equal_null": (2, 2, lambda c: c.translator.comparison("IS NOT DISTINCT FROM", *c.args)),
-    "negative": (1, 1, lambda c: replace(c.args[0], text=f"(-{c.args[0].text})") if c.number(0) else c.args[0]),
+    "negative": (1, 1, _negative),
     "positive": (1, 1, lambda c: c.args[0]),
     "nanvl": (2, 2, _nanvl),
     "hex": (1, 1, _hex),
@@ -356,7 +351,7 @@ MORE_FUNCTIONS: Mapping[str, tuple[int, int, Handler]] = {
     # texts
     "initcap": (1, 1, _initcap),
     "ascii": _text("coalesce(ascii({0}), 0 * length({0}))", "INTEGER"),
-    **dict.fromkeys(("octet_length",), _text("strlen({})", "INTEGER")),
+    "octet_length": _text("strlen({})", "INTEGER"),
     "bit_length": _text("(strlen({}) * 8)", "INTEGER"),
     "levenshtein": _text("levenshtein({}, {})", "INTEGER", 2),
     "regexp_replace": (3, 3, _regexp_replace),

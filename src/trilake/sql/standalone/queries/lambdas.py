@@ -37,38 +37,40 @@ def _split(name: str, node: exp.Expression, least: int, most: int) -> tuple[list
     return [p.name for p in node.expressions], node.this
 
 
-def _array(t: Translating, name: str, nodes: list[exp.Expression], count: int = 2) -> tuple[Sql, str]:
+def _check_count(name: str, nodes: list[exp.Expression], count: int) -> None:
     if len(nodes) != count:
         raise FilterError(f"{name} takes {count} arguments, not {len(nodes)}")
-    array = t.render(nodes[0])
+
+
+def _array(t: Translating, name: str, node: exp.Expression) -> tuple[Sql, str]:
+    """An array and the type of its elements."""
+    array = t.render(node)
     if array.family != "array":
         raise FilterError(f"{name} of a value of type {array.spark_type}, not of an array")
     return array, parts_of(array.type)[0]
 
 
-def _mapped(
-    t: Translating, array: Sql, kind: str, node: exp.Expression, name: str, *, condition: bool
-) -> tuple[str, Sql]:
-    """A lambda over an array's elements, and perhaps their numbers from 0 on: its parameters and its body."""
-    names, body = _split(name, node, 1, 2)
+def _mapped(t: Translating, name: str, nodes: list[exp.Expression], *, condition: bool = True) -> tuple[Sql, str, Sql]:
+    """An array, and a lambda over its elements and perhaps their numbers from 0 on: its parameters and its body."""
+    _check_count(name, nodes, 2)
+    array, kind = _array(t, name, nodes[0])
+    names, body = _split(name, nodes[1], 1, 2)
     with t.parameters(names, [kind, "INTEGER"][: len(names)]) as idents:
         found = t.boolean(body) if condition else t.render(body)
     text = found.text
     if len(idents) > 1:  # DuckDB counts from 1
         text = text.replace(idents[1], f"CAST({idents[1]} - 1 AS INTEGER)")
-    return ", ".join(idents), Sql(text, found.type)
+    return array, ", ".join(idents), Sql(text, found.type)
 
 
 def _transform(t: Translating, nodes: list[exp.Expression]) -> Sql:
-    array, kind = _array(t, "transform", nodes)
-    names, body = _mapped(t, array, kind, nodes[1], "transform", condition=False)
+    array, names, body = _mapped(t, "transform", nodes, condition=False)
     result = "INTEGER" if body.family == "void" else body.type
     return Sql(f"list_transform({array.text}, lambda {names}: {body.text})", f"{result}[]")
 
 
 def _filter(t: Translating, nodes: list[exp.Expression]) -> Sql:
-    array, kind = _array(t, "filter", nodes)
-    names, body = _mapped(t, array, kind, nodes[1], "filter", condition=True)
+    array, names, body = _mapped(t, "filter", nodes)
     return Sql(f"list_filter({array.text}, lambda {names}: coalesce({body.text}, FALSE))", array.type)
 
 
@@ -76,8 +78,7 @@ def _quantified(name: str, decisive: str) -> Handler:
     """``exists`` and ``forall``: an element decides; where none does, one of which nothing is known leaves it open."""
 
     def handle(t: Translating, nodes: list[exp.Expression]) -> Sql:
-        array, kind = _array(t, name, nodes)
-        names, body = _mapped(t, array, kind, nodes[1], name, condition=True)
+        array, names, body = _mapped(t, name, nodes)
 
         def some(condition: str) -> str:
             return f"len(list_filter({array.text}, lambda {names}: {condition})) > 0"
@@ -96,7 +97,7 @@ def _quantified(name: str, decisive: str) -> Handler:
 def _aggregate(t: Translating, nodes: list[exp.Expression]) -> Sql:
     if len(nodes) not in (3, 4):
         raise FilterError(f"aggregate takes 3 or 4 arguments, not {len(nodes)}")
-    array, kind = _array(t, "aggregate", nodes[:2])
+    array, kind = _array(t, "aggregate", nodes[0])
     start = t.render(nodes[1])
     names, body = _split("aggregate", nodes[2], 2, 2)
     with t.parameters(names, [start.type, kind]) as idents:
@@ -111,9 +112,8 @@ def _aggregate(t: Translating, nodes: list[exp.Expression]) -> Sql:
 
 
 def _zip_with(t: Translating, nodes: list[exp.Expression]) -> Sql:
-    if len(nodes) != 3:
-        raise FilterError(f"zip_with takes 3 arguments, not {len(nodes)}")
-    (left, a), (right, b) = (_array(t, "zip_with", [n, n]) for n in nodes[:2])
+    _check_count("zip_with", nodes, 3)
+    (left, a), (right, b) = (_array(t, "zip_with", n) for n in nodes[:2])
     names, body = _split("zip_with", nodes[2], 2, 2)
     with t.parameters(names, [a, b]) as idents:
         found = t.render(body)
@@ -126,8 +126,7 @@ def _zip_with(t: Translating, nodes: list[exp.Expression]) -> Sql:
 
 def _of_entries(t: Translating, name: str, nodes: list[exp.Expression], *, condition: bool) -> tuple[Sql, Sql]:
     """A map, and the body of a function of its keys and values as one of its entries."""
-    if len(nodes) != 2:
-        raise FilterError(f"{name} takes 2 arguments, not {len(nodes)}")
+    _check_count(name, nodes, 2)
     value = t.render(nodes[0])
     if value.family != "map":
         raise FilterError(f"{name} of a value of type {value.spark_type}, not of a map")
