@@ -168,3 +168,21 @@ def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None
     begin("pylance", uri)
     pylance.dataset(uri).create_scalar_index("id", "BTREE")
     assert [i["type"] for i in ours.dataset(uri).list_indices()] == ["Scalar"]
+
+
+@pytest.mark.parametrize("who", SIDES)
+def test_pylance_updates_what_was_compacted_in_the_middle(who: str, tmp_path: Path) -> None:
+    """It counts on fragments that are listed by their ids, and both list them so."""
+    uri = str(tmp_path / "t")
+
+    def rows(start: int, count: int) -> pa.Table:
+        return pa.table({"id": pa.array(range(start, start + count), pa.int64()), "v": ["a"] * count})
+
+    for start, count in ((0, 100), (100, 10), (110, 10), (120, 100)):
+        ours.write_dataset(rows(start, count), uri, mode="append" if start else "create")
+    SIDES[who].dataset(uri).optimize.compact_files(target_rows_per_fragment=50)
+    dataset = pylance.dataset(uri)
+    assert [(f.fragment_id, f.count_rows()) for f in dataset.get_fragments()] == [(0, 100), (3, 100), (4, 20)]
+    assert dataset.update({"v": "'b'"}, where="id % 2 = 0") == {"num_rows_updated": 110}
+    dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(0, 300))
+    assert agree(uri).num_rows == 300

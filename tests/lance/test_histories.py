@@ -117,8 +117,12 @@ class Histories(RuleBasedStateMachine):
 
     @rule(target=handles, size=st.integers(1, 40))
     def compact(self, size: int) -> int:
+        old = {f.fragment_id for f in self.ds.get_fragments()}
         self.ds.optimize.compact_files(target_rows_per_fragment=size, max_rows_per_group=3)
-        return self.did(self.now)
+        # What was written anew comes behind what stays, and both keep their order.
+        stays = [f.to_table().to_pylist() for f in self.ds.get_fragments() if f.fragment_id in old]
+        kept = [row for rows in stays for row in rows]
+        return self.did(kept + [row for row in self.now if row not in kept])
 
     @rule(data=st.data())
     def take(self, data: st.DataObject) -> None:

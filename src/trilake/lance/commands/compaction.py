@@ -187,8 +187,9 @@ def _parsed(text: str, *keys: str) -> dict[str, Any]:
 def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None) -> CompactionPlan:
     """The runs of neighbouring fragments that are worth to be written again.
 
-    Rows keep their order, so a small fragment between two large ones stays.  A run does not mix fragments that an
-    index covers with others that it does not, or fragments whose files have different columns.
+    The rows of a run keep their order, and come behind those of the fragments that stay; a small fragment between two
+    large ones is no run.  A run does not mix fragments that an index covers with others that it does not, or fragments
+    whose files have different columns.
     """
     options = options or CompactionOptions()
     tasks: list[CompactionTask] = []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 
 from pyroaring import BitMap, FrozenBitMap
 
@@ -49,6 +50,8 @@ def apply(
     flags = with_flags(base)
     return replace(
         base,
+        # By their ids, as pylance lists them; it cannot update a dataset in which they stand in another order.
+        fragments=tuple(sorted(base.fragments, key=attrgetter("id"))),
         version=base.version + 1,
         timestamp_ns=now_ns,
         transaction_file=file,
@@ -139,14 +142,10 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
     groups: list[tuple[set[int], tuple[Fragment, ...]]] = []
     for group in rewrite.groups:
         ids = {f.id for f in group.old}
-        at = [i for i, f in enumerate(fragments) if f.id in ids]
-        if len(at) != len(ids) or not at:
+        if not ids or not ids <= {f.id for f in fragments}:
             raise CommitConflictError("a fragment that was compacted is not there any more", version=newest.version)
         new, last = _numbered(group.new, last)
-        contiguous = at[-1] - at[0] + 1 == len(at)
-        others = [f for f in fragments if f.id not in ids]
-        place = at[0] if contiguous else len(others)
-        fragments = [*others[:place], *new, *others[place:]]
+        fragments = [*(f for f in fragments if f.id not in ids), *new]
         groups.append((ids, new))
     new_ids = {i.old: i for i in rewrite.rewritten_indices}
     indices = [_moved(i, new_ids.get(i.uuid), groups) for i in newest.indices]
