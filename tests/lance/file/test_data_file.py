@@ -369,6 +369,9 @@ def use(data: bytes) -> None:
         file = DataFile.open(store, KEY)
         for i in range(min(file.num_batches, 20)):
             check(file.read_batch(i))
+        joined = file.read_joined(0, min(file.num_batches, 20), file.schema)
+        if joined is not None:
+            check(joined)
         if file.num_rows:
             check(file.take([0, file.num_rows - 1]))
         file.statistics()

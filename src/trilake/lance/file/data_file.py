@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
 from trilake.lance.file import extensions, framing
-from trilake.lance.file.decode import MAX_UNBACKED, Decoder, flat_array
+from trilake.lance.file.decode import MAX_UNBACKED, Decoder
+from trilake.lance.file.decode_runs import joined, joins
 from trilake.lance.file.decode_take import Slots, take
 from trilake.lance.file.dictionaries import read_dictionaries
 from trilake.lance.file.framing import FOOTER, LENGTH
 from trilake.lance.file.pages import Int64s, PageTable
-from trilake.lance.file.pages_source import MappedSource, Pieces, RangedSource, Source, together
+from trilake.lance.file.pages_source import MappedSource, RangedSource, Source, together
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.statistics import read_statistics
 from trilake.lance.file.types import PageKind
@@ -211,30 +212,24 @@ class DataFile:
         arrays = [decoder.column(field, batch, start, count, total) for field in schema.fields]
         return _batch(arrays, schema, count)
 
-    def read_flat(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
+    def read_joined(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
         """The rows of the batches ``first`` to ``last - 1`` as one batch, whose pages are gathered at once.
 
-        ``None`` unless all columns are of fixed width, which is what pages can be put together of.  Raises
-        ``CorruptFileError``.
+        ``None`` where the pages of a column cannot be put together, or where that takes more requests than reading
+        batch by batch, as texts in a store do.  Raises ``CorruptFileError``.
         """
         schema = self.projection(columns)
-        if not schema.fields or any(f.layout.kind is not PageKind.FIXED for f in schema.fields):
+        if not schema.fields or not all(map(joins, schema.fields)):
+            return None
+        if any(f.layout.kind is PageKind.VARIABLE for f in schema.fields) and not isinstance(
+            self._source, MappedSource
+        ):
             return None
         totals: Int64s = np.diff(self.batch_offsets[first : last + 1])
-        requests = []
         for field in schema.fields:
             self._decoder.check(field)
-            positions, lengths = (part[first:last] for part in self._pages.field(field.id))
-            wrong = np.flatnonzero(lengths != totals)
-            if len(wrong):
-                i = int(wrong[0])
-                message = f"a page has {lengths[i]} values, not {totals[i]}"
-                raise self._decoder.fail(message, field, first + i)
-            requests.append(Pieces(positions, totals * (field.layout.bits // 8)))
-        count = int(totals.sum())
-        buffers = map(pa.py_buffer, self._source.gather_all(requests))
-        arrays = [flat_array(field, data, count) for field, data in zip(schema.fields, buffers)]
-        return _batch(arrays, schema, count)
+        arrays = self._source.run(together([joined(self._decoder, f, first, totals) for f in schema.fields]))
+        return None if any(a is None for a in arrays) else _batch(arrays, schema, int(totals.sum()))
 
     def take(
         self, rows: npt.NDArray[np.int64] | Sequence[int], columns: LanceSchema | Sequence[int] | None = None

@@ -247,9 +247,9 @@ class FragmentReader:
         if len(parts) == 1 and parts[0].schema.fields == projection.fields and stop > start:
             bounds = self.batch_offsets.tolist()
             first, last = bisect_right(bounds, start) - 1, bisect_left(bounds, stop)
-            flat = parts[0].file.read_flat(first, last, parts[0].schema) if last - first > 1 else None
-            if flat is not None:
-                return [flat.slice(start - bounds[first], stop - start)]
+            joined = parts[0].file.read_joined(first, last, parts[0].schema) if last - first > 1 else None
+            if joined is not None:
+                return [joined.slice(start - bounds[first], stop - start)]
         return list(self.read_batches(projection, start, stop))
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:

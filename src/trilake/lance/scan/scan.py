@@ -57,6 +57,7 @@ class ScanPlan:
     use_stats: whether statistics may skip row groups.
     candidates: by fragment id the sorted offsets of the only rows that can match the filter, which an index has found;
         other fragments are scanned.
+    joined: whether row groups that are read together come as one batch, where no filter is asked.
     """
 
     view: View
@@ -68,6 +69,7 @@ class ScanPlan:
     with_row_id: bool = False
     use_stats: bool = True
     candidates: Mapping[int, Rows] | None = None
+    joined: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -159,7 +161,8 @@ def read_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
 def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     batches, at = [], chunk.start
     stored = plan.view.stored(plan.columns)
-    for batch in chunk.reader.read_batches(stored, chunk.start, chunk.stop):
+    read = chunk.reader.read_range if plan.joined else chunk.reader.read_batches
+    for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
         mask = chunk.reader.live_mask(at, at + rows)
         ids = None

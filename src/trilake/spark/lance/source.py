@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import types as T
@@ -133,6 +134,8 @@ class TrilakeLanceDataSource(LanceDataSource):
 
 # --- reading ---------------------------------------------------------------------------------------------------------
 
+#: Rows that a task reads before it reads many at once.
+_FIRST_ROWS = 1024
 #: Rows and bytes of a batch for Spark that is made of several, about.
 _GATHERED_ROWS, _GATHERED_BYTES = 1 << 16, 16 << 20
 
@@ -179,7 +182,10 @@ class LanceReader(RowsReader):
         columns = view.schema.project(list(dict.fromkeys(self.columns)))
         plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, with_row_id=self.row_id is not None)
         reader = FragmentReader(open_store(self.uri, self.store), piece, self.stored)
-        for batch in scan(plan, [reader], threads=1):
+        plans = [plan]
+        if self.filter is None and self.batch_size is None:  # a few rows first, since Spark may want no more
+            plans = [replace(plan, limit=_FIRST_ROWS), replace(plan, offset=_FIRST_ROWS, joined=True)]
+        for batch in chain.from_iterable(scan(each, [reader], threads=1) for each in plans):
             yield self._arranged(batch)
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -194,16 +194,15 @@ def _to_decimals(values: pa.Array, type_: pa.DataType) -> pa.Array:
     width = type_.bit_width // 8
     if T.is_binary(values.type):
         raw = np.ascontiguousarray(_equal_sizes(values, width).reshape(len(values), width)[:, ::-1])
-    else:
-        ints = np.asarray(values)
-        limit = 10**type_.precision
-        if ints.size and (int(ints.max()) >= limit or int(ints.min()) <= -limit):
-            raise ValueError(f"a value has more than {type_.precision} digits")
-        wide = np.where(ints < 0, np.uint8(255), np.uint8(0)).repeat(width).reshape(-1, width)
-        low = ints.view(np.uint8).reshape(len(ints), ints.itemsize)
-        size = min(width, low.shape[1])
-        wide[:, :size] = low[:, :size]
-        raw = wide
-    decimals = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(raw)])
-    decimals.validate(full=True)
-    return decimals
+        decimals = pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(raw)])
+        decimals.validate(full=True)
+        return decimals
+    ints = np.asarray(values)
+    limit = 10**type_.precision
+    if ints.size and (int(ints.max()) >= limit or int(ints.min()) <= -limit):
+        raise ValueError(f"a value has more than {type_.precision} digits")
+    word = min(width, 8)
+    words = np.empty((len(ints), width // word), f"<i{word}")
+    words[:, 0] = ints
+    words[:, 1:] = (ints.astype(np.int64, copy=False) >> 63)[:, None]  # the sign
+    return pa.Array.from_buffers(type_, len(values), [None, pa.py_buffer(words)])
