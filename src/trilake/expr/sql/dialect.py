@@ -7,13 +7,12 @@ the arguments that the user wrote, so that :mod:`trilake.expr.sql.functions` alo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from functools import cache, reduce
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, ClassVar, cast
 
-import sqlglot
-from sqlglot import exp
+from sqlglot import TokenType, exp
 from sqlglot.dialects.databricks import Databricks
 from sqlglot.errors import SqlglotError
 
@@ -28,11 +27,16 @@ MAX_COPIES = 1_000
 MAX_STRUCTS = 12
 _CHAINS = (exp.And, exp.Or, exp.DPipe)
 
+#: Functions whose arguments have a syntax of their own.
 _KEPT = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "TRIM")
+#: What stands before the names of all others while sqlglot parses, so that it knows none of them.
+_MARK = "\ue000"
+_NO_PAREN = frozenset(Databricks.Parser.NO_PAREN_FUNCTION_PARSERS)
+_MARKED = frozenset((*Databricks.Parser.FUNCTIONS, *Databricks.Parser.FUNCTION_PARSERS)) - _NO_PAREN - {*_KEPT}
 
 
 class SparkFilter(Databricks):
-    """Spark SQL conditions."""
+    """Spark SQL."""
 
     class Tokenizer(Databricks.Tokenizer):
         """Since Spark 4 a doubled quote is a quote: ``'it''s'``."""
@@ -40,14 +44,6 @@ class SparkFilter(Databricks):
         STRING_ESCAPES: ClassVar[list[str]] = ["\\", "'", '"']
         #: Words such as SHOW, after which a statement would be taken as it is.
         COMMANDS: ClassVar[set[Any]] = set()
-
-    class Parser(Databricks.Parser):  # type: ignore[misc,valid-type]  # sqlglot assigns the class to a variable
-        """Only the functions whose arguments have a syntax of their own are parsed as such."""
-
-        FUNCTIONS: ClassVar[dict[str, Any]] = {}
-        FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: parse for name, parse in Databricks.Parser.FUNCTION_PARSERS.items() if name in _KEPT
-        }
 
 
 #: The arguments of nodes that the translation reads, where they are not the operands of an operator.  A node with any
@@ -83,6 +79,32 @@ def _is_keyword(name: str) -> bool:
     return len(tokens) == 1 and (tokens[0].token_type.name not in ("VAR", "IDENTIFIER") or name in ("if", "while"))
 
 
+def statements(text: str, plain: Set[str] = frozenset()) -> list[exp.Expr | None]:
+    """The trees of a text's statements, in which calls have the names and the arguments that the user wrote.
+
+    ``plain`` are further words, in upper case, that are names like others.  A parser of our own would be a class of
+    sqlglot's with fewer functions, which there cannot be where it is compiled (``sqlglot[c]``): the names are changed
+    instead, and changed back in the trees.  Raises sqlglot's ``SqlglotError``.
+    """
+    dialect = SparkFilter()
+    tokens = [t for t in dialect.tokenize(text) if t.token_type is not TokenType.HINT]  # advice to Spark's planner
+    mark = _MARK
+    while mark in text:
+        mark += _MARK
+    for token, following in zip_longest(tokens, tokens[1:]):
+        name = token.text.upper()
+        called = following is not None and following.token_type is TokenType.L_PAREN
+        if token.token_type is not TokenType.STRING and (name in plain or (called and name in _MARKED)):
+            token.text = mark + token.text
+    trees = dialect.parser().parse(tokens, text)
+    for tree in trees:
+        for node in () if tree is None else tree.walk():
+            this = node.args.get("this")
+            if isinstance(this, str) and this.startswith(mark):
+                node.args["this"] = this.removeprefix(mark)
+    return trees
+
+
 def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     """The one expression that ``text`` is; ``names`` are those of columns, in lower case.
 
@@ -94,13 +116,13 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
         text = with_quoted_names(text, SparkFilter().tokenize(text), words)
     if text.lower().count("struct") > MAX_STRUCTS:
         _check_structs(text)
-    statements = sqlglot.parse(text, dialect=SparkFilter)
-    if len(statements) != 1 or not isinstance(statements[0], exp.Expression):
+    trees = statements(text)
+    if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
         raise FilterError(
             "the filter is not one condition", help="remove the semicolon and what follows", filter=text[:200]
         )
-    _check_depth(statements[0], text)
-    root: exp.Expression = positive(statements[0])
+    _check_depth(trees[0], text)
+    root: exp.Expression = positive(trees[0])
     for node in cast(Iterator[exp.Expression], root.walk()):
         present = {key for key, value in node.args.items() if value not in (None, False, [], "")}
         if present - _ARGUMENTS.get(type(node), _OPERANDS):

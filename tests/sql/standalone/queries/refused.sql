@@ -19,7 +19,6 @@ SELECT date_format(d, 'D') FROM {t}
 SELECT sequence(DATE'2024-01-01', DATE'2024-03-01', INTERVAL 1 MONTH)
 SELECT map_concat(map('a',1),map('b',2)) FROM {t}
 SELECT str_to_map('a:1,b:2') FROM {t}
-SELECT array('a')[0]
 SELECT to_json(st) FROM {t}
 SELECT from_json('{"x":1}','x INT').x FROM {t}
 SELECT getbit(5, 0)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from typing import Any, ClassVar
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from trilake.errors import InvalidArgumentError
-from trilake.expr.sql.dialect import SparkFilter, positive
+from trilake.expr.sql.dialect import positive, statements
 from trilake.sql.text.problems import SqlTextError
 from trilake.sql.text.tokens import tokenize
 
+#: Functions whose lambdas are arguments like others.
+_PLAIN = frozenset(("ANY", "TRANSFORM"))
 #: Statements are read by people; a longer text is a mistake or an attack.
 _MAX_TEXT = 1_000_000
 #: Joins without a condition, of which each doubles the time that the parser looks for one.
@@ -22,19 +22,6 @@ _MOST_BARE_JOINS = 10
 _JOIN = re.compile(r"\bJOIN\b", re.IGNORECASE)
 #: The first word, behind blanks and comments.
 _HEAD = re.compile(r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*(\w+|\()", re.DOTALL)
-
-
-class SparkQuery(SparkFilter):
-    """Spark SQL queries."""
-
-    class Parser(SparkFilter.Parser):
-        """Lambdas are arguments like others: no function has a syntax for them."""
-
-        NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
-            name: parse
-            for name, parse in SparkFilter.Parser.NO_PAREN_FUNCTION_PARSERS.items()
-            if name not in ("ANY", "TRANSFORM")
-        }
 
 
 def parse_query(text: str) -> exp.Query:
@@ -59,7 +46,7 @@ def parse_query(text: str) -> exp.Query:
     elif head == "VALUES":
         text = f"SELECT * FROM {text}"
     try:
-        trees = sqlglot.parse(text, dialect=SparkQuery)
+        trees = statements(text, _PLAIN)
     except SqlglotError as e:
         raise SqlTextError.of(text, e) from None
     if len(trees) != 1 or not isinstance(trees[0], exp.Query):
