@@ -83,6 +83,11 @@ def compact(lance: Any, uri: str) -> None:
     lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=10_000)
 
 
+def compact_small(lance: Any, uri: str) -> None:
+    """Join files of few rows, which may lie between larger ones."""
+    lance.dataset(uri).optimize.compact_files(target_rows_per_fragment=70)
+
+
 def restore(lance: Any, uri: str) -> None:
     """Go back to the first version."""
     lance.dataset(uri, version=1).restore()
@@ -95,6 +100,7 @@ STEPS = {
     "update": update,
     "merge": merge,
     "compact": compact,
+    "compact_small": compact_small,
     "restore": restore,
 }
 
