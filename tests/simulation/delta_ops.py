@@ -39,6 +39,7 @@ from trilake.errors import (
     ForeignFilesError,
     InvalidArgumentError,
     MissingFileError,
+    SchemaMismatchError,
     StorageError,
     TableExistsError,
     TrilakeError,
@@ -144,8 +145,10 @@ class Job:
     def _explained(self, e: TrilakeError, began: int, steps: int) -> None:
         """Raise where nothing that happened explains an error."""
         kind = self.op.kind
+        changed = {n for v in self.history.versions[began + 1 :] for n, _ in v.actions}
+        if isinstance(e, SchemaMismatchError) and kind == "narrow" and "metaData" in changed:
+            return  # the column that it has seen is not there any more
         if isinstance(e, ConflictError) and self.history.newest > began:
-            changed = {n for v in self.history.versions[began + 1 :] for n, _ in v.actions}
             if kind == "append" and not changed & {"metaData", "protocol"}:
                 raise Violation(f"an append conflicts with {sorted(changed)}: {e}") from e
             return
