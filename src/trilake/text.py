@@ -134,6 +134,15 @@ def double_quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def single_quoted(text: str) -> str:
+    """A text as a string of DuckDB's SQL.
+
+    >>> print(single_quoted("it's"))
+    'it''s'
+    """
+    return "'" + text.replace("'", "''") + "'"
+
+
 def string_literal(text: str) -> str:
     r"""A text as a string of SQL.
 

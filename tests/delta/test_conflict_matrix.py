@@ -13,7 +13,8 @@ from trilake.delta.commit.conflicts import ReadSet, Winner, check
 from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
 from trilake.delta.scan.scan import parse_table_filter

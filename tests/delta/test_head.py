@@ -10,8 +10,9 @@ import pytest
 
 import trilake
 from trilake.delta.log import checkpoint
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checkpoint_key, commit_key
+from trilake.delta.log.snapshot import Snapshot
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TableNotFoundError
 from trilake.parquet_files import checked_footer

@@ -16,8 +16,9 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.engine import Engine
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
+from trilake.delta.log.snapshot import Head
 from trilake.errors import ConflictError, StorageError, UnknownOutcomeError
 from trilake.runtime import Runtime
 

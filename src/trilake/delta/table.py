@@ -16,8 +16,9 @@ import pyarrow.compute as pc
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
-from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.log.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.display import text_of

@@ -18,7 +18,7 @@ from trilake.runtime import SYSTEM_RUNTIME, Runtime
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
     from trilake.delta.commit.hooks import CommitEvent
-    from trilake.delta.log.log import Snapshot
+    from trilake.delta.log.snapshot import Snapshot
     from trilake.storage.base import Store
 
 

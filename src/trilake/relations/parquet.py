@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from trilake.text import double_quoted
+from trilake.text import double_quoted, single_quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,8 +37,4 @@ def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
 
 def _files(paths: Iterable[str]) -> str:
     """The files as a table of DuckDB, whose bounds of a column say nothing of NaN: Parquet's leave it out."""
-    return f"read_parquet([{', '.join(map(_text, paths))}], can_have_nan = true)"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
+    return f"read_parquet([{', '.join(map(single_quoted, paths))}], can_have_nan = true)"

@@ -15,8 +15,8 @@ from trilake.delta.commands.maintenance.vacuum import RETENTION
 from trilake.delta.commands.optimize.bins import compaction_bins
 from trilake.delta.commands.optimize.optimize import DELETED_SHARE, OptimizeRequest
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import PrimitiveType

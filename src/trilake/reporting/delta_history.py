@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.commits import parse_rare
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType

@@ -13,7 +13,8 @@ from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.checkpoint_writer import PART_SIZE
 from trilake.delta.log.checksum import differences, read_checksum
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head
 from trilake.engine import standard_engine
 from trilake.runtime import Runtime
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash

@@ -18,8 +18,9 @@ from trilake.delta.log import checkpoint as checkpoint_module
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.checksum import of_snapshot, read_checksum
-from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, commit_key
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.errors import CorruptLogError, UnknownOutcomeError
 from trilake.storage.faults import Fault, FaultStore
 

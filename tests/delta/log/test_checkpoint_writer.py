@@ -21,8 +21,9 @@ from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_parts import owners
 from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
 from trilake.delta.log.last_checkpoint import checksum
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, commit_key
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError

@@ -14,10 +14,11 @@ from tests.delta.tables import add, lines, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import TOP_LEVEL_FORMAT, write_checkpoint
 from trilake.delta.log.commit_times import monotonic
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log, cutoff_time, expired
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key
+from trilake.delta.log.snapshot import Snapshot
 from trilake.engine import standard_engine
 from trilake.errors import ClockError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.faults import FaultStore, SimulatedCrash

@@ -27,10 +27,11 @@ from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint import sidecar_keys
 from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
 from trilake.delta.log.checksum import FileTotals
-from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import folded
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, WriteFailedError
 from trilake.storage import open_store

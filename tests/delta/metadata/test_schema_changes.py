@@ -18,7 +18,8 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.dependents import dependents
 from trilake.delta.metadata.type_changes import change_type

@@ -14,8 +14,9 @@ import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from trilake.delta.log import checkpoint, replay
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, FilterError, InvalidArgumentError

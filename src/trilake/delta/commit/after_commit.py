@@ -19,10 +19,11 @@ import pyarrow as pa
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.log import checksum, symlink_manifest
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log, expired
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.errors import TrilakeError
 from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta

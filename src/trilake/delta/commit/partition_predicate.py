@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.expr import Filter, can_match

@@ -11,8 +11,9 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint import FILE_BYTES, checkpoint_pieces
 from trilake.delta.log.live_files import live_files
-from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LARGE_FILES, LogSegment
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.errors import InvalidArgumentError
 
 #: File actions of one kind (``add`` or ``remove``).

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.log.checkpoint_stats import StatsParser, parse_partition_values, partition_type
-from trilake.delta.log.log import Head
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
 from trilake.expr.terms import engine

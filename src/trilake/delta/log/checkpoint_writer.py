@@ -30,12 +30,13 @@ from trilake.delta.log.checkpoint_parts import CheckpointFile, FileColumns, file
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.live_files import MaybeTwiceError
-from trilake.delta.log.log import DeltaLog, Head, PendingSnapshot, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars.reuse import is_there, reusable
 from trilake.delta.log.sidecars.sidecar import Sidecar, layout_of
 from trilake.delta.log.sidecars.tasks import write_by_tasks
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
@@ -67,9 +68,9 @@ def write_checkpoint(
 ) -> FileTotals | None:
     """Write the checkpoint of a version and point ``_last_checkpoint`` at it, unless it points at a newer one.
 
-    The files of a :class:`~trilake.delta.log.log.PendingSnapshot` pass through memory piece by piece.  A checkpoint of
-    this version that is there already stays as it is, if it can be opened: readers that have listed the log know its
-    size, and may be reading it in pieces.
+    The files of a :class:`~trilake.delta.log.snapshot.PendingSnapshot` pass through memory piece by piece.  A
+    checkpoint of this version that is there already stays as it is, if it can be opened: readers that have listed the
+    log know its size, and may be reading it in pieces.
 
     Parameters
     ----------

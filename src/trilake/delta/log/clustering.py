@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, path_text, spelled

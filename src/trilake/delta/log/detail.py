@@ -8,7 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import BEFORE, DeltaLog, Snapshot
+from trilake.delta.log.log import BEFORE, DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema_edit import path_text
 

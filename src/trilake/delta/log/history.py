@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from trilake.delta.log.log import BEFORE, DeltaLog, Head
+from trilake.delta.log.log import BEFORE, DeltaLog
+from trilake.delta.log.snapshot import Head
 from trilake.errors import InvalidArgumentError
 
 _MAP = pa.map_(pa.string(), pa.string())

@@ -11,8 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from itertools import islice, takewhile
 from typing import Any, TypeAlias, TypeVar
 
@@ -30,7 +29,7 @@ from trilake.delta.log.commit_times import (
     too_old,
 )
 from trilake.delta.log.last_checkpoint import CheckpointHint
-from trilake.delta.log.replay import State, Touched, apply, apply_rare, empty_state, refuse_paths_twice, unreconciled
+from trilake.delta.log.replay import State, Touched, apply, apply_rare, refuse_paths_twice, unreconciled
 from trilake.delta.log.segment import (
     LAST_CHECKPOINT,
     LOG,
@@ -44,87 +43,13 @@ from trilake.delta.log.segment import (
     settled_segment,
     sort_listing,
 )
-from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, check_complete
+from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.delta.protocol.features import check_readable
-from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.schema import StructType
-from trilake.errors import (
-    CorruptLogError,
-    LogGapError,
-    MissingMetadataError,
-    ObjectNotFoundError,
-    VersionNotFoundError,
-)
+from trilake.errors import CorruptLogError, LogGapError, ObjectNotFoundError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table import as_version
-
-
-@dataclass(frozen=True)
-class Head:
-    """What a table is at one version, without its files.
-
-    ``state`` holds no file actions here; those of a :class:`Snapshot` are complete.
-    """
-
-    uri: str
-    version: int
-    state: State
-    segment: LogSegment
-    engine: Engine
-
-    @property
-    def protocol(self) -> Protocol:
-        """The protocol action in force."""
-        assert self.state.protocol is not None
-        return self.state.protocol
-
-    @property
-    def metadata(self) -> Metadata:
-        """The metaData action in force."""
-        assert self.state.metadata is not None
-        return self.state.metadata
-
-    @cached_property
-    def schema(self) -> StructType:
-        """The table's schema."""
-        return self.metadata.schema
-
-    @property
-    def properties(self) -> TableProperties:
-        """The table's properties, each with the type that it has."""
-        return TableProperties(self.metadata.configuration)
-
-
-@dataclass(frozen=True)
-class Snapshot(Head):
-    """The state of a table at one version."""
-
-    @property
-    def adds(self) -> pa.Table:
-        """One row a logical file, with the fields of the ``add`` action."""
-        return self.state.adds
-
-
-@dataclass(frozen=True)
-class PendingSnapshot(Head):
-    """A version whose files are in a large checkpoint that nobody has read yet.
-
-    ``actions`` are those of the commits after it.  :meth:`DeltaLog.load` reads the files.
-    """
-
-    actions: ActionBatch
-
-    @cached_property
-    def newer(self) -> State:
-        """What the commits after the checkpoint leave of their own files."""
-        return apply(empty_state(), self.actions)
-
-    @cached_property
-    def touched(self) -> Touched:
-        """The files of the checkpoint that these commits decide about."""
-        return Touched(self.actions.add, self.actions.remove)
-
 
 _H = TypeVar("_H", bound=Head)
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
@@ -335,7 +260,7 @@ class DeltaLog:
 
     @staticmethod
     def _checked(head: _H) -> _H:
-        _check_complete(head)
+        check_complete(head)
         check_readable(head.protocol, uri=head.uri, version=head.version)
         return head
 
@@ -432,7 +357,7 @@ class DeltaLog:
         # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
         state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
         newest = Head(self.store.uri, segment.version, state, segment, self.engine)
-        _check_complete(newest)
+        check_complete(newest)
         return newest
 
     def _newest_of_long_log(self) -> Head | None:
@@ -491,15 +416,3 @@ class DeltaLog:
         if at < 0:
             raise too_old(timestamp_ms, commits[0][0], times[0], self.store.uri)
         return commits[at][0]
-
-
-def _check_complete(head: Head) -> None:
-    state = head.state
-    lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
-    if lacking:
-        raise MissingMetadataError(
-            f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
-            help="the log's first commit or its checkpoint was damaged; restore it from a copy",
-            file=head.uri,
-            version=head.version,
-        )

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from trilake.delta.log.checkpoint import read_checkpoint_rare, sidecar_keys
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import (
     LOG,
     SIDECARS,
@@ -34,6 +34,7 @@ from trilake.delta.log.segment import (
     may_name_sidecars,
     sort_listing,
 )
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
 from trilake.delta.protocol.in_commit_timestamps import FIELD
 from trilake.display import Displayed

@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import hive_directory, partition_fields
 from trilake.delta.protocol.property_values import is_on

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, clustering_domain
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.change_columns import check_change_columns

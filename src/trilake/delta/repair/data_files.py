@@ -12,8 +12,9 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.engine import Engine
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE

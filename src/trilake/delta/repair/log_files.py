@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.log import Snapshot
 from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.verify import checkpoints, checksums, compactions
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import StorageError

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint_selection import Selection
 from trilake.delta.log.live_files import MaybeTwiceError, live_files
-from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import vector_count
 from trilake.delta.scan.skipping import skip_files

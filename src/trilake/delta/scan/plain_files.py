@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Snapshot
 from trilake.storage import is_absolute
 from trilake.storage.base import Store
 

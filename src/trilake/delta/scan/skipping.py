@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.generated_partitions import derived_partition_filter
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.expr import FileStats, Filter, SkipResult, can_match

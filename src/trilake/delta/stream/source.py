@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trilake.errors import FilterError
-from trilake.expr.terms.duckdb_sql import Sql, counted, fail, quote
+from trilake.expr.terms.duckdb_sql import Sql, counted, fail
+from trilake.text import single_quoted
 
 if TYPE_CHECKING:
     from trilake.expr.sql.calls import Call
@@ -86,7 +87,7 @@ def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tup
 def format_pattern(time: str, pattern: str) -> Sql:
     """A timestamp as text by a pattern of Spark.  Raises :class:`FilterError` for letters that have no counterpart."""
     parts = (_LETTERS[text] if known else text.replace("%", "%%") for text, known in _parts(pattern, _LETTERS))
-    formatted = f"strftime({time}, {quote(''.join(parts))})"
+    formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
     # Beyond these years Spark writes eras and signs.
     refuse = fail("the year of a formatted date is not between 1 and 9999:", f"CAST({time} AS VARCHAR)")
     outside = f"{time} < TIMESTAMP '0001-01-01' OR {time} >= TIMESTAMP '10000-01-01'"
@@ -112,7 +113,7 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     def part(letters: str) -> str:
         if letters not in groups:
             return missing.get(letters, "0")
-        return f"CAST(regexp_extract({source}, {quote(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
+        return f"CAST(regexp_extract({source}, {single_quoted(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
 
     refuse = fail(f"a text is not of the date pattern {pattern}:", source)
     date = f"make_date({part('yyyy')}, {part('MM')}, {part('dd')})"
@@ -124,5 +125,5 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     )
     time = f"(CAST({date} AS TIMESTAMP) + to_seconds({seconds}))"
     value = f"(CASE WHEN {bad} THEN {refuse} ELSE {date if target == 'DATE' else time} END)"
-    matches = f"regexp_full_match({source}, {quote(regex)})"
+    matches = f"regexp_full_match({source}, {single_quoted(regex)})"
     return Sql(f"(CASE WHEN {source} IS NULL THEN NULL WHEN {matches} THEN {value} ELSE {refuse} END)", target)

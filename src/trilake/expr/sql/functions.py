@@ -17,7 +17,8 @@ from trilake.expr.sql.datetimes import date_format, extract, format_pattern, par
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
 from trilake.expr.terms.casts import TYPES, cast
-from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, decimal_parameters, fail, quote
+from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, decimal_parameters, fail
+from trilake.text import single_quoted
 
 #: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
 _MAX_LENGTH = 10_000
@@ -128,7 +129,7 @@ def _pad(name: str) -> Handler:
         pad = call.constant(2) if len(call.args) > 2 else " "
         if not isinstance(pad, str) or not pad:
             raise FilterError(f"{call.name} needs a text to pad with")
-        return Sql(f"{name}({call.string(0)}, CAST({_limited(call)} AS INTEGER), {quote(pad)})", "VARCHAR")
+        return Sql(f"{name}({call.string(0)}, CAST({_limited(call)} AS INTEGER), {single_quoted(pad)})", "VARCHAR")
 
     return handle
 
@@ -224,7 +225,7 @@ def _split(call: Call) -> Sql:
     separator = call.constant(1)
     if not isinstance(separator, str) or not separator or set(separator) & set("\\^$.|?*+()[]{}"):
         raise FilterError(f"{call.name} needs a separator that is a plain text")
-    return Sql(f"string_split({call.string(0)}, {quote(separator)})", "VARCHAR[]")
+    return Sql(f"string_split({call.string(0)}, {single_quoted(separator)})", "VARCHAR[]")
 
 
 def _split_part(call: Call) -> Sql:
@@ -238,14 +239,14 @@ def _regexp_extract(call: Call) -> Sql:
     group = call.constant(2) if len(call.args) > 2 else 1
     if not isinstance(group, int) or not 0 <= group <= 9:
         raise FilterError(f"{call.name} needs the number of a group from 0 to 9")
-    return Sql(f"regexp_extract({call.string(0)}, {quote(to_re2(str(call.constant(1))))}, {group})", "VARCHAR")
+    return Sql(f"regexp_extract({call.string(0)}, {single_quoted(to_re2(str(call.constant(1))))}, {group})", "VARCHAR")
 
 
 def _translate(call: Call) -> Sql:
     source, target = str(call.constant(1)), str(call.constant(2))
     if len(set(source)) < len(source):
         raise FilterError(f"{call.name} has a character twice")
-    return Sql(f"translate({call.string(0)}, {quote(source)}, {quote(target)})", "VARCHAR")
+    return Sql(f"translate({call.string(0)}, {single_quoted(source)}, {single_quoted(target)})", "VARCHAR")
 
 
 def _from_unixtime(call: Call) -> Sql:

@@ -7,7 +7,8 @@ import re
 from trilake.errors import FilterError
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, quote
+from trilake.expr.terms.duckdb_sql import Sql
+from trilake.text import single_quoted
 
 #: An integer of the text.
 _CONSTANT = re.compile(r"\((-?\d+)\)::INTEGER")
@@ -18,7 +19,7 @@ def upper(x: str) -> str:
     """Upper case by the full mapping of Unicode (``ß`` is ``SS``); DuckDB maps single characters only."""
     special = x
     for char, mapped in _UPPER_SPECIAL:
-        special = f"replace({special},{quote(char)},{quote(mapped)})"
+        special = f"replace({special},{single_quoted(char)},{single_quoted(mapped)})"
     return f"(CASE WHEN strlen({x}) = length({x}) THEN upper({x}) ELSE upper({special}) END)"
 
 
@@ -61,12 +62,12 @@ def like(text: str, pattern: str, escape: str) -> str:
             out.append("\\\\" if char == "\\" else char)
         i += 1
     escaped = " ESCAPE '\\'" if any("\\" in part for part in out) else ""  # without it DuckDB looks quickly
-    return f"({text} LIKE {quote(''.join(out))}{escaped})"
+    return f"({text} LIKE {single_quoted(''.join(out))}{escaped})"
 
 
 def rlike(x: str, pattern: str) -> str:
     """``x RLIKE pattern``."""
-    return f"regexp_matches({x}, {quote(to_re2(pattern))})"
+    return f"regexp_matches({x}, {single_quoted(to_re2(pattern))})"
 
 
 def concat(parts: list[Sql]) -> Sql:
@@ -75,4 +76,4 @@ def concat(parts: list[Sql]) -> Sql:
         return Sql(f"({' || '.join(p.text for p in parts)})", "BLOB")
     if any(p.family in ("array", "map", "struct") for p in parts):
         raise FilterError("filters can concatenate texts and binaries only")
-    return Sql(f"({' || '.join(cast(p, 'VARCHAR').text for p in parts) or quote('')})", "VARCHAR")
+    return Sql(f"({' || '.join(cast(p, 'VARCHAR').text for p in parts) or single_quoted('')})", "VARCHAR")

@@ -39,6 +39,7 @@ from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.expr.terms.literals import NULL, Kind, Literal
 from trilake.expr.terms.predicate import duckdb_name
+from trilake.text import single_quoted
 
 COMPARISONS: dict[type[exp.Expression], str] = {
     exp.EQ: "=",
@@ -296,7 +297,7 @@ class Translator:
             case exp.Dot() if isinstance(node.expression, exp.Identifier):
                 inner = self.render(node.this)
                 if inner.family == "struct":
-                    return self.typed(f"struct_extract({inner.text}, {duck.quote(node.expression.name)})")
+                    return self.typed(f"struct_extract({inner.text}, {single_quoted(node.expression.name)})")
             case exp.Anonymous():
                 return self._call(node.name, node.expressions)
         raise refusal(node)
@@ -312,7 +313,7 @@ class Translator:
                     f"column {column.sql!r} has no field {key!r}: it is of type {types.spark_name(column.type)}",
                     column=column.sql,
                 )
-            sql = self.typed(f"{sql.text}[{duck.quote(key)}]")
+            sql = self.typed(f"{sql.text}[{single_quoted(key)}]")
         return sql if column.char is None else replace(filled_up(sql, column.char), char=column.char)
 
     # --- operators ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trilake.errors import FilterError
-from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, decimal_parameters, fail, quote
+from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, decimal_parameters, fail
+from trilake.text import single_quoted
 
 _SPACE = r"[\x00-\x20]*"
 _INTEGER = rf"{_SPACE}[+-]?[0-9]+{_SPACE}"
@@ -158,20 +159,20 @@ def _from_text(text: str, target: str, failed: str) -> str:
     matches = f"CASE WHEN {text} IS NULL THEN NULL WHEN regexp_full_match({text},"
     if target in INTEGERS:
         digits = f"regexp_extract({text}, '[+-]?[0-9]+')"
-        return f"({matches} {quote(_INTEGER)}) THEN CAST({digits} AS {target}) ELSE {failed} END)"
+        return f"({matches} {single_quoted(_INTEGER)}) THEN CAST({digits} AS {target}) ELSE {failed} END)"
     if target in ("FLOAT", "DOUBLE"):
-        number = f"CAST(regexp_extract({text}, {quote(_NUMBER)}) AS {target})"
+        number = f"CAST(regexp_extract({text}, {single_quoted(_NUMBER)}) AS {target})"
         return (
-            f"({matches} {quote(f'{_SPACE}{_NUMBER}[dDfF]?{_SPACE}')}) THEN {number} "
-            f"WHEN regexp_full_match({text}, {quote(_INFINITY)}) "
+            f"({matches} {single_quoted(f'{_SPACE}{_NUMBER}[dDfF]?{_SPACE}')}) THEN {number} "
+            f"WHEN regexp_full_match({text}, {single_quoted(_INFINITY)}) "
             f"THEN (CASE WHEN contains({text}, '-') THEN '-inf' ELSE 'inf' END)::{target} "
-            f"WHEN regexp_full_match({text}, {quote(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} "
+            f"WHEN regexp_full_match({text}, {single_quoted(f'(?i){_SPACE}nan{_SPACE}')}) THEN 'nan'::{target} "
             f"ELSE {failed} END)"
         )
     if target.startswith("DECIMAL"):
         decimal_parameters(target)
-        number = f"CAST(regexp_extract({text}, {quote(_NUMBER)}) AS {target})"
-        return f"({matches} {quote(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
+        number = f"CAST(regexp_extract({text}, {single_quoted(_NUMBER)}) AS {target})"
+        return f"({matches} {single_quoted(f'{_SPACE}{_NUMBER}{_SPACE}')}) THEN {number} ELSE {failed} END)"
     if target == "BOOLEAN":
         word = f"lower(trim({text}))"
         return (
@@ -180,20 +181,20 @@ def _from_text(text: str, target: str, failed: str) -> str:
         )
     if target == "DATE":
         year, month, day = (_group(text, _DATE, i) for i in (1, 2, 3))
-        return f"({matches} {quote(_DATE)}) THEN make_date({year}, {month}, {day}) ELSE {failed} END)"
+        return f"({matches} {single_quoted(_DATE)}) THEN make_date({year}, {month}, {day}) ELSE {failed} END)"
     if target == "BLOB":
         return f"encode({text})"
-    return f"({matches} {quote(_TIMESTAMP)}) THEN {_timestamp(text, failed)} ELSE {failed} END)"
+    return f"({matches} {single_quoted(_TIMESTAMP)}) THEN {_timestamp(text, failed)} ELSE {failed} END)"
 
 
 def _group(x: str, pattern: str, group: int) -> str:
     """A group of digits as a number; 1 where it is missing, which is right for months and days."""
-    return f"coalesce(try_cast(regexp_extract({x}, {quote(pattern)}, {group}) AS BIGINT), 1)"
+    return f"coalesce(try_cast(regexp_extract({x}, {single_quoted(pattern)}, {group}) AS BIGINT), 1)"
 
 
 def _timestamp(x: str, failed: str) -> str:
     def part(group: int) -> str:
-        return f"regexp_extract({x}, {quote(_TIMESTAMP)}, {group})"
+        return f"regexp_extract({x}, {single_quoted(_TIMESTAMP)}, {group})"
 
     def number(group: int) -> str:
         return f"coalesce(try_cast({part(group)} AS BIGINT), 0)"
@@ -201,7 +202,7 @@ def _timestamp(x: str, failed: str) -> str:
     days = f"make_date({_group(x, _TIMESTAMP, 1)}, {_group(x, _TIMESTAMP, 2)}, {_group(x, _TIMESTAMP, 3)})"
     hour, minute, second = number(4), number(5), number(6)
     fraction = f"CAST(rpad(left({part(7)}, 6), 6, '0') AS BIGINT)"
-    sign, hours, minutes = (f"regexp_extract({part(9)}, {quote(_OFFSET)}, {i})" for i in (1, 2, 3))
+    sign, hours, minutes = (f"regexp_extract({part(9)}, {single_quoted(_OFFSET)}, {i})" for i in (1, 2, 3))
     offset = (
         f"(CASE WHEN {sign} = '-' THEN -1 ELSE 1 END) * "
         f"(coalesce(try_cast({hours} AS BIGINT), 0) * 60 + coalesce(try_cast({minutes} AS BIGINT), 0))"

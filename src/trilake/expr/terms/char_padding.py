@@ -13,7 +13,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from trilake.expr.terms.datatypes import Path
-from trilake.expr.terms.duckdb_sql import Sql, quote
+from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.predicate import (
     Compare,
     In,
@@ -26,6 +26,7 @@ from trilake.expr.terms.predicate import (
     any_of,
     duckdb_name,
 )
+from trilake.text import single_quoted
 
 #: Metadata of an Arrow field that is ``char(n)``, with ``n`` as its value.
 CHAR = b"trilake.char"
@@ -65,7 +66,9 @@ def compare_padded(path: Path, op: str, text: str, kind: pa.DataType, length: in
 def compare_value(path: Path, op: str, text: str, kind: pa.DataType, length: int) -> Predicate:
     """``rpad(column, length) op text``, with the text as it is."""
     if max(length, len(text)) > _MOST:
-        return Opaque(f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {quote(text)})", (path,))
+        return Opaque(
+            f"(rpad({duckdb_name(path)}, {length}, ' ') {'<>' if op == '!=' else op} {single_quoted(text)})", (path,)
+        )
     if op == "!=":
         equal = compare_value(path, "=", text, kind, length)
         return Known(path, not equal.value) if isinstance(equal, Known) else Not(equal)
@@ -131,7 +134,9 @@ def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql]
         return None
     if all(text is not None or part.family == "void" for part, text in others):
         longest = max([first.char, *(len(text) for _, text in others if text is not None)])
-        filled = [part if text is None else replace(part, text=quote(text.ljust(longest))) for part, text in others]
+        filled = [
+            part if text is None else replace(part, text=single_quoted(text.ljust(longest))) for part, text in others
+        ]
         return [filled_up(first, longest), *filled]
     if all(part.char is not None for part, _ in others):
         longest = max(part.char or 0 for part in parts)
@@ -143,7 +148,7 @@ def stored_between(column: Sql, other: Sql, text: str | None) -> str:
     """What an equality with a constant says of the text as it is stored, which choices of files can be made by."""
     if column.char is None or text is None or other.family != "string":
         return ""
-    low, high = quote(text.rstrip(" ")), quote(text.ljust(column.char))
+    low, high = single_quoted(text.rstrip(" ")), single_quoted(text.ljust(column.char))
     return f" AND {column.text} >= {low} AND {column.text} <= {high}"
 
 

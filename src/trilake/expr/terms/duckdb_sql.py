@@ -14,7 +14,7 @@ import pyarrow as pa
 from trilake.errors import FilterError
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.literals import Kind, Literal
-from trilake.text import double_quoted
+from trilake.text import double_quoted, single_quoted
 
 #: Longest expression handed to DuckDB; some translations name their operand more than once.
 MAX_SQL = 1_000_000
@@ -139,11 +139,6 @@ def type_name(t: pa.DataType) -> str:
     return _ARROW_NAMES[t]
 
 
-def quote(text: str) -> str:
-    """A DuckDB string literal."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def literal(value: Literal) -> Sql:
     """A literal as a DuckDB expression of the corresponding type."""
     v = value.value
@@ -173,7 +168,7 @@ def literal(value: Literal) -> Sql:
         case Kind.DOUBLE:
             return Sql(f"CAST('{v!r}' AS DOUBLE)", "DOUBLE")
         case Kind.STRING:
-            return Sql(quote(str(v)), "VARCHAR")
+            return Sql(single_quoted(str(v)), "VARCHAR")
         case Kind.BINARY:
             assert isinstance(v, bytes)
             return Sql(f"unhex('{v.hex()}')", "BLOB")
@@ -189,7 +184,7 @@ def counted(text: str) -> Sql:
 
 def fail(message: str, shown: str | None = None) -> str:
     """An expression that raises; ``shown`` is a string expression whose value is put after the message."""
-    return f"error({quote(message)})" if shown is None else f"error({quote(message + ' ')} || {shown})"
+    return f"error({single_quoted(message)})" if shown is None else f"error({single_quoted(message + ' ')} || {shown})"
 
 
 def common_type(parts: Sequence[Sql], what: str) -> str:

@@ -215,15 +215,11 @@ class DataFile:
     def read_joined(self, first: int, last: int, columns: LanceSchema) -> pa.RecordBatch | None:
         """The rows of the batches ``first`` to ``last - 1`` as one batch, whose pages are gathered at once.
 
-        ``None`` where the pages of a column cannot be put together, or where that takes more requests than reading
-        batch by batch, as texts in a store do.  Raises ``CorruptFileError``.
+        ``None`` where the pages of a column cannot be put together.  Raises ``CorruptFileError``.
         """
         schema = self.projection(columns)
-        if not schema.fields or not all(map(joins, schema.fields)):
-            return None
-        if any(f.layout.kind is PageKind.VARIABLE for f in schema.fields) and not isinstance(
-            self._source, MappedSource
-        ):
+        mapped = isinstance(self._source, MappedSource)
+        if not schema.fields or not all(joins(f, mapped=mapped) for f in schema.fields):
             return None
         totals: Int64s = np.diff(self.batch_offsets[first : last + 1])
         for field in schema.fields:

@@ -19,9 +19,12 @@ _MOST_TEXT = 1 << 28
 _OFFSET = 8
 
 
-def joins(field: Field) -> bool:
-    """Whether the pages of a field can be put together: values of fixed width, texts and bytes."""
-    return field.layout.kind in (PageKind.FIXED, PageKind.VARIABLE)
+def joins(field: Field, *, mapped: bool) -> bool:
+    """Whether pages of a field can be put together: values of fixed width, and texts and bytes in a mapped file.
+
+    Where texts are, their offsets tell: in a store these are requests more than reading batch by batch.
+    """
+    return field.layout.kind is PageKind.FIXED or (mapped and field.layout.kind is PageKind.VARIABLE)
 
 
 def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa.Array | None]:

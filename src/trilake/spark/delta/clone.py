@@ -13,7 +13,8 @@ from pyspark.sql import types as T
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.schema import StructField
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.maintenance import (

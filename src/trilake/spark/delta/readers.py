@@ -9,7 +9,8 @@ from typing import Any, cast
 import pyarrow as pa
 from pyspark.sql import types as T
 
-from trilake.delta.log.log import DeltaLog, PendingSnapshot, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, plan_changes, read_change_task
 from trilake.delta.scan.narrowed import snapshot_for
 from trilake.delta.scan.read import read_task

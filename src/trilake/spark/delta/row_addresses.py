@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import TouchedFile, row_columns, touched_files
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.read import read_positions

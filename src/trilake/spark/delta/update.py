@@ -23,7 +23,7 @@ from trilake.delta.commands.rows.row_changes import records_changes, rewrite_pla
 from trilake.delta.commands.write.assignments import given_columns, targets
 from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import read_schema

@@ -17,7 +17,8 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.native.local_rows import rows_on_driver

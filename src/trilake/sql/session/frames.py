@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from trilake.delta.log.log import DeltaLog, Head
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.maintenance import session_time_ms

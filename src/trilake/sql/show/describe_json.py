@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.defaults import default_text
 from trilake.errors import InvalidArgumentError

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pyspark.sql import DataFrame
 
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import StructField, StructType

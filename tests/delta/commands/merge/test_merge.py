@@ -18,7 +18,8 @@ from tests.delta.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters
 from trilake.delta.commands.merge import match as merge_match
 from trilake.delta.commands.merge import merge
 from trilake.delta.commands.merge.source import materialized
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     AmbiguousMergeError,

@@ -25,7 +25,8 @@ from trilake.delta.commands.rows.row_changes import (
     whole_rows,
 )
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import read_positions
 from trilake.engine import standard_engine
 from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError

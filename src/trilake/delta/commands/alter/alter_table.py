@@ -26,8 +26,9 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
+from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_changes import ColumnChange, change_columns, identity_column, sync_identity

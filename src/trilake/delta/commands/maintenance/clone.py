@@ -21,7 +21,8 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol

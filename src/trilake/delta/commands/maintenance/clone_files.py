@@ -21,8 +21,8 @@ from trilake.delta.commands.maintenance.carried_files import add_action
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.files.file_plan import encode_path
-from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.scan.read import locate

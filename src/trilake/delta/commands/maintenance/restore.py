@@ -29,7 +29,8 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.clustering import DOMAIN
 from trilake.delta.log.commit_times import timestamp_text
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id

@@ -52,8 +52,9 @@ from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
-from trilake.delta.log.log import DeltaLog, Head, Snapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LOG
+from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.features import check_writable
 from trilake.display import Displayed
 from trilake.errors import (

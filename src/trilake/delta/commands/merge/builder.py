@@ -9,7 +9,8 @@ from typing import Any
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.merge import merge
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import InvalidArgumentError
 
 

@@ -16,7 +16,8 @@ from trilake.delta.commands.rows.row_changes import TakenRows
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.runtime import Runtime
 

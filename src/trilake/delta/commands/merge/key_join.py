@@ -20,7 +20,7 @@ from trilake.delta.commands.merge.names import Side
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.scope import Join, Scope
 from trilake.delta.commands.rows.row_changes import touched_files
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.char_varchar import length_rule
 from trilake.errors import TrilakeError
 from trilake.storage.base import Store

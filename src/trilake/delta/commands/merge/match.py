@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.commands.merge.scope import Join, Scope
 from trilake.delta.commands.rows.row_changes import TouchedFile
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import Positions, read_positions
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import ExpressionError

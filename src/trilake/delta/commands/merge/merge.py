@@ -55,7 +55,8 @@ from trilake.delta.commands.rows.row_changes import (
     take_rows,
     touched_files,
 )
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.rules.row_rules import RowPipeline

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.scan.skipping import skip_files

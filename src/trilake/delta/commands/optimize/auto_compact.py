@@ -23,7 +23,8 @@ from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeRe
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import is_on
 from trilake.runtime import Runtime

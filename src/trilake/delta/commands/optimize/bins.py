@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.log import Snapshot
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.statistics import record_counts
 
 #: Positions of files in ``snapshot.adds``.

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from trilake.delta.commands.optimize.bins import Numbers, has_vector
 from trilake.delta.commands.rows.row_changes import row_columns
-from trilake.delta.log.log import Snapshot
 from trilake.delta.log.replay import decoded_paths
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.column_mapping import max_column_id
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, nested_fields
 from trilake.delta.scan.conform import Resolver

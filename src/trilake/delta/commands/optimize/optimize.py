@@ -41,7 +41,8 @@ from trilake.delta.commands.rows.row_changes import (
 )
 from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.log.clustering import FEATURE, clustering_columns
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.features import has_feature

@@ -10,7 +10,8 @@ from urllib.parse import unquote
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import Committed, commit
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import ConflictError, InvalidArgumentError
 from trilake.runtime import Runtime
 from trilake.storage import ownership

@@ -27,7 +27,8 @@ from trilake.delta.commands.rows.row_changes import (
 )
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import Positions, read_positions, read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
 from trilake.delta.scan.skipping import skip_files

@@ -28,7 +28,8 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.commit.transaction import remove_action
 from trilake.delta.files.file_plan import FilePlan, not_written
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.deletion_vectors import row_indexes, store_vectors
 from trilake.delta.protocol.features import check_writable

@@ -20,7 +20,8 @@ from trilake.delta.engine import Engine
 from trilake.delta.files.file_plan import check_provider
 from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.metadata.column_definitions import ColumnsLike, new_columns
 from trilake.delta.metadata.property_changes import add_constraint, prepared, with_required
 from trilake.delta.metadata.write_schema import new_table

@@ -20,7 +20,8 @@ from trilake.delta.commands.rows.removal import FoundRows, find_rows
 from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here, take_rows
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.expr import Filter
 from trilake.runtime import Runtime
 

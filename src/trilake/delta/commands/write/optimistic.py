@@ -20,7 +20,8 @@ from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level

@@ -17,7 +17,8 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.commit.transaction import remove_action
 from trilake.delta.files.file_plan import FilePlan
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.expr import Filter

@@ -41,7 +41,8 @@ from trilake.delta.commands.write.assignments import Assignments, given_columns
 from trilake.delta.commands.write.delete import Stopwatch, read_set
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.log.log import DeltaLog, Snapshot
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules

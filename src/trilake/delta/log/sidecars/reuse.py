@@ -32,10 +32,11 @@ from trilake.delta.log.checkpoint import ADDS_TAG, KEY_FIELDS, Share, checkpoint
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.live_files import MaybeTwiceError
-from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched, any_twice, decoded_paths, hashes, one_spelling
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import Sidecar, folded
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.storage.base import Store
 

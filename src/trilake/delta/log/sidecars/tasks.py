@@ -24,10 +24,11 @@ from trilake.delta.log.checkpoint import FILE_BYTES, KEY_FIELDS, Share, checkpoi
 from trilake.delta.log.checkpoint_content import Unexpired
 from trilake.delta.log.checkpoint_parts import FileColumns
 from trilake.delta.log.checksum import FileTotals
-from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched, one_spelling, refuse_twice, twice_error
 from trilake.delta.log.sidecars.reuse import Reuse, again, is_ours
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
 

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 from trilake.delta.commands.maintenance.vacuum import recently_removed
 from trilake.delta.commands.maintenance.vacuum_files import References, references
 from trilake.delta.log.checkpoint import Share, shares
-from trilake.delta.log.log import DeltaLog, PendingSnapshot
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.storage.base import ObjectMeta, Store
 
 #: Bytes of a checkpoint that a task reads, and commits.

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError

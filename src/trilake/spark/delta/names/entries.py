@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
-from trilake.delta.log.log import Head
+from trilake.delta.log.snapshot import Head
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import is_connect

@@ -11,9 +11,10 @@ from sqlglot import exp
 
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, quote
+from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.literals import Literal
 from trilake.sql.standalone.queries.decimals import average, spark_decimal
+from trilake.text import single_quoted
 
 #: A whole number of the text.
 _ONE = re.compile(r"\(\d+\)::INTEGER")
@@ -244,7 +245,7 @@ def _texts(a: Aggregate) -> Sql:
     separator = a.constant(1) if len(a.args) > 1 else ""
     keys = ", ".join(f"{k.text} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}" for k, down in a.order)
     order = f" ORDER BY {keys}" if keys else ""
-    return Sql(a.of(f"string_agg({a.unique}{x.text}, {quote(str(separator or ''))}{order})"), "VARCHAR")
+    return Sql(a.of(f"string_agg({a.unique}{x.text}, {single_quoted(str(separator or ''))}{order})"), "VARCHAR")
 
 
 def _grouping(a: Aggregate) -> Sql:

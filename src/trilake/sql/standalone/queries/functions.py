@@ -11,9 +11,10 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import parse_by_pattern
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, fail, quote
+from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, fail
 from trilake.sql.standalone.queries.arrays import ARRAY_FUNCTIONS
 from trilake.sql.standalone.queries.scope import fields_of, parts_of
+from trilake.text import single_quoted
 
 Handler = Callable[[Call], Sql]
 
@@ -109,7 +110,10 @@ def _regexp_replace(call: Call) -> Sql:
     if "\\" in target or re.search(r"\$(?!\d)", target):
         raise FilterError("regexp_replace knows $1 to $9 in its replacement, and no backslash")
     replacement = re.sub(r"\$(\d)", r"\\\1", target)
-    return Sql(f"regexp_replace({call.string(0)}, {quote(to_re2(pattern))}, {quote(replacement)}, 'g')", "VARCHAR")
+    return Sql(
+        f"regexp_replace({call.string(0)}, {single_quoted(to_re2(pattern))}, {single_quoted(replacement)}, 'g')",
+        "VARCHAR",
+    )
 
 
 def _regexp_all(call: Call) -> Sql:
@@ -117,11 +121,11 @@ def _regexp_all(call: Call) -> Sql:
     pattern = to_re2(str(call.constant(1)))
     if not isinstance(group, int) or not 0 <= group <= 9:
         raise FilterError("regexp_extract_all needs the number of a group from 0 to 9")
-    return Sql(f"regexp_extract_all({call.string(0)}, {quote(pattern)}, {group})", "VARCHAR[]")
+    return Sql(f"regexp_extract_all({call.string(0)}, {single_quoted(pattern)}, {group})", "VARCHAR[]")
 
 
 def _regexp_count(call: Call) -> Sql:
-    return counted(f"len(regexp_extract_all({call.string(0)}, {quote(to_re2(str(call.constant(1))))}))")
+    return counted(f"len(regexp_extract_all({call.string(0)}, {single_quoted(to_re2(str(call.constant(1))))}))")
 
 
 def _substring_index(call: Call) -> Sql:
@@ -200,7 +204,7 @@ def _json_object(call: Call) -> Sql:
     if not re.fullmatch(r"\$(\.\w+|\[\d+\])*", path, re.ASCII):
         raise FilterError(f"the path {path!r} of {call.name} is not known here", help="write it as $.a.b[0]")
     x = call.string(0)
-    return Sql(f"(CASE WHEN json_valid({x}) THEN json_extract_string({x}, {quote(path)}) END)", "VARCHAR")
+    return Sql(f"(CASE WHEN json_valid({x}) THEN json_extract_string({x}, {single_quoted(path)}) END)", "VARCHAR")
 
 
 def _base64(call: Call) -> Sql:
@@ -294,7 +298,7 @@ def _unix_timestamp(call: Call) -> Sql:
 
 
 def _typeof(call: Call) -> Sql:
-    return Sql(quote(spark_type(call.args[0].type)), "VARCHAR")
+    return Sql(single_quoted(spark_type(call.args[0].type)), "VARCHAR")
 
 
 def spark_type(kind: str) -> str:

@@ -42,6 +42,8 @@ def kinds_of_times(t: pa.DataType, fields: Sequence[str] = ()) -> set[bool]:
     """
     if pa.types.is_timestamp(t):
         return {t.tz is not None}
+    if isinstance(t, pa.BaseExtensionType):
+        return kinds_of_times(t.storage_type, fields)
     if not pa.types.is_nested(t):
         return set()
     inner = [t.field(i) for i in range(t.num_fields)]

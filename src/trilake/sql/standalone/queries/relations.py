@@ -13,14 +13,14 @@ from trilake.expr.sql.dialect import spark_text
 from trilake.expr.terms import engine
 from trilake.expr.terms.char_padding import char_length
 from trilake.expr.terms.datatypes import normal_type
-from trilake.expr.terms.duckdb_sql import Sql, common_type, quote, type_name
+from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.sql.standalone.queries.around import Around
 from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator
-from trilake.sql.standalone.queries.instants import has_times, instant_column
+from trilake.sql.standalone.queries.instants import has_times, instant_column, kinds_of_times
 from trilake.sql.standalone.queries.pivots import pivoted
 from trilake.sql.standalone.queries.scope import Output, Relation, Scope, fields_of, parts_of, unresolved
-from trilake.text import double_quoted, quote_name
+from trilake.text import double_quoted, quote_name, single_quoted
 
 #: The name and the schema of each table that a query names, by the name that it has in DuckDB.
 Tables = Mapping[str, tuple[tuple[str, ...], pa.Schema]]
@@ -134,7 +134,7 @@ class Relations:
             kind = type_name(field.type)
         except FilterError:
             return Output(field.name, Sql(ident, _foreign_type(field)), ident)
-        instant = _holds_instants(field.type)
+        instant = True in kinds_of_times(field.type)
         if pa.types.is_timestamp(field.type) and instant:
             return Output(field.name, instant_column(ident), ident, True, "TIMESTAMP WITH TIME ZONE")
         if _is_plain(field.type):
@@ -299,7 +299,7 @@ class Relations:
                 if Sql("", kind).family != "struct":
                     raise FilterError(f"inline of an array of {Sql('', kind).spark_type}, not of structs")
                 columns = [made(n, ident(n), k, instant) for n, k in fields_of(kind)]
-                fields = [f'struct_extract("e#0", {quote(n)})' for n, _ in fields_of(kind)]
+                fields = [f'struct_extract("e#0", {single_quoted(n)})' for n, _ in fields_of(kind)]
             else:
                 columns, fields = [made("col", ident("col"), kind, instant)], ['"e#0"']
         else:
@@ -387,14 +387,6 @@ def _foreign_type(field: pa.Field) -> str:
         raise InvalidArgumentError(
             f"column {quote_name(field.name)} is of type {field.type}, which queries cannot read", help="cast it before"
         ) from error
-
-
-def _holds_instants(t: pa.DataType) -> bool:
-    if pa.types.is_timestamp(t):
-        return t.tz is not None
-    if isinstance(t, pa.BaseExtensionType):
-        return _holds_instants(t.storage_type)
-    return any(_holds_instants(t.field(i).type) for i in range(t.num_fields))
 
 
 def _with_microseconds(t: pa.DataType) -> pa.DataType:

@@ -11,8 +11,8 @@ import duckdb
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.expr.terms.duckdb_sql import Sql, quote
-from trilake.text import double_quoted, quote_name, quote_parts
+from trilake.expr.terms.duckdb_sql import Sql
+from trilake.text import double_quoted, quote_name, quote_parts, single_quoted
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,9 @@ def field_of(value: Sql, name: str) -> Sql:
     if value.family == "struct":
         fields = [(n, kind) for n, kind in fields_of(value.type) if n.lower() == name.lower()]
         if len(fields) == 1:
-            return Sql(f"struct_extract({value.text}, {quote(fields[0][0])})", fields[0][1])
+            return Sql(f"struct_extract({value.text}, {single_quoted(fields[0][0])})", fields[0][1])
     if value.family == "map" and parts_of(value.type)[0] == "VARCHAR":
-        return Sql(f"{value.text}[{quote(name)}]", parts_of(value.type)[1])
+        return Sql(f"{value.text}[{single_quoted(name)}]", parts_of(value.type)[1])
     if value.family == "array" and Sql("", parts_of(value.type)[0]).family == "struct":
         inner = field_of(Sql('"f#0"', parts_of(value.type)[0]), name)
         return Sql(f'list_transform({value.text}, lambda "f#0": {inner.text})', f"{inner.type}[]")

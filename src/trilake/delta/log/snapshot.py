@@ -1,0 +1,95 @@
+"""What a table is at one version: without its files, with them, or with those of a checkpoint still to be read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import pyarrow as pa
+
+from trilake.delta.engine import Engine
+from trilake.delta.log.replay import State, Touched, apply, empty_state
+from trilake.delta.log.segment import LogSegment
+from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
+from trilake.delta.protocol.properties import TableProperties
+from trilake.delta.protocol.schema import StructType
+from trilake.errors import MissingMetadataError
+
+
+@dataclass(frozen=True)
+class Head:
+    """What a table is at one version, without its files.
+
+    ``state`` holds no file actions here; those of a :class:`Snapshot` are complete.
+    """
+
+    uri: str
+    version: int
+    state: State
+    segment: LogSegment
+    engine: Engine
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol action in force."""
+        assert self.state.protocol is not None
+        return self.state.protocol
+
+    @property
+    def metadata(self) -> Metadata:
+        """The metaData action in force."""
+        assert self.state.metadata is not None
+        return self.state.metadata
+
+    @cached_property
+    def schema(self) -> StructType:
+        """The table's schema."""
+        return self.metadata.schema
+
+    @property
+    def properties(self) -> TableProperties:
+        """The table's properties, each with the type that it has."""
+        return TableProperties(self.metadata.configuration)
+
+
+@dataclass(frozen=True)
+class Snapshot(Head):
+    """The state of a table at one version."""
+
+    @property
+    def adds(self) -> pa.Table:
+        """One row a logical file, with the fields of the ``add`` action."""
+        return self.state.adds
+
+
+@dataclass(frozen=True)
+class PendingSnapshot(Head):
+    """A version whose files are in a large checkpoint that nobody has read yet.
+
+    ``actions`` are those of the commits after it.  :meth:`~trilake.delta.log.log.DeltaLog.load` reads the files.
+    """
+
+    actions: ActionBatch
+
+    @cached_property
+    def newer(self) -> State:
+        """What the commits after the checkpoint leave of their own files."""
+        return apply(empty_state(), self.actions)
+
+    @cached_property
+    def touched(self) -> Touched:
+        """The files of the checkpoint that these commits decide about."""
+        return Touched(self.actions.add, self.actions.remove)
+
+
+def check_complete(head: Head) -> None:
+    """Raise ``MissingMetadataError`` unless a version has metadata and a protocol."""
+    state = head.state
+    lacking = [n for n, a in (("metaData", state.metadata), ("protocol", state.protocol)) if a is None]
+    if lacking:
+        raise MissingMetadataError(
+            f"the log holds no {' and no '.join(lacking)} action (metadata or protocol missing)",
+            help="the log's first commit or its checkpoint was damaged; restore it from a copy",
+            file=head.uri,
+            version=head.version,
+        )
