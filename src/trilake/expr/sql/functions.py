@@ -58,7 +58,7 @@ def _round(call: Call) -> Sql:
             f"round({number.text}, {digits})" if digits < decimal_parameters(number.type)[1] else number.text
         )
     if digits == 0:
-        return Sql(f"round({number.text})", number.type)
+        return Sql(f"(round({number.text}) + 0)", number.type)  # Spark's round gives no -0.0
     # By the shortest decimal text of the number, as Spark does; beyond 1e15 there are no such digits.
     exact = f"CAST(CAST(CAST({number.text} AS VARCHAR) AS DECIMAL(38,{digits})) AS {number.type})"
     return Sql(f"(CASE WHEN abs({number.text}) < 1e15 THEN {exact} ELSE {number.text} END)", number.type)

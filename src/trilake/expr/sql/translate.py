@@ -38,6 +38,7 @@ from trilake.expr.terms.char_padding import filled_up, padded_sides
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.expr.terms.literals import NULL, Kind, Literal
+from trilake.expr.terms.nested_order import sides
 from trilake.expr.terms.predicate import duckdb_name
 from trilake.text import single_quoted
 
@@ -321,7 +322,8 @@ class Translator:
     def comparison(self, operator: str, left: Sql, right: Sql) -> Sql:
         """``left operator right`` after Spark's coercion of the two."""
         left, right = self.comparable([left, right], "the two sides of a comparison")
-        return Sql(f"({left.text} {'<>' if operator == '!=' else operator} {right.text})", "BOOLEAN")
+        x, y = sides(operator, left, right)
+        return Sql(f"({x} {'<>' if operator == '!=' else operator} {y})", "BOOLEAN")
 
     def comparable(self, parts: list[Sql], what: str) -> list[Sql]:
         """Values in the one type in which Spark compares them.  Raises :class:`FilterError` where there is none."""

@@ -36,6 +36,13 @@ class QueryError(TrilakeError):
     code = "QUERY"
 
 
+def children_of(nested: str) -> tuple[tuple[str, str], ...]:
+    """The names and types of the parts of a nested type, as DuckDB has them."""
+    import duckdb
+
+    return tuple((name, str(kind)) for name, kind in duckdb.sqltype(nested).children)
+
+
 def open_database(threads: int, files: Sequence[str] = ()) -> duckdb.DuckDBPyConnection:
     """A new database in memory that opens no files but those named, loads no extensions and works in UTC."""
     import duckdb  # on first use: a fifth of a second

@@ -370,3 +370,29 @@ SELECT a.id, b.x FROM {u} a LEFT JOIN LATERAL (SELECT a.id * 10 AS x WHERE a.id 
 SELECT id, x FROM {u} LATERAL VIEW explode(split(s, 'a')) AS x
 SELECT DISTINCT f + 0, b FROM {t}
 SELECT min(s) OVER (PARTITION BY b), id FROM {t} WHERE s IS NOT NULL
+SELECT id, rank() OVER (ORDER BY dec / 2) r FROM {t}
+SELECT id, rank() OVER (PARTITION BY i % 2, id / 4 ORDER BY dec / (id + 1) DESC, id) r FROM {t}
+SELECT i % 3 k, rank() OVER (ORDER BY sum(dec) / count(*)) r FROM {t} GROUP BY i % 3
+SELECT id, sum(id) OVER (ORDER BY CAST(CAST(id AS STRING) AS INT)) r FROM {t}
+SELECT id, rank() OVER (ORDER BY 1 / id) r FROM {t}
+SELECT id, rank() OVER (PARTITION BY id / 2 ORDER BY id, 1 / (id - 3)) r FROM {t}
+SELECT id, rank() OVER (ORDER BY CAST(s AS INT)) r FROM {t}
+SELECT id FROM {t} QUALIFY row_number() OVER (PARTITION BY b ORDER BY dec / 3 DESC NULLS LAST, id) = 1
+SELECT array(1, NULL) < array(1, 2), array(1, NULL) > array(1, 2), struct(1, NULL) < struct(1, 2), struct(NULL, 1) = struct(NULL, 1), array(array(NULL)) < array(array(1))
+SELECT id FROM {t} ORDER BY struct(dec, id)
+SELECT id FROM {t} ORDER BY struct(dec, id) DESC
+SELECT struct(dec, id) AS k FROM {t} ORDER BY k
+SELECT DISTINCT struct(i, s) AS k FROM {t} ORDER BY 1 DESC
+SELECT id FROM {t} ORDER BY l, id
+SELECT id FROM {t} ORDER BY array(f), id
+SELECT min(struct(dec, id)), max(struct(i, id)), min(struct(i, s)), max(struct(f)), min(struct(f)), max(array(i, id)), min(array(f)), max(l), min(l) FROM {t}
+SELECT max(named_struct('a', named_struct('b', i))), max_by(id, struct(i, s)), min_by(id, struct(i, s)), max_by(id, l) FROM {t}
+SELECT b, max(struct(dec, s)).s FROM {t} GROUP BY b
+SELECT id, max(struct(i, id)) OVER (PARTITION BY b) FROM {t}
+SELECT id, rank() OVER (ORDER BY struct(i, s)) FROM {t}
+SELECT array_max(array(struct(1, NULL), struct(1, 0))), array_min(array(struct(1, NULL), struct(1, 0))), array_max(array(array(1), array(NULL))), sort_array(array(array(2), array(NULL), array(1)), false)
+SELECT sort_array(collect_list(struct(dec, id))) FROM {t}
+SELECT sort_array(collect_list(struct(dec, id)), false) FROM {t}
+SELECT id FROM {t} WHERE l < array(0L, NULL)
+SELECT id FROM {t} WHERE l >= array(0L)
+SELECT ceil(dec), floor(dec), ceil(CAST(1.5 AS DECIMAL(38, 2))), ceil(CAST(9.99 AS DECIMAL(3, 2))), ceiling(CAST(1 AS DECIMAL(5, 0))), round(-0.4D), round(f) FROM {t}

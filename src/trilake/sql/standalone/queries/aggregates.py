@@ -13,6 +13,7 @@ from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.literals import Literal
+from trilake.expr.terms.nested_order import order_key
 from trilake.sql.standalone.queries.decimals import average, spark_decimal
 from trilake.text import single_quoted
 
@@ -133,7 +134,9 @@ def _extreme(name: str) -> Handler:
         x = a.arg()
         if not x.has_order:
             raise FilterError(f"{name} of values of type {x.spark_type}, which have no order")
-        return Sql(a.of(f"{name}({x.text})"), x.type, decimal=x.decimal)
+        key = order_key(x)
+        call = f"{name}({x.text})" if key == x.text else f"arg_{name}({x.text}, {key})"
+        return Sql(a.of(call), x.type, decimal=x.decimal)
 
     return handle
 
@@ -225,7 +228,7 @@ def _approximate_quantile(a: Aggregate) -> Sql:
 
 
 def _by(name: str) -> Handler:
-    return lambda a: Sql(a.of(f"{name}({a.arg(0).text}, {a.arg(1).text})"), a.arg(0).type)
+    return lambda a: Sql(a.of(f"{name}({a.arg(0).text}, {order_key(a.arg(1))})"), a.arg(0).type)
 
 
 def _bits(name: str) -> Handler:
@@ -243,7 +246,7 @@ def _texts(a: Aggregate) -> Sql:
     if x.family not in ("string", "void"):
         raise FilterError(f"{a.name} of values of type {x.spark_type}, not of texts", help="cast it to string")
     separator = a.constant(1) if len(a.args) > 1 else ""
-    keys = ", ".join(f"{k.text} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}" for k, down in a.order)
+    keys = ", ".join(f"{order_key(k)} {'DESC NULLS LAST' if down else 'ASC NULLS FIRST'}" for k, down in a.order)
     order = f" ORDER BY {keys}" if keys else ""
     return Sql(a.of(f"string_agg({a.unique}{x.text}, {single_quoted(str(separator or ''))}{order})"), "VARCHAR")
 

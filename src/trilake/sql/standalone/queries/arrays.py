@@ -8,7 +8,7 @@ from trilake.errors import FilterError
 from trilake.expr.sql.calls import Call
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, common_type, fail
-from trilake.sql.standalone.queries.scope import parts_of
+from trilake.expr.terms.nested_order import order_key, parts_of
 from trilake.text import double_quoted
 
 Handler = Callable[[Call], Sql]
@@ -101,20 +101,35 @@ def _simple_array(template: str, result: str | None = None) -> Handler:
 def _array_extreme(name: str) -> Handler:
     def handle(call: Call) -> Sql:
         text, kind = _array_of(call)
-        return Sql(f"{name}({text})", kind)
+        if order_key(Sql(text, kind)) == text:
+            return Sql(f"{name}({text})", kind)
+        present = f'list_filter({text}, lambda "e#0": "e#0" IS NOT NULL)'
+        return Sql(f"{_sorted(present, kind, rising=name == 'list_min')}[1]", kind)
 
     return handle
 
 
+def _sorted(array: str, kind: str, *, rising: bool) -> str:
+    """An array of elements of ``kind`` in Spark's order, in which nulls are the least."""
+    order = "'ASC', 'NULLS FIRST'" if rising else "'DESC', 'NULLS LAST'"
+    element = Sql('"s#0"', kind)
+    key = order_key(element)
+    if key == element.text:
+        return f"list_sort({array}, {order})"
+    # A struct is ordered by its first field: no two keys are alike but those of elements that are.
+    pairs = f"list_transform({array}, lambda {element.text}: struct_pack(there := {element.text} IS NOT NULL, "
+    pairs += f"key := {key}, element := {element.text}))"
+    return f'list_transform(list_sort({pairs}, {order}), lambda "p#0": struct_extract("p#0", \'element\'))'
+
+
 def _sort_array(call: Call) -> Sql:
-    text, _ = _array_of(call)
+    text, kind = _array_of(call)
     rising = True
     if len(call.args) > 1:
         if call.args[1].text not in ("TRUE", "FALSE"):
             raise FilterError("argument 2 of sort_array must be a constant")
         rising = call.args[1].text == "TRUE"
-    order = "'ASC', 'NULLS FIRST'" if rising else "'DESC', 'NULLS LAST'"
-    return Sql(f"list_sort({text}, {order})", call.args[0].type)
+    return Sql(_sorted(text, kind, rising=rising), call.args[0].type)
 
 
 def _array_position(call: Call) -> Sql:

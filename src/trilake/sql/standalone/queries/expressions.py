@@ -25,6 +25,7 @@ from trilake.expr.terms import duckdb_sql as duck
 from trilake.expr.terms.char_padding import stored_between
 from trilake.expr.terms.duckdb_sql import Sql, common_type, decimal_parameters
 from trilake.expr.terms.literals import Literal
+from trilake.expr.terms.nested_order import order_key, sides
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import decimal_arithmetic, decimal_of, scaled, spark_decimal
@@ -32,7 +33,7 @@ from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, O
 from trilake.sql.standalone.queries.instants import compared, has_times, kinds_of_times
 from trilake.sql.standalone.queries.lambdas import LAMBDAS
 from trilake.sql.standalone.queries.scope import Output, Scope, field_of, unresolved
-from trilake.sql.standalone.queries.windows import RANKINGS, frame, ranking
+from trilake.sql.standalone.queries.windows import RANKINGS, checked, frame, ranking, without_errors
 
 #: Functions that make rows of a value; they stand in FROM, or alone in a SELECT.
 GENERATORS = frozenset(
@@ -241,7 +242,7 @@ class QueryTranslator(Translator):
         padded = operator == "=" and left.char is not None
         stored = stored_between(left, right, self.text_of(right)) if padded else ""
         left, right = self.comparable([left, right], "the two sides of a comparison")
-        x, y = compared(left.text, right.text)
+        x, y = compared(*sides(operator, left, right))
         return Sql(f"({x} {'<>' if operator == '!=' else operator} {y}{stored})", "BOOLEAN")
 
     def text_of(self, value: Sql) -> str | None:
@@ -326,10 +327,11 @@ class QueryTranslator(Translator):
                 condition="UNRESOLVED_ROUTINE",
             )
         found = super()._call(name, nodes)
-        if key == "round" and found.family == "decimal":
+        if key in _ROUNDED and found.family == "decimal":
             precision, scale = self.render(nodes[0]).as_decimal
-            kept = min(decimal_parameters(found.type)[1], scale)
-            return replace(found, decimal=(min(precision - scale + kept + 1, 38), kept))
+            kept = min(decimal_parameters(found.type)[1], scale) if key == "round" else 0
+            carried = 1 if key == "round" or scale else 0
+            return replace(found, decimal=(min(precision - scale + kept + carried, 38), kept))
         return found
 
     def _aggregate(self, node: exp.Expression, over: str) -> Sql:
@@ -371,19 +373,16 @@ class QueryTranslator(Translator):
             raise FilterError("a window that adds to another one cannot be used here", help="write it out")
         window = base or node
         parts = [self.render(p).text for p in window.args.get("partition_by") or []]
-        order = self.ordering(window.args["order"]) if window.args.get("order") else ""
-        texts = [f"PARTITION BY {', '.join(parts)}" if parts else "", order, frame(window.args.get("spec"))]
-        return self._aggregate(node.this, f" OVER ({' '.join(filter(None, texts))})")
-
-    def ordering(self, order: exp.Expression) -> str:
-        """An ``ORDER BY`` of expressions, with the place of nulls that Spark gives them."""
-        keys = []
-        for ordered in order.expressions:
-            key = self.render(ordered.this)
-            if not key.has_order:
-                raise FilterError(f"values of type {key.spark_type} have no order")
-            keys.append(ordered_key(key.text, ordered))
-        return f"ORDER BY {', '.join(keys)}"
+        order = window.args["order"].expressions if window.args.get("order") else []
+        keys = [order_key(self.render(o.this)) for o in order]
+        ordered = [ordered_key(without_errors(k), o) for k, o in zip(keys, order, strict=True)]
+        texts = [
+            f"PARTITION BY {', '.join(map(without_errors, parts))}" if parts else "",
+            f"ORDER BY {', '.join(ordered)}" if ordered else "",
+            frame(window.args.get("spec")),
+        ]
+        found = self._aggregate(node.this, f" OVER ({' '.join(filter(None, texts))})")
+        return checked(found, [k for k in (*parts, *keys) if without_errors(k) != k])
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
@@ -433,6 +432,8 @@ class QueryTranslator(Translator):
         return Sql(f"EXISTS (SELECT 1 FROM ({query.text}) WHERE {equal})", "BOOLEAN")
 
 
+#: Functions that keep some digits of a decimal behind the point, and may carry into one more in front of it.
+_ROUNDED = frozenset(("round", "ceil", "ceiling", "floor"))
 #: Functions that compute as an operator does, and give null where it fails.
 _SAFE: Mapping[str, type[exp.Expression]] = {
     "try_add": exp.Add,

@@ -12,8 +12,8 @@ from trilake.expr.sql.datetimes import parse_by_pattern
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, fail
+from trilake.expr.terms.nested_order import fields_of, parts_of
 from trilake.sql.standalone.queries.arrays import ARRAY_FUNCTIONS
-from trilake.sql.standalone.queries.scope import fields_of, parts_of
 from trilake.text import single_quoted
 
 Handler = Callable[[Call], Sql]

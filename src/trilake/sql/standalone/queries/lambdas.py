@@ -12,7 +12,7 @@ from trilake.errors import FilterError
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql
-from trilake.sql.standalone.queries.scope import parts_of
+from trilake.expr.terms.nested_order import parts_of
 
 
 class Translating(Protocol):

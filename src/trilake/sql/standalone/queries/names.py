@@ -34,7 +34,7 @@ _SHOWN = {
         name: name.upper() for name in ("sqrt", "exp", "log10", "log2", "cbrt", "rank", "percent_rank", "ceil", "floor")
     },
     **{name: name.upper() for name in ("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "degrees", "radians")},
-    **{name: name.upper() for name in ("pow", "hypot", "rint", "e", "pi", "dense_rank", "log")},
+    **{name: name.upper() for name in ("power", "hypot", "e", "pi", "dense_rank", "log")},
     "ucase": "upper",
     "lcase": "lower",
     "array_agg": "collect_list",
@@ -69,6 +69,8 @@ def column_name(node: exp.Expression) -> str:
     >>> query = parse_query("SELECT a, t.b c, count(*), max(a + 1), x.y.z, 'q', 1 = 2, CAST(a AS INT) FROM t")
     >>> [column_name(e) for e in query.expressions]
     ['a', 'c', 'count(1)', 'max((a + 1))', 'z', 'q', '(1 = 2)', 'a']
+    >>> [column_name(e) for e in parse_query("SELECT Sum(a), SQRT(a), TRY_CAST(a AS INT)").expressions]
+    ['sum(a)', 'SQRT(a)', 'a']
     """
     if isinstance(node, exp.Alias):
         return node.alias
@@ -76,7 +78,7 @@ def column_name(node: exp.Expression) -> str:
         return column_name(node.this)
     if isinstance(node, exp.Column) or (isinstance(node, exp.Dot) and isinstance(node.this, exp.Column | exp.Dot)):
         return node.name if isinstance(node, exp.Column) else node.expression.name
-    if isinstance(node, exp.Cast) and not isinstance(node, exp.TryCast) and isinstance(node.this, exp.Column | exp.Dot):
+    if isinstance(node, exp.Cast) and isinstance(node.this, exp.Column | exp.Dot):
         return column_name(node.this)
     return _shown(node)
 
@@ -163,7 +165,7 @@ def _call(node: exp.Anonymous) -> str:
     if name.lower() == "log" and len(nodes) == 1:
         shown.insert(0, "E()")
     arguments = ", ".join([*shown, *([default] if default is not None else [])])
-    return f"{_SHOWN.get(name.lower(), name)}({'DISTINCT ' if unique else ''}{arguments})"
+    return f"{_SHOWN.get(name.lower(), name.lower())}({'DISTINCT ' if unique else ''}{arguments})"
 
 
 def _case(node: exp.Case) -> str:

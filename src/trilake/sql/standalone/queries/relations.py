@@ -14,12 +14,13 @@ from trilake.expr.terms import engine
 from trilake.expr.terms.char_padding import char_length
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
+from trilake.expr.terms.nested_order import fields_of, parts_of
 from trilake.sql.standalone.queries.around import Around
 from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator
 from trilake.sql.standalone.queries.instants import has_times, instant_column, kinds_of_times
 from trilake.sql.standalone.queries.pivots import pivoted
-from trilake.sql.standalone.queries.scope import Output, Relation, Scope, fields_of, parts_of, unresolved
+from trilake.sql.standalone.queries.scope import Output, Relation, Scope, unresolved
 from trilake.text import double_quoted, quote_name, single_quoted
 
 #: The name and the schema of each table that a query names, by the name that it has in DuckDB.

@@ -5,13 +5,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
-import duckdb
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr.terms.duckdb_sql import Sql
+from trilake.expr.terms.nested_order import fields_of, parts_of
 from trilake.text import double_quoted, quote_name, quote_parts, single_quoted
 
 
@@ -150,22 +149,6 @@ def unresolved(parts: Sequence[str], scope: Scope) -> InvalidArgumentError:
         help=hint,
         condition=f"UNRESOLVED_COLUMN.{'WITH' if known else 'WITHOUT'}_SUGGESTION",
     )
-
-
-@lru_cache(4096)
-def fields_of(struct: str) -> tuple[tuple[str, str], ...]:
-    """The names and types of a DuckDB struct type's fields.
-
-    >>> fields_of('STRUCT("a b" INTEGER, c VARCHAR[])')
-    (('a b', 'INTEGER'), ('c', 'VARCHAR[]'))
-    """
-    return tuple((name, str(kind)) for name, kind in duckdb.sqltype(struct).children)
-
-
-@lru_cache(4096)
-def parts_of(container: str) -> tuple[str, ...]:
-    """The types of a DuckDB array's elements, or of a map's keys and values."""
-    return tuple(str(kind) for _, kind in duckdb.sqltype(container).children)
 
 
 def field_of(value: Sql, name: str) -> Sql:

@@ -14,6 +14,7 @@ from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.dialect import spark_text
 from trilake.expr.sql.translate import plain
 from trilake.expr.terms.duckdb_sql import Sql, common_type
+from trilake.expr.terms.nested_order import fields_of, order_key
 from trilake.sql.standalone.queries.aggregates import AGGREGATES
 from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import spark_decimal
@@ -29,7 +30,7 @@ from trilake.sql.standalone.queries.relations import (
     made,
     renamed,
 )
-from trilake.sql.standalone.queries.scope import Idents, Output, Relation, Scope, field_of, fields_of, unresolved
+from trilake.sql.standalone.queries.scope import Idents, Output, Relation, Scope, field_of, unresolved
 
 _SET_OPERATIONS: dict[type[exp.Expression], str] = {
     exp.Union: "UNION",
@@ -285,7 +286,7 @@ class Translation:
         for ordered in order.expressions:
             part = plain(ordered.this)
             if isinstance(part, exp.Var) and part.name.upper() == "ALL":
-                keys += [ordered_key(c.ident, ordered) for c in columns]
+                keys += [ordered_key(_order_of(c), ordered) for c in columns]
                 continue
             keys.append(ordered_key(self._order_key(part, columns, translator, distinct=distinct), ordered))
         return f" ORDER BY {', '.join(keys)}"
@@ -298,19 +299,16 @@ class Translation:
                 raise InvalidArgumentError(
                     f"ORDER BY {part.name} names no column of the SELECT list", condition="ORDER_BY_POS_OUT_OF_RANGE"
                 )
-            return columns[int(part.name) - 1].ident
+            return _order_of(columns[int(part.name) - 1])
         if isinstance(part, exp.Column) and not part.table:
             same = [c for c in columns if c.name.lower() == part.name.lower()]
             if len(same) == 1:
-                _check_order(same[0].sql)
-                return same[0].ident
+                return _order_of(same[0])
         if distinct:
             same = [c for c in columns if c.name == column_name(part)]
             if same:
-                return same[0].ident
-        value = translator.render(part)
-        _check_order(value)
-        return value.text
+                return _order_of(same[0])
+        return order_key(translator.render(part))
 
     def _limit(self, node: exp.Expression) -> str:
         text = ""
@@ -433,9 +431,8 @@ def _is_instant(column: Output | None) -> bool:
     return column is not None and column.declared == "TIMESTAMP WITH TIME ZONE"
 
 
-def _check_order(value: Sql) -> None:
-    if not value.has_order:
-        raise FilterError(f"values of type {value.spark_type} have no order")
+def _order_of(column: Output) -> str:
+    return order_key(replace(column.sql, text=column.ident))
 
 
 def _normal_zero(text: str, value: Sql) -> str:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
 from sqlglot import exp
 
 from trilake.errors import FilterError
@@ -15,6 +19,8 @@ _SHARES = ("percent_rank", "cume_dist")
 _SHIFTS = ("lag", "lead")
 #: By lower-case name.
 RANKINGS = frozenset((*_COUNTED, *_SHARES, *_SHIFTS, "nth_value"))
+#: What ends, begins or hides the arguments of a call that raises.
+_PIECES = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|\berror\(|[()]""")
 
 
 def ranking(name: str, call: Call, over: str, ignore_nulls: bool) -> Sql:
@@ -38,6 +44,34 @@ def ranking(name: str, call: Call, over: str, ignore_nulls: bool) -> Sql:
         else:
             texts.append(call.args[2].text if call.args[2].family == "void" else cast(call.args[2], value.type).text)
     return Sql(f"{name}({', '.join(texts)}{nulls}){over}", value.type)
+
+
+def without_errors(key: str) -> str:
+    """A key of a window with null in the place of errors: DuckDB 2.0 takes no key that may raise one.
+
+    >>> without_errors("CASE WHEN b = 0 THEN error('division (by zero) ' || a) ELSE a / b END")
+    'CASE WHEN b = 0 THEN NULL ELSE a / b END'
+    """
+    texts = []
+    kept, depth = 0, 0
+    for piece in _PIECES.finditer(key):
+        if piece.group() == "error(" and not depth:
+            texts += [key[kept : piece.start()], "NULL"]
+            depth = 1
+        elif depth and piece.group().endswith("("):
+            depth += 1
+        elif depth and piece.group() == ")":
+            depth -= 1
+            kept = piece.end()
+    return "".join([*texts, key[kept:]])
+
+
+def checked(value: Sql, keys: Sequence[str]) -> Sql:
+    """What a window gives, where none of its ``keys`` raises an error; :func:`without_errors` took these away."""
+    if not keys:
+        return value
+    asked = ", ".join(f"({key}) IS NULL" for key in keys)  # unlike AND, greatest computes all of them
+    return replace(value, text=f"CASE WHEN greatest({asked}) THEN {value.text} ELSE {value.text} END")
 
 
 def frame(spec: exp.Expression | None) -> str:
