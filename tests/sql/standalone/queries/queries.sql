@@ -396,3 +396,13 @@ SELECT sort_array(collect_list(struct(dec, id)), false) FROM {t}
 SELECT id FROM {t} WHERE l < array(0L, NULL)
 SELECT id FROM {t} WHERE l >= array(0L)
 SELECT ceil(dec), floor(dec), ceil(CAST(1.5 AS DECIMAL(38, 2))), ceil(CAST(9.99 AS DECIMAL(3, 2))), ceiling(CAST(1 AS DECIMAL(5, 0))), round(-0.4D), round(f) FROM {t}
+SELECT b, count(*) FROM {t} WHERE id > 100 GROUP BY ROLLUP (b)
+SELECT b, count(*) FROM {t} WHERE id > 100 GROUP BY b WITH CUBE
+SELECT count(*) FROM {t} WHERE id > 100 GROUP BY GROUPING SETS (())
+SELECT count(*) FROM {t} WHERE id > 100 GROUP BY GROUPING SETS ((b), ())
+SELECT b, i, count(*), sum(id) FROM {t} GROUP BY CUBE (b, i) HAVING count(*) > 1
+SELECT b, count(*) FROM {t} GROUP BY -1, b
+SELECT b, count(*) FROM {t} GROUP BY 3
+SELECT id FROM {t} ORDER BY -1
+SELECT id FROM {t} ORDER BY 'x', id DESC
+SELECT id FROM {t} ORDER BY NULL, 1 + 1, id DESC

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast as typing_cast
 
@@ -21,6 +21,14 @@ from trilake.sql.standalone.queries.decimals import spark_decimal
 from trilake.sql.standalone.queries.dialect import stated
 from trilake.sql.standalone.queries.expressions import GENERATORS, QueryTranslator, ordered_key
 from trilake.sql.standalone.queries.instants import has_times, times_of_both
+from trilake.sql.standalone.queries.keys import (
+    has_sets,
+    in_parentheses,
+    lose_signs_of_zero,
+    normal_zero,
+    order_of,
+    position,
+)
 from trilake.sql.standalone.queries.names import column_name
 from trilake.sql.standalone.queries.relations import (
     From,
@@ -138,11 +146,14 @@ class Translation:
         columns, texts = self._items(items, translator)
         group = self._group(node.args.get("group"), items, columns, texts, translator)
         if distinct is not None:
-            texts = [_normal_zero(t, c.sql) for t, c in zip(texts, columns, strict=True)]
+            texts = [normal_zero(t, c.sql) for t, c in zip(texts, columns, strict=True)]
         listed = ", ".join(f"{t} AS {c.ident}" for t, c in zip(texts, columns, strict=True))
         translator.aliases_first = True
         having = node.args.get("having")
-        after = "" if having is None else f" HAVING {joined_conditions(translator, having.this)}"
+        asked = [] if having is None else [joined_conditions(translator, having.this)]
+        if has_sets(node.args.get("group")):  # of no rows Spark makes no total
+            asked.append("count(*) > 0")
+        after = f" HAVING {' AND '.join(asked)}" if asked else ""
         qualify = node.args.get("qualify")
         after += "" if qualify is None else f" QUALIFY {joined_conditions(translator, qualify.this)}"
         text = f"SELECT {'DISTINCT ' if distinct is not None else ''}{listed}"
@@ -242,7 +253,7 @@ class Translation:
                 for item, text in zip(_each(items, translator), texts, strict=True)
                 if item is None or not _aggregates(item)
             ]
-            _lose_signs_of_zero(texts, keys, columns)
+            lose_signs_of_zero(texts, keys, columns)
             return f" GROUP BY {', '.join(keys)}" if keys else ""
 
         def key(part: exp.Expression) -> str:
@@ -251,14 +262,14 @@ class Translation:
                 return f"({', '.join(key(p) for p in part.expressions)})"
             if isinstance(part, exp.Rollup | exp.Cube | exp.GroupingSets):
                 word = {exp.Rollup: "ROLLUP", exp.Cube: "CUBE"}.get(type(part), "GROUPING SETS")
-                return f"{word} ({', '.join(_in_parentheses(p, key) for p in part.expressions)})"
-            if isinstance(part, exp.Literal) and not part.is_string:
-                if not part.name.isdigit() or not 1 <= int(part.name) <= len(texts):
+                return f"{word} ({', '.join(in_parentheses(p, key) for p in part.expressions)})"
+            place = position(part)
+            if place is not None:
+                if not 1 <= place <= len(texts):
                     raise InvalidArgumentError(
-                        f"GROUP BY {part.name} names no column of the SELECT list",
-                        condition="GROUP_BY_POS_OUT_OF_RANGE",
+                        f"GROUP BY {place} names no column of the SELECT list", condition="GROUP_BY_POS_OUT_OF_RANGE"
                     )
-                return texts[int(part.name) - 1]
+                return texts[place - 1]
             value = translator.render(part)
             if value.family in ("map", "other"):
                 raise FilterError(f"rows cannot be grouped by values of type {value.spark_type}")
@@ -274,7 +285,7 @@ class Translation:
         sets = node.args.get("grouping_sets") or []
         if sets:  # the columns in front of them are those that the sets choose from
             plain_keys = [key(s) for s in sets]
-        _lose_signs_of_zero(texts, plain_keys, columns)
+        lose_signs_of_zero(texts, plain_keys, columns)
         return f" GROUP BY {', '.join(plain_keys)}"
 
     # --- ORDER BY and LIMIT ------------------------------------------------------------------------------------------
@@ -286,28 +297,32 @@ class Translation:
         for ordered in order.expressions:
             part = plain(ordered.this)
             if isinstance(part, exp.Var) and part.name.upper() == "ALL":
-                keys += [ordered_key(_order_of(c), ordered) for c in columns]
+                keys += [ordered_key(order_of(c), ordered) for c in columns]
                 continue
+            named = isinstance(part, exp.Identifier) or position(part) is not None
+            if not named and translator.constant(part) is not None:
+                continue  # which has no effect, and DuckDB refuses it
             keys.append(ordered_key(self._order_key(part, columns, translator, distinct=distinct), ordered))
-        return f" ORDER BY {', '.join(keys)}"
+        return f" ORDER BY {', '.join(keys)}" if keys else ""
 
     def _order_key(
         self, part: exp.Expression, columns: Sequence[Output], translator: QueryTranslator, *, distinct: bool
     ) -> str:
-        if isinstance(part, exp.Literal) and not part.is_string and part.name.isdigit():
-            if not 1 <= int(part.name) <= len(columns):
+        place = position(part)
+        if place is not None:
+            if not 1 <= place <= len(columns):
                 raise InvalidArgumentError(
-                    f"ORDER BY {part.name} names no column of the SELECT list", condition="ORDER_BY_POS_OUT_OF_RANGE"
+                    f"ORDER BY {place} names no column of the SELECT list", condition="ORDER_BY_POS_OUT_OF_RANGE"
                 )
-            return _order_of(columns[int(part.name) - 1])
+            return order_of(columns[place - 1])
         if isinstance(part, exp.Column) and not part.table:
             same = [c for c in columns if c.name.lower() == part.name.lower()]
             if len(same) == 1:
-                return _order_of(same[0])
+                return order_of(same[0])
         if distinct:
             same = [c for c in columns if c.name == column_name(part)]
             if same:
-                return _order_of(same[0])
+                return order_of(same[0])
         return order_key(translator.render(part))
 
     def _limit(self, node: exp.Expression) -> str:
@@ -371,7 +386,7 @@ class Translation:
                 side.append(translator.coerced(spark_decimal(c.sql), target).text)
         unique = bool(node.args.get("distinct"))
         for side in texts if unique else ():
-            side[:] = [_normal_zero(t, c.sql) for t, c in zip(side, columns, strict=True)]
+            side[:] = [normal_zero(t, c.sql) for t, c in zip(side, columns, strict=True)]
         word = f"{_SET_OPERATIONS[type(node)]}{'' if unique else ' ALL'}"
         listed = ", ".join(f"{t} AS {c.ident}" for t, c in zip(texts[0], columns, strict=True))
         text = f"(SELECT {listed} FROM ({left.text})) {word} (SELECT {', '.join(texts[1])} FROM ({right.text}))"
@@ -431,20 +446,6 @@ def _is_instant(column: Output | None) -> bool:
     return column is not None and column.declared == "TIMESTAMP WITH TIME ZONE"
 
 
-def _order_of(column: Output) -> str:
-    return order_key(replace(column.sql, text=column.ident))
-
-
-def _normal_zero(text: str, value: Sql) -> str:
-    """A key of which -0.0 is 0.0, as Spark shows it."""
-    return f"({text} + 0)" if value.family in ("float", "double") else text
-
-
-def _lose_signs_of_zero(texts: list[str], keys: Sequence[str], columns: Sequence[Output]) -> None:
-    """Changes ``texts``, those of the SELECT list: numbers that are keys of GROUP BY lose the sign of zero."""
-    texts[:] = [_normal_zero(t, c.sql) if t in keys else t for c, t in zip(columns, texts, strict=True)]
-
-
 def _each(
     items: Sequence[exp.Expression | tuple[Output, ...]], translator: QueryTranslator
 ) -> list[exp.Expression | None]:
@@ -466,11 +467,6 @@ def _above(node: exp.Expression) -> object:
     while isinstance(above, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
         above = above.parent
     return above
-
-
-def _in_parentheses(part: exp.Expression, key: Callable[[exp.Expression], str]) -> str:
-    text = key(part)
-    return text if text.startswith("(") and isinstance(plain(part), exp.Tuple) else f"({text})" if text else "()"
 
 
 def _names(node: exp.Expression, name: str) -> bool:
