@@ -24,7 +24,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import stream
 from trilake.lance.commands.open_dataset import OpenDataset
-from trilake.lance.file.errors import NothingToWriteError
+from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
@@ -203,7 +203,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         """The rows at some places among those that live, in the order asked for."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= self._fragment.num_rows):
-            raise InvalidArgumentError(f"the fragment has {self._fragment.num_rows} rows", fragment=self.fragment_id)
+            raise UnknownRowError(f"the fragment has {self._fragment.num_rows} rows", fragment=self.fragment_id)
         view = self._ds.snapshot.view
         plan = ScanPlan(view, view.columns(columns))
         table = self._fragment.take(self._fragment.offsets_of_live(wanted), view.stored(plan.columns))
@@ -217,6 +217,8 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
         The deletion file is written; a ``LanceOperation.Delete`` makes it count.
         """
+        if predicate is None:
+            raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
         snapshot = self._ds.snapshot
         rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
         if not len(rows):
@@ -245,6 +247,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         first_result: list[pa.RecordBatch] = [value_func(first)]
         if not isinstance(first_result[0], pa.RecordBatch):
             raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(first_result[0]).__name__}")
+        commands.check_new(snapshot.manifest.schema, first_result[0].schema.names)
         target = Target.new(first_result[0].schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
 
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -259,6 +262,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         rows_schema, batches = stream(data, schema)
         rows = pa.Table.from_batches(batches, schema=rows_schema)
         values, new = commands.join_values(self._ds.snapshot, rows, left_on, right_on)
+        commands.check_new(self._ds.snapshot.manifest.schema, new.names)
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
         read = self._ds.snapshot.view.columns([left_on])
         widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.errors import NotTrainedError, WrongTypeError
 from trilake.lance.index import ivf_pq
 
 Floats = npt.NDArray[np.float32]
@@ -91,7 +91,7 @@ class KMeans:
     def predict(self, data: Any) -> pa.UInt32Array:
         """The number of the nearest centre for each vector."""
         if self._centroids is None:
-            raise InvalidArgumentError("the model has learned nothing", help="call fit first")
+            raise NotTrainedError("the model has learned nothing", help="call fit first")
         return pa.array(ivf_pq.assign(_matrix(data), self._centroids, self._metric_type), pa.uint32())
 
 

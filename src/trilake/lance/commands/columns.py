@@ -19,7 +19,7 @@ from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
+from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array, one_batch
@@ -77,15 +77,20 @@ def _new_values(values: Values, rows: pa.RecordBatch) -> pa.RecordBatch:
     return new
 
 
-def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
-    whole = snapshot.manifest.schema
-    both = set(whole.names) & set(added.names)
+def check_new(schema: LanceSchema, names: Iterable[str]) -> None:
+    """Raise ``ColumnExistsError`` for a column to be added that is there already."""
+    both = set(schema.names) & set(names)
     if both:
-        raise InvalidArgumentError(
+        raise ColumnExistsError(
             f"there is a column {min(both)!r} already",
             help="rename the new column, or drop the old one",
             column=min(both),
         )
+
+
+def _merged(snapshot: Snapshot, added: LanceSchema) -> LanceSchema:
+    whole = snapshot.manifest.schema
+    check_new(whole, added.names)
     schema = LanceSchema((*whole.fields, *added.fields), whole.metadata)
     return schema.with_dictionaries({**whole.dictionaries, **added.dictionaries})
 

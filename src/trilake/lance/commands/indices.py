@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.lance.commands import vector_indices
+from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
-    IndexExistsError,
     UnknownColumnError,
     UnknownIndexError,
     UnsupportedIndexError,
@@ -95,7 +95,7 @@ def create_scalar_index(
     """Index the live rows of a column of numbers, booleans or texts, and return the version that has the index.
 
     Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
-    replaced.
+    replaced, or is of another column.
     """
     if index_type.upper() != "BTREE":
         raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
@@ -103,8 +103,7 @@ def create_scalar_index(
     _indexable(snapshot, column)
 
     def plan(current: Snapshot) -> op.Operation:
-        if not replace and any(i.name == called for i in current.manifest.indices):
-            raise IndexExistsError(f"there is an index {called!r} already", help="pass replace=True")
+        check_name(current, called, column, replace=replace)
         return op.CreateIndex((_trained(current, column, called),))
 
     return replanned(snapshot, plan)

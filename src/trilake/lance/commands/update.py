@@ -16,6 +16,7 @@ from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.replan import replanned_with_files
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
@@ -77,7 +78,7 @@ def bind(schema: pa.Schema, updates: Mapping[str, str]) -> dict[str, Expression]
                 f"there is no column {name!r}", help=f"there are {', '.join(schema.names)}", column=name
             )
         if not isinstance(text, str):
-            raise InvalidArgumentError(
+            raise WrongTypeError(
                 f"the value of {name!r} is a {type(text).__name__}", help='pass SQL text, such as "a + 1" or "\'x\'"'
             )
         kind = schema.field(name).type

@@ -14,8 +14,9 @@ import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
-from trilake.lance.file.errors import IndexExistsError, UnsupportedIndexError, WrongTypeError
+from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
@@ -61,8 +62,7 @@ class VectorIndexPlan:
 
     def check(self, snapshot: Snapshot) -> None:
         """Raise ``IndexExistsError`` where an index of the name is there and must not be replaced."""
-        if not self.replace and any(i.name == self.name for i in snapshot.manifest.indices):
-            raise IndexExistsError(f"there is an index {self.name!r} already", help="pass replace=True")
+        check_name(snapshot, self.name, self.column, replace=self.replace)
 
     def sample_size(self, rows: int) -> int:
         """Number of vectors to learn from, of so many."""
@@ -72,7 +72,7 @@ class VectorIndexPlan:
         """The vectors of a sample that an index can hold.  Raises ``InvalidArgumentError`` where they are too few."""
         finite = vectors[np.isfinite(vectors).all(axis=1)]
         if len(finite) < (self.partitions if least is None else least):
-            raise InvalidArgumentError(
+            raise TooFewVectorsError(
                 f"{len(finite)} vectors cannot be cut into {self.partitions} partitions",
                 help="choose fewer",
                 column=self.column,
@@ -308,6 +308,7 @@ def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator:
         raise InvalidArgumentError(f"two metrics are given, {metric!r} and {other!r}", help="pass metric alone")
     known = {"seed", "pq_codebook"}
     ignored = {"num_bits", "metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
+    ignored |= {"shuffle_partition_batches", "shuffle_partition_concurrency"}
     unknown = set(options) - known - ignored
     if unknown:
         raise InvalidArgumentError(f"an index has no option {min(unknown)!r}")

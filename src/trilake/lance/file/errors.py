@@ -57,6 +57,10 @@ class UnknownColumnError(InvalidArgumentError, KeyError, OSError):
     """A column is named that the dataset does not have."""
 
 
+class ColumnExistsError(InvalidArgumentError, OSError):
+    """A column that is to be added is there already."""
+
+
 class UnknownIndexError(InvalidArgumentError, KeyError):
     """An index is named that the dataset does not have."""
 
@@ -67,6 +71,14 @@ class IndexExistsError(InvalidArgumentError, OSError):
 
 class UnsupportedIndexError(InvalidArgumentError, NotImplementedError):
     """An index of this kind cannot be made."""
+
+
+class TooFewVectorsError(InvalidArgumentError, OSError):
+    """An index is to have more partitions than there are vectors."""
+
+
+class NotTrainedError(InvalidArgumentError, RuntimeError):
+    """A model is asked before it has learned anything."""
 
 
 class WrongTypeError(InvalidArgumentError, TypeError):

@@ -23,6 +23,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
 )
 from trilake.lance.file import extensions, types
+from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.types import EXTENSION_NAME, Encoding, Layout
 from trilake.lance.proto import format_pb2
 
@@ -294,11 +295,11 @@ class LanceSchema:
         return frozenset(f.id for f in self.walk() if f.logical_type in types.LISTS)
 
     def field(self, path: str | Sequence[str]) -> Field:
-        """The field that :meth:`find` finds.  Raises ``InvalidArgumentError`` if there is none."""
+        """The field that :meth:`find` finds.  Raises ``UnknownColumnError`` if there is none."""
         field = self.find(path)
         if field is None:
             shown = path if isinstance(path, str) else ".".join(path)
-            raise InvalidArgumentError(
+            raise UnknownColumnError(
                 f"there is no column {shown!r}", help=f"there are {', '.join(self.names)}", column=shown
             )
         return field
@@ -308,7 +309,7 @@ class LanceSchema:
     def project(self, columns: Sequence[str]) -> LanceSchema:
         """Only these columns, in this order, with the ids they have; ``"struct.field"`` keeps a part of a struct.
 
-        Raises ``InvalidArgumentError`` for a column that does not exist.
+        Raises ``UnknownColumnError`` for a column that does not exist.
         """
         wanted: dict[int, set[int]] = {}
         tops = {id: top for top in self.fields for id in (f.id for f in top.walk())}

@@ -13,6 +13,7 @@ from functools import cached_property
 import pyarrow as pa
 
 from trilake.lance.file import null_masks
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.statistics import Masked
 
@@ -45,6 +46,8 @@ class View:
 
     def columns(self, names: Sequence[str] | None) -> LanceSchema:
         """Some columns (``"struct.field"`` is a part of one), or all.  Raises ``InvalidArgumentError``."""
+        if isinstance(names, str):
+            raise WrongTypeError(f"columns is {names!r}", help=f"pass a list of names, such as [{names!r}]")
         return self.schema if names is None else self.schema.project(names)
 
     def has_mask(self, name: str) -> bool:

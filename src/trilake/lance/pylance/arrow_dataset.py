@@ -15,6 +15,7 @@ import pyarrow.dataset
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.skipping import candidate_groups
@@ -85,10 +86,10 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """
         unknown = set(arrow) - {"use_threads", "memory_pool", "fragment_scan_options", "cache_metadata"}
         if unknown:
-            raise InvalidArgumentError(f"a scan has no option {min(unknown)!r}")
+            raise WrongTypeError(f"a scan has no option {min(unknown)!r}")
         builder = (
             ScannerBuilder(self)
-            .columns(None if columns is None else list(columns))
+            .columns(columns)
             .filter(filter)
             .limit(limit)
             .offset(offset)

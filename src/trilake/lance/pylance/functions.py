@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -14,7 +14,7 @@ from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.write import Mode, write
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import DatasetVersionNotFoundError
+from trilake.lance.file.errors import DatasetVersionNotFoundError, WrongTypeError
 from trilake.lance.progress import Reporter
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
@@ -86,7 +86,7 @@ def write_dataset(
     data_obj: see :func:`trilake.lance.commands.input_rows.stream`.
     uri: where to; an open dataset is written to as well.
     schema: of the rows, where they do not say it.
-    mode: ``"create"`` refuses where a dataset is, ``"append"`` adds rows, ``"overwrite"`` replaces all.
+    mode: ``"create"`` refuses where a dataset is, ``"append"`` adds rows, ``"overwrite"`` replaces all; in any case.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
@@ -97,6 +97,8 @@ def write_dataset(
     >>> write_dataset(pa.table({"a": [1]}), "memory://doc-write-lance", mode="overwrite").count_rows()
     1
     """
+    if not isinstance(mode, str):
+        raise WrongTypeError(f"mode is {mode!r}", help="it is create, append or overwrite")
     runtime = runtime_with(commit_lock)
     if isinstance(uri, LanceDataset):
         store, where = uri.snapshot.store, uri.uri
@@ -106,7 +108,7 @@ def write_dataset(
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
     _check_metadata(rows_schema)
     reporter = None if progress is None else Reporter(progress)
-    snapshot = write(store, rows_schema, batches, mode, runtime, options, progress=reporter)
+    snapshot = write(store, rows_schema, batches, cast(Mode, mode.lower()), runtime, options, progress=reporter)
     return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where, nulls)
 
 

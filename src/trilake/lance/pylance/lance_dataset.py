@@ -20,7 +20,7 @@ from trilake.lance.commands import columns, delete, indices, input_rows, update,
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError
+from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.operation import LanceOperation
@@ -150,7 +150,9 @@ class LanceDataset(ArrowDataset):
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def delete(self, predicate: FilterLike) -> None:
-        """Delete the rows for which a condition is true."""
+        """Delete the rows for which a condition is true; ``None`` is none, and raises ``WrongTypeError``."""
+        if predicate is None:
+            raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
         self.moved(delete.delete(self.snapshot, predicate))
 
     def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> None:

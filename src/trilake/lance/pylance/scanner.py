@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,8 +39,10 @@ class ScannerBuilder:
     _use_stats: bool = True
     _in_order: bool = field(default=True, repr=False)
 
-    def columns(self, cols: list[str] | None = None) -> ScannerBuilder:
+    def columns(self, cols: Sequence[str] | None = None) -> ScannerBuilder:
         """Columns to return, all where there is none; ``"struct.field"`` is a part of one."""
+        if isinstance(cols, str):
+            raise WrongTypeError(f"columns is {cols!r}", help=f"pass a list of names, such as [{cols!r}]")
         self._columns = list(cols) if cols else None
         return self
 
@@ -147,7 +149,9 @@ class ScannerBuilder:
 
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise WrongTypeError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
+    if value < least:
         raise InvalidArgumentError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
     return int(value)
 

@@ -98,15 +98,17 @@ def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
 
 
 def vector_of(q: Any) -> Floats:
-    """A query vector as float32.  Raises ``InvalidArgumentError``."""
+    """A query vector as float32.  Raises ``InvalidArgumentError``, or ``WrongTypeError`` where it is none at all."""
     if isinstance(q, pa.Scalar):
         q = q.as_py()
     if hasattr(q, "to_pylist"):
         q = q.to_pylist()
+    if q is None or isinstance(q, str | bytes):
+        raise WrongTypeError(f"the query vector must be list-like, not a {type(q).__name__}")
     try:
         vector = np.asarray(q, np.float32)
     except (ValueError, TypeError) as e:
-        raise InvalidArgumentError(f"the query vector is no list of numbers: {e}") from e
+        raise WrongTypeError(f"the query vector is no list of numbers: {e}") from e
     if vector.ndim != 1:
         raise InvalidArgumentError(f"the query vector has {vector.ndim} dimensions instead of one")
     return vector

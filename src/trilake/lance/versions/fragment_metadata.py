@@ -77,7 +77,6 @@ class FragmentMetadata:
         json: dict[str, Any] = {
             "id": f.id,
             "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
-            "deletion_file": None,
             "physical_rows": f.physical_rows or None,
         }
         if f.deletion_file is not None:

@@ -1,0 +1,22 @@
+"""Names of indices: one names an index of one column, which a new index of the same column may replace."""
+
+from __future__ import annotations
+
+from trilake.lance.file.errors import IndexExistsError
+from trilake.lance.scan.snapshot import Snapshot
+
+
+def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> None:
+    """Raise ``IndexExistsError`` where an index of the name is there and must not make room for one of ``column``.
+
+    A commit removes the indices of the names that it adds, so one of another column would be lost without a word.
+    """
+    field = snapshot.view.schema.find(column)
+    own = () if field is None else (field.id,)
+    for index in snapshot.manifest.indices:
+        if index.name != name:
+            continue
+        if tuple(index.fields) != own:
+            raise IndexExistsError(f"there is an index {name!r} of another column already", help="choose another name")
+        if not replace:
+            raise IndexExistsError(f"there is an index {name!r} already", help="pass replace=True")

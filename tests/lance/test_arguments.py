@@ -1,0 +1,115 @@
+"""Arguments that do not do, and those that other implementations take: kinds of errors, and nothing lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError
+from trilake.lance import LanceDataset
+from trilake.lance.util import KMeans
+from trilake.lance.vector import vec_to_table
+
+TABLE = vec_to_table(np.random.default_rng(0).random((40, 4))).append_column("a", pa.array(range(40)))
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> Path:
+    return tmp_path / "t.lance"
+
+
+@pytest.fixture
+def made(uri: Path) -> LanceDataset:
+    return lance.write_dataset(TABLE, uri, max_rows_per_file=20, max_rows_per_group=10)
+
+
+def test_a_delete_without_a_condition_deletes_nothing(made: LanceDataset) -> None:
+    nothing: Any = None
+    with pytest.raises(TypeError, match="no condition"):
+        made.delete(nothing)
+    with pytest.raises(TypeError, match="no condition"):
+        made.get_fragments()[0].delete(nothing)
+    assert (made.version, made.latest_version, made.count_rows()) == (1, 1, 40)
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_index_is_never_replaced_by_one_of_another_column(made: LanceDataset, replace: bool) -> None:
+    made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1)
+    with pytest.raises(OSError, match="of another column"):
+        made.create_scalar_index("a", "BTREE", name="vector_idx", replace=replace)
+    made.create_scalar_index("a", "BTREE", name="mine")
+    with pytest.raises(OSError, match="of another column"):
+        made.create_index("vector", "IVF_PQ", name="mine", num_partitions=1, num_sub_vectors=1, replace=replace)
+    shown = {i["name"]: i["fields"] for i in lance.dataset(made.uri).list_indices()}
+    assert shown == {"vector_idx": ["vector"], "mine": ["a"]}
+
+
+def test_a_fragment_gets_no_column_a_second_time(made: LanceDataset) -> None:
+    fragment = made.get_fragments()[0]
+    with pytest.raises(OSError, match="there is a column 'a' already"):
+        fragment.add_columns(lambda batch: batch.select(["a"]))
+    with pytest.raises(OSError, match="there is a column 'vector' already"):
+        fragment.merge(TABLE, "a")
+    with pytest.raises(OSError, match="there is a column 'vector' already"):
+        made.merge(TABLE, "a")
+
+
+def test_modes_are_known_in_any_case(uri: Path) -> None:
+    mode: Any
+    for mode, rows in (("CREATE", 40), ("Append", 80), ("OVERWRITE", 40)):
+        assert lance.write_dataset(TABLE, uri, mode=mode).count_rows() == rows
+    for mode in (None, 3):
+        with pytest.raises(TypeError, match="mode"):
+            lance.write_dataset(TABLE, uri, mode=mode)
+
+
+def test_scans_say_which_argument_is_of_another_type(made: LanceDataset) -> None:
+    options: list[dict[str, Any]] = [
+        {"limit": "3"},
+        {"limit": 3.0},
+        {"offset": True},
+        {"batch_size": "1"},
+        {"columns": "vector"},
+        {"bogus": 1},
+        *({"nearest": {"column": "vector", "q": q}} for q in (None, "abcd", ["x"] * 4)),
+    ]
+    for option in options:
+        with pytest.raises(TypeError):
+            made.to_table(**option)
+    with pytest.raises(ValueError, match="limit"):
+        made.to_table(limit=-1)
+    with pytest.raises(TypeError, match="columns"):
+        made.take([0], columns="vector")
+    with pytest.raises(TypeError, match="columns"):
+        made.get_fragments()[0].take([0], columns="vector")  # type: ignore[arg-type]
+
+
+def test_what_is_not_there(made: LanceDataset) -> None:
+    fragment = made.get_fragments()[0]
+    with pytest.raises(OSError, match="zz"):
+        made.take([0], ["zz"])
+    with pytest.raises(OSError, match="zz"):
+        fragment.take([0], ["zz"])
+    with pytest.raises(OSError, match="20 rows"):
+        fragment.take([20])
+    with pytest.raises(ValueError, match="zz"):
+        made.to_table(["zz"])
+    assert "deletion_file" not in fragment.metadata.to_json()
+
+
+def test_what_cannot_be_learned(made: LanceDataset) -> None:
+    with pytest.raises(RuntimeError, match="fit"):
+        KMeans(2).predict(np.zeros((1, 2), np.float32))
+    with pytest.raises(OSError, match="40 vectors"):
+        made.create_index("vector", "IVF_PQ", num_partitions=50, num_sub_vectors=1)
+    with pytest.raises(TypeError, match="SQL text"):
+        made.update({"a": 3})  # type: ignore[dict-item]
+    shuffle: dict[str, Any] = {"shuffle_partition_batches": 8, "shuffle_partition_concurrency": 1}
+    assert made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1, **shuffle).has_index
+    with pytest.raises(InvalidArgumentError, match="no option 'bogus'"):
+        made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1, replace=True, bogus=1)
