@@ -113,3 +113,10 @@ def test_what_cannot_be_learned(made: LanceDataset) -> None:
     assert made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1, **shuffle).has_index
     with pytest.raises(InvalidArgumentError, match="no option 'bogus'"):
         made.create_index("vector", "IVF_PQ", num_partitions=1, num_sub_vectors=1, replace=True, bogus=1)
+
+
+def test_what_a_commit_and_a_clean_up_need(uri: Path, made: LanceDataset) -> None:
+    with pytest.raises(OSError, match="not a Lance dataset"):
+        LanceDataset.commit(uri / "none", lance.LanceOperation.Append([]), read_version=1)
+    with pytest.raises(TypeError, match="timedelta"):
+        made.cleanup_old_versions(older_than=14)  # type: ignore[arg-type]

@@ -766,6 +766,9 @@ assert pixels.to_numpy().shape == (2, 1, 1, 4) and pixels.type.shape == (1, 1, 4
 encoded = pixels.to_encoded(lambda p: pa.array([bytes(x.ravel()) for x in p], pa.binary()))
 decode = lambda images: np.stack([np.frombuffer(i, np.uint8).reshape(1, 1, 4) for i in images.to_pylist()])
 assert encoded.to_tensor(decode) == pixels
+assert isinstance(uris[0], ImageURIScalar) and uris[0].as_py() == "a.png"
+assert isinstance(encoded[0], EncodedImageScalar) and encoded[0].as_py() == bytes(4)
+assert isinstance(pixels[0], FixedShapeImageTensorScalar) and isinstance(pixels[0], ImageScalar)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 

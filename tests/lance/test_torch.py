@@ -76,6 +76,12 @@ def test_batches_are_tensors(torch: Any, made: lance.LanceDataset) -> None:
     assert list(own) == [230]
 
 
+def test_arguments_of_other_implementations_are_taken(torch: Any, made: lance.LanceDataset) -> None:
+    rows = torch.data.LanceDataset(made, 40, columns=["n"], pin_memory=True, samples=None)
+    assert rows.pin_memory
+    assert sum(len(batch) for batch in rows) == 230
+
+
 @pytest.mark.parametrize("how", ["fragment", "batch"])
 @pytest.mark.parametrize("filter", [None, "n >= 10"])
 def test_processes_and_workers_get_each_row_once(

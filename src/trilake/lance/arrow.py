@@ -17,11 +17,15 @@ from trilake.extras import load
 from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, bfloat16_array
 from trilake.lance.pylance.images import (
     EncodedImageArray,
+    EncodedImageScalar,
     EncodedImageType,
     FixedShapeImageTensorArray,
+    FixedShapeImageTensorScalar,
     FixedShapeImageTensorType,
     ImageArray,
+    ImageScalar,
     ImageURIArray,
+    ImageURIScalar,
     ImageURIType,
 )
 
@@ -34,11 +38,15 @@ __all__ = [
     "BFloat16Scalar",
     "BFloat16Type",
     "EncodedImageArray",
+    "EncodedImageScalar",
     "EncodedImageType",
     "FixedShapeImageTensorArray",
+    "FixedShapeImageTensorScalar",
     "FixedShapeImageTensorType",
     "ImageArray",
+    "ImageScalar",
     "ImageURIArray",
+    "ImageURIScalar",
     "ImageURIType",
     "PandasBFloat16Array",
     "PandasBFloat16Type",

@@ -15,7 +15,7 @@ from trilake.errors import (
 )
 
 
-class DatasetNotFoundError(TableNotFoundError, ValueError):
+class DatasetNotFoundError(TableNotFoundError, ValueError, OSError):
     """The location holds no Lance dataset."""
 
 

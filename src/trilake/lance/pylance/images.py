@@ -39,6 +39,9 @@ class ImageURIType(pa.ExtensionType):  # type: ignore[misc]
     def __arrow_ext_class__(self) -> type[ImageURIArray]:
         return ImageURIArray
 
+    def __arrow_ext_scalar_class__(self) -> type[ImageURIScalar]:
+        return ImageURIScalar
+
 
 class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
     """Images as the bytes of files."""
@@ -55,6 +58,9 @@ class EncodedImageType(pa.ExtensionType):  # type: ignore[misc]
 
     def __arrow_ext_class__(self) -> type[EncodedImageArray]:
         return EncodedImageArray
+
+    def __arrow_ext_scalar_class__(self) -> type[EncodedImageScalar]:
+        return EncodedImageScalar
 
 
 class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
@@ -75,6 +81,25 @@ class FixedShapeImageTensorType(pa.ExtensionType):  # type: ignore[misc]
 
     def __arrow_ext_class__(self) -> type[FixedShapeImageTensorArray]:
         return FixedShapeImageTensorArray
+
+    def __arrow_ext_scalar_class__(self) -> type[FixedShapeImageTensorScalar]:
+        return FixedShapeImageTensorScalar
+
+
+class ImageScalar(pa.ExtensionScalar):  # type: ignore[misc]
+    """What all single images are; ``as_py`` gives what is stored: a text, bytes, or a list of numbers."""
+
+
+class ImageURIScalar(ImageScalar):
+    """The address of one image."""
+
+
+class EncodedImageScalar(ImageScalar):
+    """One image as the bytes of a file."""
+
+
+class FixedShapeImageTensorScalar(ImageScalar):
+    """The pixels of one image."""
 
 
 def _array(kind: pa.ExtensionType, storage: pa.Array) -> Any:

@@ -291,6 +291,8 @@ class LanceDataset(ArrowDataset):
     ) -> CleanupStats:
         """Remove versions older than two weeks, or another time, and files that only they name."""
         age = dt.timedelta(days=14) if older_than is None else older_than
+        if not isinstance(age, dt.timedelta):
+            raise WrongTypeError(f"older_than is {older_than!r}", help="pass a datetime.timedelta")
         return cleanup.cleanup(
             self.snapshot.store,
             int(age.total_seconds() * 1000),

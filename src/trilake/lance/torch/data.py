@@ -52,6 +52,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
     filter: SQL text, or a pyarrow expression.
     samples: so many rows at random, in place of all.
     cache: keep the batches in a file after the first pass: ``True``, or the folder for it.
+    pin_memory: accepted for other implementations' sake; ``DataLoader`` pins.
     with_row_id: return a column ``_rowid`` too.
     rank, world_size: which of how many processes this is; each gets its own rows.
     shard_granularity: whether readers get whole fragments (``"fragment"``, the default) or batches (``"batch"``).
@@ -80,6 +81,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         filter: FilterLike | None = None,
         samples: int | None = 0,
         cache: str | os.PathLike[str] | bool | None = None,
+        pin_memory: bool = False,
         with_row_id: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -89,6 +91,7 @@ class LanceDataset(_data.IterableDataset):  # type: ignore[misc]
         sampler: Sampler | None = None,
     ) -> None:
         super().__init__()
+        self.pin_memory = pin_memory
         self.dataset = dataset if isinstance(dataset, lance_dataset.LanceDataset) else open_dataset(dataset)
         self.batch_size, self.batch_readahead = batch_size, batch_readahead
         self.columns = None if columns is None else list(columns)
