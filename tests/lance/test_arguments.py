@@ -120,3 +120,17 @@ def test_what_a_commit_and_a_clean_up_need(uri: Path, made: LanceDataset) -> Non
         LanceDataset.commit(uri / "none", lance.LanceOperation.Append([]), read_version=1)
     with pytest.raises(TypeError, match="timedelta"):
         made.cleanup_old_versions(older_than=14)  # type: ignore[arg-type]
+
+
+def test_keys_of_a_merge_are_of_the_kind_of_the_datasets(uri: Path) -> None:
+    days = pa.array([1, 2, 3], pa.date32())
+    made = lance.write_dataset(pa.table({"a": [1, 2, 3], "s": ["1", "2", "3"], "d": days}), uri)
+    texts, numbers = pa.array(["01", "2", "3"]), pa.array([1, 2, 3], pa.int32())
+    for left, keys in (("a", texts), ("s", numbers), ("d", numbers), ("a", pa.array([True] * 3))):
+        for key in (keys, keys.dictionary_encode()):
+            with pytest.raises(OSError, match="the keys are of type"):
+                made.merge(pa.table({"key": key, "q": ["x", "y", "z"]}), left, "key")
+    others = {"a": pa.array([2.0, 3.0]), "s": texts[1:].cast(pa.large_string()), "d": days[1:].cast("date64")}
+    for left, keys in others.items():
+        made.merge(pa.table({"key": keys, f"of_{left}": ["y", "z"]}), left, "key")
+    assert list(made.to_table(["of_a", "of_s", "of_d"]).to_pydict().values()) == [[None, "y", "z"]] * 3

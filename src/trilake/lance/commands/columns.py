@@ -224,6 +224,14 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
             raise UnknownColumnError(f"there is no column {name!r} to join on", help=f"there are {', '.join(names)}")
     kind = snapshot.schema.field(left_on).type
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    given = data.schema.field(right_on).type
+    given = given.value_type if pa.types.is_dictionary(given) else given
+    if not _of_one_kind(given, kind):
+        raise RowsDoNotFitError(
+            f"the keys are of type {given} and those of the dataset of type {kind}",
+            help="cast them, or name another column in right_on",
+            column=right_on,
+        )
     try:
         keys = one_array(data.column(right_on).cast(kind))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
@@ -240,6 +248,22 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
         return pa.RecordBatch.from_arrays([one_array(c) for c in columns.columns], schema=columns.schema)
 
     return values, pa.schema([f.with_nullable(True) for f in rest.schema])
+
+
+#: Kinds of keys, within which a cast loses nothing without an error.
+_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
+    (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
+    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    (pa.types.is_date, pa.types.is_timestamp),
+)
+
+
+def _of_one_kind(given: pa.DataType, own: pa.DataType) -> bool:
+    """Whether keys can be compared: the text "01" is not the number 1, though a cast makes it that."""
+    if given == own or pa.types.is_null(given) or given.id == own.id:
+        return True
+    return any(any(is_(given) for is_ in kind) and any(is_(own) for is_ in kind) for kind in _KINDS)
 
 
 # --- without new values ----------------------------------------------------------------------------------------------
