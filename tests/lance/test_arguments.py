@@ -134,3 +134,21 @@ def test_keys_of_a_merge_are_of_the_kind_of_the_datasets(uri: Path) -> None:
     for left, keys in others.items():
         made.merge(pa.table({"key": keys, f"of_{left}": ["y", "z"]}), left, "key")
     assert list(made.to_table(["of_a", "of_s", "of_d"]).to_pydict().values()) == [[None, "y", "z"]] * 3
+
+
+@pytest.mark.parametrize(
+    ("there", "given"),
+    [([True], [5]), ([True], [0.5]), ([[True]], [[5]]), ([{"x": True}], [{"x": 5}])],
+    ids=["int", "float", "list", "struct"],
+)
+def test_numbers_do_not_become_booleans(uri: Path, there: list[Any], given: list[Any]) -> None:
+    made = lance.write_dataset(pa.table({"k": [1], "b": there}), uri)
+    other = pa.table({"k": [2], "b": given})
+    with pytest.raises(OSError, match="does not fit"):
+        lance.write_dataset(other, uri, mode="append")
+    with pytest.raises(OSError, match="does not fit"):
+        made.merge_insert("k").when_not_matched_insert_all().execute(other)
+    if there == [True]:
+        with pytest.raises(OSError, match="does not fit"):
+            made.update({"b": str(given[0])})
+    assert lance.dataset(uri).to_table().to_pylist() == [{"k": 1, "b": there[0]}]
