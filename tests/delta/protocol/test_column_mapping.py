@@ -12,6 +12,7 @@ import pytest
 
 from tests.delta.tables import fresh_id
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.all_fields import strip
 from trilake.delta.protocol.column_mapping import (
     MAX_COLUMN_ID,
     assign,
@@ -23,7 +24,6 @@ from trilake.delta.protocol.column_mapping import (
     parse_mode,
     physical_schema,
     reuse,
-    strip,
     to_physical,
 )
 from trilake.delta.protocol.schema import COLUMN_ID, PHYSICAL_NAME, StructType, from_arrow, nested_fields
@@ -122,6 +122,13 @@ def test_enabling_on_a_table_with_files() -> None:
     for old, new in [(plain, metadata(delta__columnMapping__mode="id")), (named, plain)]:
         with pytest.raises(InvalidArgumentError, match="cannot be changed from"):
             change_mode(old, new, new_id=fresh_id)
+
+
+def test_enabling_forgets_names_of_another_mapping() -> None:
+    copied, _ = assign(SCHEMA, mode="name", new_id=numbered())
+    assert metadata(copied).schema == SCHEMA
+    named = change_mode(metadata(copied), metadata(copied, delta__columnMapping__mode="name"), new_id=fresh_id)
+    assert [f.physical_name for f in named.schema.fields] == SCHEMA.names
 
 
 def test_names_and_modes_are_checked() -> None:

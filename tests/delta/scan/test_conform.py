@@ -362,6 +362,25 @@ def test_partition_values_and_statistics_go_by_physical_name() -> None:
     assert table.explain("p = 7").kept == ["f0"]
 
 
+@pytest.mark.parametrize("configuration", [{}, {"delta.columnMapping.mode": "none"}])
+def test_a_schema_copied_from_a_mapped_table_maps_nothing(configuration: dict[str, str]) -> None:
+    stats = '{"numRecords":1,"minValues":{"a":%d,"x":9},"maxValues":{"a":%d,"x":9},"nullCount":{"a":0}}'
+    table = table_of(
+        pa.table({"a": [1], "x": [8]}),
+        pa.table({"a": [2]}),
+        schema=_mapped([("a", "x", 1, "long"), ("p", "q", 2, "integer")]),
+        configuration=configuration,
+        partition=["p"],
+        fields=[
+            {"partitionValues": {"p": "7", "q": "8"}, "stats": stats % (1, 1)},
+            {"partitionValues": {"p": "9"}, "stats": stats % (2, 2)},
+        ],
+    )
+    assert rows(table.to_arrow()) == [{"a": 1, "p": 7}, {"a": 2, "p": 9}]
+    assert table.explain("a = 2").kept == ["f1"]
+    assert table.explain("p = 7").kept == ["f0"]
+
+
 # --- files -----------------------------------------------------------------------------------------------------------
 
 

@@ -14,10 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.delta.protocol.all_fields import strip
 from trilake.delta.protocol.schema import StructType, parse_schema
 from trilake.errors import CorruptLogError
 
 _STRING_MAP = pa.map_(pa.string(), pa.string())
+#: How the keys begin under which column mapping notes ids and names on a field.
+_MAPPING = "delta.columnMapping."
 
 DELETION_VECTOR = pa.struct(
     [
@@ -124,8 +127,16 @@ class Metadata:
 
     @cached_property
     def schema(self) -> StructType:
-        """The parsed ``schemaString``."""
-        return parse_schema(self.schema_string)
+        """The parsed ``schemaString``; without column mapping also without ids and physical names.
+
+        A schema that was copied from a mapped table still has them, and they say nothing of this table's files.
+        """
+        return self._parsed_schema()
+
+    def _parsed_schema(self, version: int | None = None) -> StructType:
+        schema = parse_schema(self.schema_string, version=version)
+        noted = self.column_mapping_mode == "none" and _MAPPING in self.schema_string
+        return strip(schema) if noted else schema
 
     @property
     def column_mapping_mode(self) -> str:
@@ -151,7 +162,7 @@ class Metadata:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(f"metaData action is incomplete ({e})", version=version) from e
-        schema = parse_schema(metadata.schema_string, version=version)
+        schema = metadata._parsed_schema(version)
         missing = [c for c in metadata.partition_columns if schema.find(c) is None]
         if missing:
             raise CorruptLogError(f"partition columns {missing} are not in the schema", version=version)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.all_fields import each_field, strip
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
     PHYSICAL_NAME,
@@ -97,25 +98,10 @@ def assign(
             metadata[PHYSICAL_NAME] = field.name if existing else f"col-{new_id()}"
         return replace(field, metadata=metadata)
 
-    mapped = _each_field(schema, give)
+    mapped = each_field(schema, give)
     assert isinstance(mapped, StructType)
     _check_unique(mapped)
     return mapped, top
-
-
-def _each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:
-    """The type with every field changed, a parent before its children."""
-    if isinstance(t, StructType):
-        fields = []
-        for f in t.fields:
-            changed = change(f)
-            fields.append(replace(changed, type=_each_field(changed.type, change)))
-        return StructType(tuple(fields))
-    if isinstance(t, ArrayType):
-        return ArrayType(_each_field(t.element, change), t.contains_null)
-    if isinstance(t, MapType):
-        return MapType(_each_field(t.key, change), _each_field(t.value, change), t.value_contains_null)
-    return t
 
 
 def _paths(t: DataType, display: str, physical: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
@@ -147,17 +133,6 @@ def _check_unique(schema: StructType) -> None:
                     help="the schema's column mapping is damaged: files cannot tell these columns apart",
                     column=path,
                 )
-
-
-def strip(schema: StructType) -> StructType:
-    """The schema without ids and physical names."""
-
-    def bare(field: StructField) -> StructField:
-        return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in (COLUMN_ID, PHYSICAL_NAME)})
-
-    stripped = _each_field(schema, bare)
-    assert isinstance(stripped, StructType)
-    return stripped
 
 
 def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], str]) -> Metadata:
@@ -223,7 +198,9 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
             help=hint[new],
             condition="DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE",
         )
-    return mapped(after, existing=True, new_id=new_id)
+    # Names of an older mapping say nothing of the files that were written without one.
+    bare = replace(after, schema_string=strip(after.schema).json())
+    return mapped(bare, existing=True, new_id=new_id)
 
 
 def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> None:

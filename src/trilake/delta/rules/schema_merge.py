@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.all_fields import strip
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse, strip
+from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_column_id, reuse
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.schema import (
