@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
 
+from trilake.arguments import checked
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.isolation import parse_level
 from trilake.delta.protocol.schema import from_arrow
@@ -81,6 +82,7 @@ def open(
 ) -> Table: ...
 
 
+@checked
 def open(
     uri: str | PathLike[str],
     *,
@@ -126,6 +128,7 @@ def _open(
     return open_table(store, format, version, timestamp)
 
 
+@checked
 def write(
     data: Any,
     uri: str | PathLike[str],
@@ -269,6 +272,7 @@ def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
+@checked
 def read(
     spark: SparkSession,
     uri: str | PathLike[str],
@@ -307,6 +311,7 @@ def read(
     return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(storage_options or {}))
 
 
+@checked
 def explain(
     spark: SparkSession,
     uri: str | PathLike[str],
@@ -331,6 +336,7 @@ def explain(
     return explain_read(spark, table, filter)
 
 
+@checked
 def create(
     uri: str | PathLike[str],
     columns: ColumnsLike,
@@ -360,7 +366,7 @@ def create(
     properties: table properties.
     comment: what the table is, for people.
     generated: SQL expressions over other columns, by the name of the column that they compute.
-    identity: columns of type ``bigint`` whose values the table makes up: names, or start and step by name.
+    identity: columns of type ``bigint`` whose values the table makes up: a name, names, or start and step by name.
     identity_takes_values: whether rows may come with values of identity columns.
     defaults: SQL expressions of values for rows that leave a column out.
     data_format: format of the data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``.
@@ -400,6 +406,7 @@ def create(
     ).version
 
 
+@checked
 def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None = None) -> Alter:
     """Change the columns, constraints, properties and features of a Delta table: each method is one commit.
 
@@ -421,6 +428,7 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     return Alter(log)
 
 
+@checked
 def convert_to_delta(
     uri: str | PathLike[str],
     partition_by: str | Sequence[str] | Mapping[str, TypeLike] | pa.Schema | None = None,

@@ -52,7 +52,11 @@ def arrow_batches(data: Any, refusal: str = "cannot write a") -> tuple[pa.Schema
     if _is(data, "polars", "LazyFrame"):
         return arrow_batches(data.collect(engine="streaming"))
     if hasattr(data, "__arrow_c_stream__"):
-        return _without_index(pa.RecordBatchReader.from_stream(data))
+        try:
+            stream = pa.RecordBatchReader.from_stream(data)
+        except pa.ArrowInvalid as e:  # one column alone, such as a Series of polars
+            raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
+        return _without_index(stream)
     if _is(data, "pandas", "DataFrame"):  # releases without the stream interface
         return arrow_batches(_columns(lambda: pa.Table.from_pandas(data, preserve_index=False)))
     if isinstance(data, Mapping):

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.arguments import checked_methods
 from trilake.display import text_of
 from trilake.errors import InvalidArgumentError, masked
 from trilake.extras import load
@@ -113,6 +114,7 @@ class Explanation:
         return "\n".join([*lines, *(f"note:   {n}" for n in self.notes)])
 
 
+@checked_methods
 class Table(ABC):
     """An open table at one version.  Instances do not change: open the location again to see newer versions."""
 
@@ -172,7 +174,7 @@ class Table(ABC):
             raise InvalidArgumentError(f"{rows!r} is no number of rows", help="pass a whole number from 0 on")
         schema = self.schema if columns is None else self.projected_schema(columns)
         taken: list[pa.RecordBatch] = []
-        left = rows
+        left = min(rows, 2**62)
         if left:
             for batch in self.to_batches(columns, filter):
                 taken.append(batch.slice(0, left))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from trilake.arguments import checked
 from trilake.checksum import Checksum, checksum
 from trilake.conversion.sources import Piece, Source, names, open_source
 from trilake.conversion.targets import Done, Rows, Target, TargetRequest, begin
@@ -83,6 +84,7 @@ class Conversion(Displayed):
         return f"<Conversion {came} -> {went}: {size}, {check}>"
 
 
+@checked
 def convert(
     source: str | PathLike[str],
     target: str | PathLike[str],

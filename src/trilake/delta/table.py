@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.arguments import checked_methods
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from trilake.expr import Filter
 
 
+@checked_methods
 class ArrowDeltaTable(Table):
     """A Delta table at one version.
 

@@ -1,8 +1,8 @@
-"""Arrow columns without view layouts: the same values as plain texts, binaries and lists.
+"""Arrow columns without view layouts and runs: the same values as plain texts, binaries and lists.
 
 Writers such as polars say in a Parquet file that its texts are views.  Arrow reads them so, but many of its kernels do
 not take views yet (``array_take`` of release 26 for one), and its cast from list views gives an array that is not valid
-where a list is null.  So views end where rows come in.
+where a list is null.  So views end where rows come in; columns of runs, which fewer kernels take, do too.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ def without_views_type(t: pa.DataType) -> pa.DataType:
         return pa.string()
     if _T.is_binary_view(t):
         return pa.binary()
+    if _T.is_run_end_encoded(t):
+        return without_views_type(t.value_type)
     if _T.is_dictionary(t):
         return _unless_same(t, pa.dictionary(t.index_type, without_views_type(t.value_type), t.ordered))
     if _T.is_struct(t):
@@ -107,6 +109,8 @@ def plain_array(array: pa.Array, target: pa.DataType | None = None) -> pa.Array:
         return array
     if _T.is_string_view(t) or _T.is_binary_view(t):
         return array.cast(target)
+    if _T.is_run_end_encoded(t):
+        return plain_array(pc.run_end_decode(array), target)
     if _T.is_dictionary(t):
         return pa.DictionaryArray.from_arrays(array.indices, plain_array(array.dictionary), ordered=t.ordered)
     if _T.is_list_view(t) or _T.is_large_list_view(t):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
+from trilake.arguments import checked
 from trilake.comparison.result import TableDiff
 from trilake.errors import InvalidArgumentError
 from trilake.formats import open_table
@@ -12,6 +13,7 @@ from trilake.storage import open_store
 from trilake.table import FilterLike, Table, as_version
 
 
+@checked
 def diff(
     before: str | PathLike[str] | Table,
     after: str | PathLike[str] | Table | None = None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 
+from trilake.arguments import checked
 from trilake.delta.repair.run import STEPS, plan_delta
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
@@ -17,6 +18,7 @@ from trilake.storage import Store, open_store
 _ALL = 1 << 62
 
 
+@checked
 def repair(
     uri: str | PathLike[str],
     *,

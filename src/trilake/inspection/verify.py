@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 
+from trilake.arguments import checked
 from trilake.delta.verify.run import verify_delta
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
@@ -15,6 +16,7 @@ from trilake.table import Table, as_version
 from trilake.trevni.verify.run import verify_trevni
 
 
+@checked
 def verify(
     uri_or_table: str | PathLike[str] | Table,
     *,

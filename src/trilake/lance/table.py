@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from trilake.arguments import checked_methods
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands import write as writing
@@ -40,6 +41,7 @@ _FILES = pa.schema(
 )
 
 
+@checked_methods
 class LanceTable(Table):
     """A dataset at one version.
 

@@ -26,6 +26,13 @@ def new_field(name: str, kind: TypeLike) -> StructField:
         return StructField(name, parsed, metadata=metadata)
     if isinstance(kind, pa.DataType):
         return from_arrow(pa.schema([pa.field(name, kind)])).fields[0]
+    if not isinstance(kind, DataType):
+        shown = kind.__name__ if isinstance(kind, type) else type(kind).__name__
+        raise InvalidArgumentError(
+            f"the type of column {name} is given as {shown}",
+            help="types are Spark's, such as 'bigint' or 'array<string>', or pyarrow's",
+            column=name,
+        )
     return StructField(name, kind)
 
 
@@ -38,7 +45,7 @@ def new_columns(columns: ColumnsLike) -> list[NewColumn]:
     if isinstance(columns, Mapping):
         paths = [(parse_path(p), kind) for p, kind in columns.items()]
         return [NewColumn(new_field(path[-1], kind), path[:-1]) for path, kind in paths]
-    if isinstance(columns, str | pa.Field | StructField):
+    if isinstance(columns, str | pa.Field | StructField) or not isinstance(columns, Iterable):
         raise InvalidArgumentError("columns are a schema, a list of fields, or types by name")
     out = []
     for f in columns:

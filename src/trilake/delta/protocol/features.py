@@ -248,9 +248,9 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
     >>> upgrade_protocol(Protocol(1, 2), 1, 7).writer_features
     ('appendOnly', 'invariants')
     """
-    if not 1 <= reader <= MAX_READER or not 1 <= writer <= MAX_WRITER:
+    if reader not in range(1, MAX_READER + 1) or writer not in range(1, MAX_WRITER + 1):
         raise InvalidArgumentError(
-            f"there is no protocol of reader version {reader} and writer version {writer}",
+            f"there is no protocol of reader version {reader!r:.40} and writer version {writer!r:.40}",
             help=f"readers go up to {MAX_READER}, writers to {MAX_WRITER}",
         )
     reader, writer = max(reader, protocol.min_reader_version), max(writer, protocol.min_writer_version)

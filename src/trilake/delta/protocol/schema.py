@@ -381,6 +381,13 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
     if isinstance(t, pa.BaseExtensionType):
         return _from_arrow_type(t.storage_type, path)
     if ty.is_struct(t):
+        if not t.num_fields:
+            raise SchemaMismatchError(
+                "a struct without fields cannot be stored: Parquet files have no place for it",
+                help="leave the column out, or give the struct a field",
+                column=path,
+                condition="DELTA_UNSUPPORTED_DATA_TYPES",
+            )
         return StructType(
             tuple(_from_arrow_field(t.field(i), f"{path}.{t.field(i).name}") for i in range(t.num_fields))
         )

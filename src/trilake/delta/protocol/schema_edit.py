@@ -7,7 +7,7 @@ A path is a text such as ``a.b``, with backticks around names that hold dots, or
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
@@ -28,8 +28,10 @@ def parse_path(path: PathLike) -> Path:
     (('a', 'b.c', 'element'), ('x.y',))
     """
     if not isinstance(path, str):
-        parts = tuple(path)
-        if parts and all(parts):
+        given: object = path
+        names: tuple[object, ...] = tuple(given) if isinstance(given, Iterable) else ()
+        parts = tuple(p for p in names if isinstance(p, str) and p)
+        if parts and len(parts) == len(names):
             return parts
         raise InvalidArgumentError(f"{path!r} is no column path")
     out, at = [], 0

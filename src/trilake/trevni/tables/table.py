@@ -14,6 +14,7 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.arguments import checked_methods
 from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
 from trilake.table import Explanation, FilterLike, Table
@@ -45,6 +46,7 @@ _FILES = pa.schema(
 )
 
 
+@checked_methods
 class TrevniTable(Table):
     """Trevni files as a table.
 

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import orjson
 
+from trilake.arguments import checked_methods
 from trilake.delta.commands.alter import feature_removal
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
@@ -37,7 +38,6 @@ from trilake.delta.metadata.schema_changes import Condition, MetadataChange, New
 from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.rules.constraints import parse_check, verify_checks
 from trilake.delta.scan.read import read_tasks
@@ -59,6 +59,7 @@ FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
 _ATTEMPTS = 20
 
 
+@checked_methods
 class Alter:
     """Changes one table.  Each method is one commit and returns the version it made.
 
@@ -130,15 +131,19 @@ class Alter:
         """Drop columns, nested or not; no file is rewritten.  Raises as :meth:`rename_column`."""
         return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
 
-    def replace_columns(self, columns: Sequence[StructField]) -> int:
+    def replace_columns(self, columns: ColumnsLike) -> int:
         """Give the table a list of columns: those that are there stay, others are new, the rest is dropped.
 
         Raises as :meth:`add_columns` and :meth:`drop_columns`, and ``InvalidArgumentError`` for another type.
         """
+        given = new_columns(columns)
+        if any(c.parent for c in given):
+            raise InvalidArgumentError("columns are replaced as a whole", help="give the type of the whole column")
+        fields = [c.field for c in given]
 
         def change(h: Head) -> MetadataChange:
             return alter.replace_columns(
-                h.protocol, h.metadata, columns, clustering=clustering_columns(h), new_id=self.runtime.new_id
+                h.protocol, h.metadata, fields, clustering=clustering_columns(h), new_id=self.runtime.new_id
             )
 
         return self._run(change)

@@ -245,4 +245,10 @@ def given_columns(
         return list(parsed.fields)
     if isinstance(columns, pa.Schema | StructType | Mapping):
         return [c.field for c in new_columns(columns)]
-    return list(columns)
+    given: object = columns
+    named = [c for c in given if isinstance(c, str | StructField)] if isinstance(given, list | tuple) else []
+    if not isinstance(given, list | tuple) or len(named) != len(given):
+        raise InvalidArgumentError(
+            f"partition columns are given as {given!r:.80}", help="give names, or types by name, in order"
+        )
+    return named

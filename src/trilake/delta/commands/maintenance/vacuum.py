@@ -18,7 +18,6 @@ retention stays readable, and a process that dies anywhere leaves a sound table:
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -129,11 +128,15 @@ class VacuumResult(Displayed):
         return f"<VACUUM{at}: {self.files.num_rows:,} files, {self.size / 1e6:,.1f} MB {what}{left}>"
 
 
+#: As ms, more hours are no time that a machine word holds.
+_MOST_HOURS = 1e12
+
+
 def retention_hours_ms(hours: Any) -> int | None:
     """Hours as ms.  Raises ``InvalidArgumentError`` for less than none and for what is no number of hours."""
     if hours is None:
         return None
-    if not isinstance(hours, int | float) or isinstance(hours, bool) or not math.isfinite(hours):
+    if not isinstance(hours, int | float) or isinstance(hours, bool) or not abs(hours) < _MOST_HOURS:
         raise InvalidArgumentError(f"{hours!r} is no number of hours", help="pass one, such as 168")
     if hours < 0:
         raise InvalidArgumentError("the retention for vacuum can't be less than 0", retention_hours=hours)

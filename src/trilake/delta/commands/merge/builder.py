@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trilake.arguments import checked_methods
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.merge import merge
@@ -14,6 +15,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import InvalidArgumentError
 
 
+@checked_methods
 @dataclass(frozen=True)
 class MergeBuilder:
     """Says what happens to rows that match, rows of the source that do not, and rows of the table that do not.

@@ -248,6 +248,13 @@ def resolve(
     rest: Value[E] = FromTarget() if clause.action == "update" else Absent()
     values: dict[str, Value[E]] = dict.fromkeys(table.names, rest)
     if clause.values is None:
+        unknown = [e for e in clause.excluded if table.find(e) is None and source.find(e) is None]
+        if unknown:
+            raise InvalidArgumentError(
+                f"{clause} is to leave out {', '.join(unknown)}, which neither the table nor the source has",
+                help=f"the columns are {', '.join(table.names)}",
+                column=unknown[0],
+            )
         for f in table.fields:
             values[f.name] = _star(clause, f, source, rest, evolve)
     else:

@@ -90,8 +90,8 @@ class OptimizeRequest:
     def __post_init__(self) -> None:
         for name in ("target_size", "min_file_size", "min_cube_size", "target_cube_size", "memory"):
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InvalidArgumentError(f"{name} is {value}", help="it is a number of bytes from 1 on")
+            if value is not None and (not isinstance(value, int | np.integer) or value < 1):
+                raise InvalidArgumentError(f"{name} is {value!r:.80}", help="it is a number of bytes from 1 on")
         if not 0 <= self.deleted_share <= 1:
             raise InvalidArgumentError(f"deleted_share is {self.deleted_share}", help="it is between 0 and 1")
 

@@ -74,10 +74,30 @@ class CreateResult(Displayed):
     created: bool
 
 
+def _steps(identity: object) -> dict[str, tuple[int, int]]:
+    """First value and step of identity columns by name.  Raises ``InvalidArgumentError``."""
+    pairs: list[tuple[object, object]]
+    if isinstance(identity, Mapping):
+        pairs = list(identity.items())
+    else:
+        names = identity if isinstance(identity, Iterable) and not isinstance(identity, str) else [identity]
+        pairs = [(name, (1, 1)) for name in names]
+    steps: dict[str, tuple[int, int]] = {}
+    for name, pair in pairs:
+        numbers = [n for n in pair if type(n) is int] if isinstance(pair, tuple | list) and len(pair) == 2 else []
+        if not isinstance(name, str) or len(numbers) != 2:
+            raise InvalidArgumentError(
+                f"an identity column is given as {name!r:.80} with {pair!r:.80}",
+                help="give names, or the first value and the step by name, such as {'id': (1, 1)}",
+            )
+        steps[name] = numbers[0], numbers[1]
+    return steps
+
+
 def with_rules(
     columns: ColumnsLike,
     generated: Mapping[str, str],
-    identity: Mapping[str, tuple[int, int]] | Iterable[str],
+    identity: Mapping[str, tuple[int, int]] | Iterable[str] | str,
     defaults: Mapping[str, str],
     *,
     explicit: bool = False,
@@ -86,7 +106,7 @@ def with_rules(
 
     Raises ``InvalidArgumentError`` for a rule of a column that is not there, and for two rules of one column.
     """
-    steps = identity if isinstance(identity, Mapping) else dict.fromkeys(identity, (1, 1))
+    steps = _steps(identity)
     rules: dict[str, dict[str, Any]] = {}
     kinds = (
         {n: {GENERATION_EXPRESSION: text} for n, text in generated.items()},

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from trilake.delta.commands.write.create import TableDescription
 from trilake.delta.files.file_plan import parse_compression
 from trilake.delta.protocol.isolation import IsolationLevel
@@ -78,6 +80,8 @@ class WriteRequest:
                 raise InvalidArgumentError(
                     f"{name} is {value!r}", help=f"it is {shown}", condition="DELTA_ILLEGAL_OPTION"
                 )
+        if self.txn is not None:
+            object.__setattr__(self, "txn", _transaction_id(self.txn))
         dynamic = self.partition_overwrite == "dynamic"
         if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
             raise InvalidArgumentError(
@@ -96,7 +100,8 @@ class WriteRequest:
 
     def files_limits(self, provider: str) -> dict[str, Any]:
         """What the request says of single files, as fields of their plan.  Raises ``InvalidArgumentError``."""
-        if self.max_records_per_file is not None and self.max_records_per_file < 1:
+        most: object = self.max_records_per_file
+        if most is not None and (type(most) is not int or most < 1):
             raise InvalidArgumentError(
                 f"maxRecordsPerFile is {self.max_records_per_file}", help="it must be a number of rows above 0"
             )
@@ -120,6 +125,18 @@ class WriteRequest:
     def replaces(self) -> bool:
         """Whether the write may remove files that are there."""
         return self.mode == "overwrite"
+
+
+def _transaction_id(txn: object) -> tuple[str, int]:
+    """An application's id and a version of it, as the log keeps them; anything else no engine could read there."""
+    if isinstance(txn, tuple | list) and len(txn) == 2:
+        app_id, version = txn
+        whole = isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_)
+        if isinstance(app_id, str) and app_id and whole and abs(int(version)) < 1 << 63:
+            return app_id, int(version)
+    raise InvalidArgumentError(
+        f"txn is {txn!r:.80}", help="it is the id of an application and a version, such as ('nightly-load', 7)"
+    )
 
 
 def parse_mode(mode: str) -> Mode:
