@@ -215,6 +215,22 @@ def test_paths_outside_of_the_table_are_read_or_refused(tmp_path: Path) -> None:
             continue
 
 
+@pytest.mark.parametrize("path", ["./p/f", "p//f", "p/./f", "./p//./f", "p%2F/f"])
+def test_paths_with_parts_that_say_nothing(path: str, tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    data = parquet(pa.table({"a": [7]}))
+    store.put("p/f", data)
+    log_of([add(path, size=len(data))], store=store)
+    table = trilake.open(tmp_path)
+    assert table.to_arrow().to_pylist() == [{"a": 7}]
+    assert table.to_arrow(filter="a = 7").num_rows == 1
+    assert table.to_duckdb().fetchall() == [(7,)]
+    trilake.alter(tmp_path).comment("x")
+    assert table.refresh().vacuum(0, enforce_retention=False).files.num_rows == 0
+    table.delete("a = 7")
+    assert table.refresh().count() == 0
+
+
 @pytest.mark.parametrize(
     "path",
     ["s4://b/k", "http://example.org/x", "file://host/x", "memory:///", "/nowhere/at/all", "file:///nowhere", "~/x"],

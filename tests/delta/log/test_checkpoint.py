@@ -222,6 +222,27 @@ def test_adds_with_few_fields() -> None:
     assert adds.num_rows == 1
 
 
+def test_actions_that_are_structs_of_nulls() -> None:
+    """Of a writer that cannot say of a row which of its columns is there."""
+    log = log_of([])
+    names = {"minReaderVersion": None, "minWriterVersion": None}
+    base = _base()
+    nothing = {k: {"provider": None} if k == "format" else None for k in base["metaData"][0]}
+    txn = {"appId": "x", "version": 4}
+    _checkpoint_of(
+        log,
+        1,
+        protocol=[*base["protocol"], names, names, names],
+        metaData=[nothing, *base["metaData"], nothing, nothing],
+        txn=[dict.fromkeys(txn), dict.fromkeys(txn), txn, dict.fromkeys(txn)],
+        add=[*[{"path": None, "size": None}] * 3, {"path": "f", "size": 5}],
+    )
+    snapshot = log.snapshot()
+    assert snapshot.adds["path"].to_pylist() == ["f"]
+    assert list(snapshot.state.txns) == ["x"]
+    assert snapshot.protocol.min_writer_version == 2
+
+
 def test_statistics_that_are_parsed_only() -> None:
     stats = {"numRecords": 7, "minValues": {"a": 1}, "maxValues": {"a": 9}, "nullCount": {"a": 0}}
     log = log_of([])

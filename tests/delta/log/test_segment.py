@@ -115,6 +115,13 @@ def test_v2_checkpoints_with_a_uuid(extension: str) -> None:
     assert [c[0] for c in segment.commits] == [6]
 
 
+@pytest.mark.parametrize("name", ["abc-def", UUID.upper(), "0"])
+def test_v2_checkpoints_with_another_name(name: str) -> None:
+    """As the reference reader takes them, whose pattern asks for no UUID."""
+    segment = choose_segment(_listing(*_commits(5, 6), f"{5:020d}.checkpoint.{name}.json"), uri="x")
+    assert (segment.checkpoint_version, [c[0] for c in segment.commits]) == (5, [6])
+
+
 def test_a_checkpoint_without_its_commit_is_accepted() -> None:
     segment = choose_segment(_listing(_checkpoint(7)), uri="x")
     assert (segment.version, segment.checkpoint_version, segment.commits) == (7, 7, ())

@@ -230,6 +230,11 @@ def test_what_is_written_is_read() -> None:
         assert Protocol.from_json(p["protocol"]).to_json() == p["protocol"]
 
 
+def test_properties_without_quotes() -> None:
+    data = {**metadata()["metaData"], "configuration": {"delta.appendOnly": True, "x": False, "n": 5}}
+    assert Metadata.from_json(data).configuration == {"delta.appendOnly": "true", "x": "false", "n": "5"}
+
+
 def test_null_properties_are_none() -> None:
     parsed = Metadata.from_json({**metadata()["metaData"], "configuration": {"a": None, "b": "x"}})
     assert parsed.configuration.get("a") != "None"

@@ -334,8 +334,17 @@ def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> l
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=wanted, use_threads=False):
             for name in wanted:
                 rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
-                rare += [(name, {k: v for k, v in row.items() if v is not None}) for row in rows]
+                stated = ({k: v for k, v in row.items() if v is not None} for row in rows)
+                # A writer that cannot say "no action" writes a struct of nulls.
+                rare += [(name, row) for row in stated if not _says_nothing(row)]
     return rare
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether a struct has nulls, empty maps and empty lists alone, at every depth."""
+    if isinstance(value, dict):
+        return all(map(_says_nothing, value.values()))
+    return value is None or value == []
 
 
 def _groups_with(file: pq.ParquetFile, footer: Footer, names: Sequence[str]) -> list[int]:

@@ -31,7 +31,8 @@ _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-_UUID = re.compile(r"(\d{20})\.checkpoint\.[0-9a-fA-F-]{36}\.(?:json|parquet)")
+# The name is a UUID by the protocol; the reference reader takes any text without a dot.
+_UUID = re.compile(r"(\d{20})\.checkpoint\.[^./]+\.(?:json|parquet)")
 
 _OWNED = re.compile(
     "|".join(

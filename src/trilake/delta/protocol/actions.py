@@ -153,7 +153,7 @@ class Metadata:
                 # Databricks writes a table without columns yet with no schema at all.
                 schema_string=str(data.get("schemaString") or ""),
                 partition_columns=_names(data.get("partitionColumns")),
-                configuration={str(k): str(v) for k, v in _pairs(data.get("configuration")) if v is not None},
+                configuration={str(k): _setting(v) for k, v in _pairs(data.get("configuration")) if v is not None},
                 name=data.get("name"),
                 description=data.get("description"),
                 provider=str(fmt.get("provider") or "parquet"),
@@ -182,6 +182,11 @@ class Metadata:
             "configuration": dict(self.configuration),
         }
         return {k: v for k, v in out.items() if v is not None}
+
+
+def _setting(value: Any) -> str:
+    """The text of a property; of a writer that left the quotes out, as JSON has true and false."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _protocol_version(value: Any) -> int:

@@ -28,7 +28,8 @@ def plain_files(snapshot: Snapshot, store: Store) -> list[str] | None:
         return None
     paths = []
     for path, size in zip(decoded_paths(files["path"]).to_pylist(), files["size"].to_pylist(), strict=True):
-        place = None if is_absolute(path) or ".." in path.split("/") else store.local_path(path)
+        odd = is_absolute(path) or not {"", ".", ".."}.isdisjoint(path.split("/"))
+        place = None if odd else store.local_path(path)
         if place is None or not os.path.isfile(place) or os.path.getsize(place) != size:
             return None
         paths.append(place)

@@ -45,10 +45,14 @@ _PACK_FILES, _PACK_BYTES = 1024, 8 << 20
 def locate(store: Store, path: str) -> tuple[Store, str]:
     """The store and key of a decoded path in a log: relative to the table, or absolute.
 
+    ``./p=1//f`` is ``p=1/f``, as it is for the path classes of Hadoop.
+
     Raises ``CorruptLogError`` for a path that can be no file's.
     """
     try:
         root, key = split_absolute(path, decoded=True) if is_absolute(path) else (None, path)
+        if key.startswith("./") or "/./" in key or "//" in key:
+            key = "/".join(part for part in key.split("/") if part not in ("", "."))
         check_key(key)
     except InvalidArgumentError as e:
         raise CorruptLogError(
