@@ -68,6 +68,7 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "Mapping[str, str]": _mapping,
     "Mapping[str, object]": _mapping,
     "Mapping[str, Any]": _mapping,
+    "Mapping[str, bytes | str]": _mapping,
 }
 
 

@@ -117,6 +117,12 @@ def test_a_schema_without_columns_has_rows() -> None:
     assert there_and_back([{}, {}], {"type": "record", "name": "Z", "fields": []}) == [{}, {}]
 
 
+@pytest.mark.parametrize("schema", ["null", '"null"'])
+def test_null_is_a_type_by_its_name(schema: str) -> None:
+    assert [(c.name, c.type.value) for c in columns(schema)] == [("null", "null")]
+    assert there_and_back([None, None], schema) == [None, None]
+
+
 def test_projections() -> None:
     schema = {
         "type": "record",

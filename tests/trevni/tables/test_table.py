@@ -95,6 +95,11 @@ def test_missing_columns_are_null_and_other_types_are_cast_or_refused(tmp_path: 
         TrevniTable(tmp_path).to_arrow()
 
 
+def test_one_column_of_folders_is_a_name(tmp_path: Path) -> None:
+    write_table({"day": ["x", "y"], "a": [1, 2]}, tmp_path / "t", partition_by="day")
+    assert TrevniTable(tmp_path / "t").count("day = 'x'") == 1
+
+
 def test_writing_a_table(tmp_path: Path) -> None:
     table = ROWS.append_column("p", pa.array(["a/b c", "", None] * 20_000))
     done = write_table(table, tmp_path / "t", partition_by=["p"], options=WriteOptions(row_group_size=50_000))

@@ -17,6 +17,7 @@ from typing import IO, Any, cast
 import numpy as np
 import pyarrow as pa
 
+from trilake.arguments import checked
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnknownOptionError
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
@@ -67,6 +68,11 @@ class ColumnOptions:
         """The options, which may be given as a dictionary.  Raises ``UnknownOptionError``."""
         if isinstance(options, ColumnOptions):
             return options
+        if not isinstance(options, Mapping):
+            raise InvalidArgumentError(
+                f"the options of a column are given as {options!r:.80}",
+                help='give a dict, such as {"codec": "deflate"}',
+            )
         known = {f.name for f in fields(ColumnOptions)}
         for name in options:
             if name not in known:
@@ -214,6 +220,7 @@ class TrevniWriter:
     b'Trv\x02'
     """
 
+    @checked
     def __init__(
         self,
         path: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],
@@ -292,6 +299,11 @@ class TrevniWriter:
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []
         declared: Sequence[ColumnDescriptor | Column] = columns
+        if not isinstance(declared, Sequence) or not all(isinstance(c, ColumnDescriptor | Column) for c in declared):
+            raise InvalidArgumentError(
+                f"columns are given as {columns!r:.80}",
+                help="give options by the name of a column, or columns of a file",
+            )
         for number, column in enumerate(declared):
             parent = names[column.parent] if isinstance(column.parent, str) else column.parent
             type_ = column.type if isinstance(column.type, ValueType) else ValueType(column.type)
@@ -434,6 +446,7 @@ class _GivenColumn(PhysicalColumn):
         return {**own, **{key: value for key, value in standard.items() if key not in own and key != SORTED}}
 
 
+@checked
 def write(
     data: Any,
     path: str | os.PathLike[str] | tuple[Store, str] | IO[bytes],

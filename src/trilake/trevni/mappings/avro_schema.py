@@ -116,9 +116,10 @@ def _loaded(schema: SchemaLike) -> Any:
     if not isinstance(schema, str):
         return schema
     try:
-        return json.loads(schema)
+        loaded = json.loads(schema)
     except ValueError:
         return schema  # the bare name of a type
+    return "null" if loaded is None else loaded  # which is a type's bare name as well
 
 
 def _java_form(schema: Any, named: Mapping[str, Any], space: str, seen: set[str]) -> Any:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.arguments import checked
 from trilake.errors import (
     InvalidArgumentError,
     ObjectNotFoundError,
@@ -91,7 +92,7 @@ class RowGroupWriter:
     schema: of the rows, partition columns included.
     write_id: of :func:`new_write_id`, perhaps with a dash and more behind it; ``task`` tells the writers of one write
         apart.
-    partition_by: columns that become ``key=value`` folders.
+    partition_by: a column or columns that become ``key=value`` folders.
 
     As a context manager it closes its files; an error in the block discards them.  Its methods raise
     ``WriteFailedError`` when the write was given up meanwhile.
@@ -303,12 +304,13 @@ class TableWrite:
     bytes_added: int = 0
 
 
+@checked
 def write_table(
     data: Any,
     location: str | os.PathLike[str],
     *,
     mode: str = "error",
-    partition_by: Sequence[str] = (),
+    partition_by: str | Sequence[str] = (),
     options: WriteOptions | None = None,
     schema: pa.Schema | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -337,7 +339,8 @@ def write_table(
     check_trevni(store, list_files(store))
     rows_schema, batches = as_batches(data, schema)
     job = new_write_id(runtime)
-    writer = RowGroupWriter(store, rows_schema, job, partition_by=partition_by, options=options)
+    folders = (partition_by,) if isinstance(partition_by, str) else partition_by
+    writer = RowGroupWriter(store, rows_schema, job, partition_by=folders, options=options)
     with writer:
         for batch in _record_batches(batches):
             writer.write(batch)
