@@ -94,6 +94,11 @@ def test_an_empty_text_and_null_are_null_and_the_word_null_is_not(type_: str) ->
         ("0001-01-01 00:00:00", "0001-01-01T00:00:00"),
         ("9999-12-31 23:59:59.999999", "9999-12-31T23:59:59.999999"),
         ("2021-06-01", "2021-06-01T00:00:00"),
+        ("2021-6-1 1:2:3", "2021-06-01T01:02:03"),
+        ("2021-06-01T12:30:00.123456789Z", "2021-06-01T12:30:00.123456"),
+        ("2021-06-01 12:30:00 +02:00", "2021-06-01T10:30:00"),
+        ("2021-06-01 12:30:00 UTC", "2021-06-01T12:30:00"),
+        ("2021-06-01 12:30:00 Europe/Berlin", "2021-06-01T10:30:00"),
     ],
 )
 @pytest.mark.parametrize("zone", ["UTC", "America/Los_Angeles", "Asia/Tokyo"])
@@ -105,16 +110,22 @@ def test_forms_of_timestamps_in_any_session_zone(
     try:
         instant = dt.datetime.fromisoformat(expected).replace(tzinfo=dt.UTC)
         assert _parse([text, "1999-01-01 00:00:00"], "timestamp")[0] == instant
-        if "+" not in text and "-05" not in text:
+        if "+" not in text and "-05" not in text and "Berlin" not in text:
             assert _parse([text], "timestamp_ntz") == [dt.datetime.fromisoformat(expected)]
     finally:
         monkeypatch.undo()
         time.tzset()
 
 
+@pytest.mark.parametrize("zone", ["+02:00", "-0530", " +02:00", " Europe/Berlin", "Z"])
+def test_times_without_a_zone_take_no_notice_of_one(zone: str) -> None:
+    assert _parse([f"2021-06-01 12:30:00{zone}"], "timestamp_ntz") == [dt.datetime(2021, 6, 1, 12, 30)]
+
+
 @pytest.mark.parametrize(
     ("texts", "type_", "expected"),
     [
+        (["2020-1-5", "2020-01-06 10:00:00"], "date", [dt.date(2020, 1, 5), dt.date(2020, 1, 6)]),
         (["true", "False", "TRUE"], "boolean", [True, False, True]),
         (["Infinity", "-Infinity", "NaN", "1e5", "-0.0"], "double", [float("inf"), float("-inf"), None, 1e5, 0.0]),
         (["+5", "007"], "integer", [5, 7]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -123,32 +124,48 @@ def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
-    """Texts as timestamps; one without a zone is UTC.  Raises ``pa.ArrowInvalid`` for a text that is none."""
-    if pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
-        distinct = pc.dictionary_encode(texts)
-        return _far_timestamps(distinct.dictionary, tz).take(distinct.indices)
-    zoned = pc.match_substring_regex(texts, r"(?:[zZ]|[+-]\d{2}:?\d{2})$")
+    """Texts as timestamps in every spelling that Spark casts.
+
+    One without a zone is UTC; where ``tz`` is ``None``, zones do not count.
+
+    Raises ``pa.ArrowInvalid`` or ``ValueError`` for a text that is none.
+    """
+    if not pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
+        with suppress(pa.ArrowInvalid):
+            return _plain_timestamps(texts, tz)
+    distinct = pc.dictionary_encode(texts)
+    return _odd_timestamps(distinct.dictionary, tz).take(distinct.indices)
+
+
+def _plain_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+    """The spellings of Arrow's parser."""
+    zone = r"(?:[zZ]|[+-]\d{2}:?\d{2})$"
+    if tz is None:
+        return pc.replace_substring_regex(texts, zone, "").cast(pa.timestamp("us"))
+    zoned = pc.match_substring_regex(texts, zone)
     plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
     # Zoned texts are instants; Arrow's parser wants all or none of them to have a zone.
     instants = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
 
 
-def _far_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
-    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=True), t) for t in texts.to_pylist()]
+def _odd_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
+    zones = tz is not None
+    microseconds = [None if t is None else _known(parse_timestamp(t, with_zone=zones), t) for t in texts.to_pylist()]
     return pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", tz))
 
 
 def _dates(texts: pa.Array) -> pa.Array:
-    if pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
-        days = [None if t is None else _known(parse_date(t), t) for t in texts.to_pylist()]
-        return pa.array(days, pa.int32()).cast(pa.date32())
-    return pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32())
+    if not pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
+        with suppress(pa.ArrowInvalid):
+            return pc.utf8_slice_codeunits(texts, 0, 10).cast(pa.date32())
+    days = [None if t is None else _known(parse_date(t), t) for t in texts.to_pylist()]
+    return pa.array(days, pa.int32()).cast(pa.date32())
 
 
 def _known(value: int | None, text: str) -> int:
     if value is None:
-        raise ValueError(f"{text!r} is none")
+        raise ValueError(f"{text!r:.80} cannot be read as one")
     return value
 
 
