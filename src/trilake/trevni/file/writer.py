@@ -299,7 +299,9 @@ class TrevniWriter:
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []
         declared: Sequence[ColumnDescriptor | Column] = columns
-        if not isinstance(declared, Sequence) or not all(isinstance(c, ColumnDescriptor | Column) for c in declared):
+        given: object = columns
+        kinds = {isinstance(c, ColumnDescriptor | Column) for c in given} if isinstance(given, Sequence) else {False}
+        if False in kinds:
             raise InvalidArgumentError(
                 f"columns are given as {columns!r:.80}",
                 help="give options by the name of a column, or columns of a file",
