@@ -93,7 +93,7 @@ def test_a_column_of_wrong_kinds_is_corrupt(field: dict[str, Any]) -> None:
         log_of([protocol(), metadata(json.dumps(schema))]).snapshot()
 
 
-@pytest.mark.parametrize("path", ["", "../x", "a//b", "/", "a/../../b", "%00"])
+@pytest.mark.parametrize("path", ["", "../x", "a//../b", "/", "a/../../b", "%00"])
 def test_a_path_that_no_file_has_is_corrupt(path: str) -> None:
     table = ArrowDeltaTable(log_of([protocol(), metadata(), add(path)]).store, standard_engine())
     with pytest.raises(CorruptLogError, match="no file's path"):
@@ -114,7 +114,7 @@ def test_a_path_in_a_checkpoint_that_is_no_text_is_corrupt() -> None:
     table = pq.read_table(pa.BufferReader(bytes(log.store.read(key))))
     broken = parquet(table, compression="none", use_dictionary=False).replace(b"here-is-a-path", b"here-is-\xff-path")
     log.store.put(key, broken)
-    log.store.delete(["_delta_log/_last_checkpoint"])
+    log.store.delete(["_delta_log/_last_checkpoint", commit_key(0)])
     with pytest.raises(CorruptLogError, match=r"(?i)utf"):
         ArrowDeltaTable(log.store, standard_engine())
 

@@ -323,8 +323,47 @@ def test_a_truncated_checkpoint(cut: float) -> None:
     write_checkpoint(log, log.snapshot(2), KEEP_ALL)
     data = bytes(log.store.read(checkpoint_key(2)))
     log.store.put(checkpoint_key(2), data[: int(len(data) * cut)])
+    _forget_commits(log, 1)
     with pytest.raises(CorruptLogError, match="checkpoint cannot be read"):
         log.snapshot()
+
+
+@pytest.mark.parametrize("damage", [b"no Parquet", None])
+@pytest.mark.parametrize("older", [False, True])
+def test_commits_stand_in_for_a_damaged_checkpoint(
+    damage: bytes | None, older: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = _log()
+    if older:
+        write_checkpoint(log, log.snapshot(1), KEEP_ALL)
+        log.store.delete([commit_key(0)])
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    data = bytes(log.store.read(checkpoint_key(2)))
+    log.store.put(checkpoint_key(2), data[:-20] if damage is None else damage)
+    for version in (2, 3, None):
+        found, true = log.snapshot(version), _log().snapshot(version)
+        assert found.segment.checkpoint_version == (1 if older else None)
+        assert rows(found.adds.drop_columns(["dataChange"])) == rows(true.adds.drop_columns(["dataChange"]))
+        assert log.head(version).metadata == true.metadata
+        assert log.opened(version).version == true.version
+    assert "a checkpoint was passed over: checkpoint cannot be read" in caplog.text
+    # A checkpoint of a later version is made of what was read, and the damage is history.
+    write_checkpoint(log, log.snapshot(3), KEEP_ALL)
+    assert log.snapshot().segment.checkpoint_version == 3
+    _same(log, _log())
+
+
+def test_commits_that_are_gone_stand_in_for_nothing() -> None:
+    log = _log()
+    write_checkpoint(log, log.snapshot(1), KEEP_ALL)
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    for version in (1, 2):
+        log.store.put(checkpoint_key(version), b"no Parquet")
+    log.store.delete([commit_key(0)])
+    for read in (log.snapshot, log.head, log.opened):
+        with pytest.raises(CorruptLogError, match="checkpoint cannot be read") as e:
+            read()
+        assert e.value.context["version"] == 2
 
 
 @pytest.mark.parametrize("seed", range(12))

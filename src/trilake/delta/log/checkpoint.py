@@ -197,8 +197,7 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
     if differences:
         raise CorruptLogError(
             f"the checkpoint is not what is known of it: {'; '.join(differences)[:500]}",
-            help="restore the checkpoint from a copy, or move it away if the commits before it are all there; if it is"
-            " known to be right, remove what says otherwise",
+            help="restore the checkpoint from a copy; if it is known to be right, remove what says otherwise",
             file=segment.checkpoint_files[0].key,
             version=segment.checkpoint_version,
         )
@@ -313,7 +312,7 @@ def _file_pieces(
             raise
         raise CorruptLogError(
             f"checkpoint cannot be read: {e}",
-            help="move the file away if the commits before it are all there: the log is replayed without it",
+            help="restore the file from a copy, or the commits before it: then the log is replayed without it",
             file=key,
             version=version,
         ) from e

@@ -8,6 +8,7 @@ the :class:`Head` of a version: it costs the same whether the table has ten file
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -47,12 +48,20 @@ from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, check_co
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.delta.protocol.features import check_readable
-from trilake.errors import CorruptLogError, LogGapError, ObjectNotFoundError, VersionNotFoundError
+from trilake.errors import (
+    CorruptLogError,
+    LogGapError,
+    MissingMetadataError,
+    ObjectNotFoundError,
+    TableNotFoundError,
+    VersionNotFoundError,
+)
 from trilake.storage.base import ObjectMeta, Store
 from trilake.table import as_version
 
 _H = TypeVar("_H", bound=Head)
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
+_log = logging.getLogger("trilake.delta")
 #: How many versions before an old one a checkpoint is looked for first.
 _NEAR = 100
 #: A log with a checkpoint of this version or a newer one is not listed to find a time that its commits state.
@@ -141,7 +150,7 @@ class DeltaLog:
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, ``CorruptLogError``,
         ``MissingMetadataError`` or ``UnsupportedProtocolError``.
         """
-        return self._read_whole(self.segment(version))
+        return self._past_damage(self.segment(version), self._read_whole)
 
     def opened(
         self, version: int | None = None, *, known: Snapshot | PendingSnapshot | None = None
@@ -156,7 +165,10 @@ class DeltaLog:
         if known is not None and known.segment == segment:
             return known
         if not is_large(segment):
-            return self._read_whole(segment)
+            return self._past_damage(segment, self._read_whole)
+        return self._past_damage(segment, self._read_pending)
+
+    def _read_pending(self, segment: LogSegment) -> PendingSnapshot:
         state, actions = self._read(segment, read_checkpoint_rare, parse_commits)
         state = apply_rare(state, actions)
         return self._checked(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
@@ -173,14 +185,46 @@ class DeltaLog:
         refuse_paths_twice(state.adds, self.store.uri, segment.version)
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
-    def head(self, version: int | None = None) -> Head:
+    def head(self, version: int | None = None, *, past_damage: bool = True) -> Head:
         """The table at ``version``, or at its newest, without its files.
 
+        ``past_damage`` is for those who only read: who deletes files of the log says ``False`` and is told of damage.
         Raises as :meth:`snapshot` does.
         """
         segment = self.segment(version)
+        return self._past_damage(segment, self._read_head) if past_damage else self._read_head(segment)
+
+    def _read_head(self, segment: LogSegment) -> Head:
         state = apply(*self._read(segment, read_checkpoint_rare, parse_rare))
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
+
+    def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _H]) -> _H:
+        """What ``read`` makes of a segment; where its checkpoint is damaged, of an older one and the commits after it.
+
+        A checkpoint says nothing that commits do not: whoever still has them loses nothing with it.  Raises what
+        ``read`` raises where commits are missing.
+        """
+        try:
+            return read(segment)
+        except MissingMetadataError:
+            raise  # not damage, but what the writer of the log left out
+        except CorruptLogError as damage:
+            damaged = segment.checkpoint_version
+            listing = self.listing() if damaged is not None else None
+            while damaged is not None and listing is not None:
+                older = tuple((v, files) for v, files in listing.checkpoints if v < damaged)
+                listing = replace(listing, checkpoints=older)
+                try:
+                    whole = choose_segment(listing, uri=self.store.uri, version=segment.version)
+                    damaged = whole.checkpoint_version
+                    found = read(whole)
+                except (LogGapError, TableNotFoundError, VersionNotFoundError):
+                    break
+                except CorruptLogError:
+                    continue
+                _log.warning("a checkpoint was passed over: %s", damage.message)
+                return found
+            raise
 
     def _read(
         self, segment: LogSegment, read: Callable[[Store, LogSegment], State], parse: _Parse

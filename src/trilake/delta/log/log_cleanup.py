@@ -103,7 +103,7 @@ def cleanup_log(
     retention that is none, ``ClockError`` where this machine's clock is ahead of the store's, and what reading the log
     raises.
     """
-    head = log.head()
+    head = log.head(past_damage=False)
     _check_known(head)
     if retention_ms is None:
         retention_ms = _retention(head)
