@@ -164,6 +164,8 @@ class StructType:
     """Named fields: the table itself, or a nested column."""
 
     fields: tuple[StructField, ...]
+    #: Whether :meth:`find` tells names apart that differ by case only, as a session may ask for.
+    case_sensitive: bool = field(default=False, compare=False, repr=False)
 
     @property
     def arrow(self) -> pa.DataType:
@@ -180,8 +182,19 @@ class StructType:
         return pa.schema([f.arrow for f in self.fields])
 
     def find(self, name: str) -> StructField | None:
-        """The field of that name; names are resolved without regard to case (an exact match first)."""
-        return self._by_name.get(name) or self._by_lower_name.get(name.lower())
+        """The field of that name; names are resolved without regard to case (an exact match first), unless they are
+        :meth:`exact`."""
+        return self._by_name.get(name) or (None if self.case_sensitive else self._by_lower_name.get(name.lower()))
+
+    def exact(self) -> StructType:
+        """The same fields, found by their names as they are spelled alone, those of structs inside as well.
+
+        >>> schema = StructType((StructField("s", StructType((StructField("a", PrimitiveType("long")),))),)).exact()
+        >>> schema.along(["s", "A"]), schema.find("S")
+        ((), None)
+        """
+        inside = (replace(f, type=f.type.exact()) if isinstance(f.type, StructType) else f for f in self.fields)
+        return StructType(tuple(inside), case_sensitive=True)
 
     @cached_property
     def _by_name(self) -> dict[str, StructField]:

@@ -32,6 +32,8 @@ OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
 DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
 #: Columns that the table lacks are added by every write and merge.
 AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
+#: Whether UPDATE and MERGE cast as the session's ANSI mode says, and not by its policy of store assignment.
+CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
 #: A text that every commit carries.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
 #: Properties of new tables: what follows is the property without ``delta.``.
@@ -64,6 +66,7 @@ SETTINGS: tuple[Setting, ...] = (
         "honoured",
         ("dynamicPartitionOverwrite.enabled", "false: an overwrite is never dynamic"),
         ("schema.autoMerge.enabled", "writes and merges add the columns that a table lacks"),
+        ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
         ("commitInfo.userMetadata", "a text that every commit carries"),
         ("properties.defaults.", "properties of new tables"),
         ("retentionDurationCheck.enabled", "VACUUM may be told a retention shorter than the table's"),

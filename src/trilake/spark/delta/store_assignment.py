@@ -1,7 +1,7 @@
 """Values as a column of a table stores them, in Spark's own expressions.
 
-What Spark calls store assignment, in its ANSI way: a value that does not fit is an error in every session, also in one
-that is not in ANSI mode, where a cast alone would make something else of it without a word.
+What Spark calls store assignment.  In its ANSI way, which is the default, a value that does not fit is an error in
+every session, also in one that is not in ANSI mode, where a cast alone would make something else of it without a word.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pyspark.sql import types as T
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import SchemaMismatchError, WriteFailedError
 from trilake.expr.nested import fields_problem
-from trilake.spark.delta.settings import is_ansi
-from trilake.spark.session.compat import try_cast
+from trilake.spark.delta.assignment_rules import AssignmentRules, holds_all
+from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import to_spark
 from trilake.text import quote_name
 
@@ -33,7 +33,7 @@ def stored(
     target: T.DataType,
     name: str,
     *,
-    ansi: bool,
+    rules: AssignmentRules,
     by_name: bool = True,
     fill: bool = False,
 ) -> Column:
@@ -42,16 +42,16 @@ def stored(
     Parameters
     ----------
     name: of the column, for the error of a value that does not fit.
-    ansi: whether the session's casts fail on such a value by themselves.
-    by_name: whether structs, at any depth, are matched by the names of their fields, without regard to case; else by
-        their order.
+    rules: what the session says of such values.
+    by_name: whether structs, at any depth, are matched by the names of their fields; else by their order.
     fill: whether a field that a struct lacks becomes null.
 
     Raises ``SchemaMismatchError`` for a struct with a field that the column has not, and for one that lacks a field of
-    the column's, unless ``fill`` allows for that where fields are matched by name.
-    Raises ``UnsupportedSparkError`` over Spark Connect of 3.5 for a session whose casts do not fail.
+    the column's, unless ``fill`` allows for that where fields are matched by name, and, where the session is strict,
+    for a type that has values which do not fit.
+    Raises ``UnsupportedSparkError`` over Spark Connect for a cast that the session does not do by itself.
     """
-    return _Assignment(ansi, by_name, fill).value(value, source, target, name)
+    return _Assignment(rules, by_name, fill).value(value, source, target, name)
 
 
 def stored_columns(frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False) -> DataFrame:
@@ -60,7 +60,7 @@ def stored_columns(frame: DataFrame, schema: StructType, *, by_name: bool, evolv
     Structs are matched as the columns are: by name, or by order.  Values of a user's type, such as MLlib's vectors, are
     left to the writer.
     """
-    ansi = is_ansi(frame.sparkSession)
+    rules = AssignmentRules.of(frame.sparkSession)
     wanted = {f.name: f.dataType for f in to_spark(schema).fields}
     changed: dict[str, Column] = {}
     for f in frame.schema.fields:
@@ -69,33 +69,37 @@ def stored_columns(frame: DataFrame, schema: StructType, *, by_name: bool, evolv
             kind = evolved(f.dataType, kind, by_name=by_name)
         if kind is not None and f.dataType != kind:
             value = F.col(quote_name(f.name))
-            changed[f.name] = _inserted(value, f.dataType, kind, f.name, ansi=ansi, by_name=by_name).alias(f.name)
+            changed[f.name] = _inserted(value, f.dataType, kind, f.name, rules=rules, by_name=by_name).alias(f.name)
     if not changed:
         return frame
     return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
 
 
-def _inserted(value: Column, source: T.DataType, target: T.DataType, name: str, *, ansi: bool, by_name: bool) -> Column:
+def _inserted(
+    value: Column, source: T.DataType, target: T.DataType, name: str, *, rules: AssignmentRules, by_name: bool
+) -> Column:
     """A value as its column stores it.
 
     A struct of another type that is matched by the order of its fields is no null any more: that is how Delta's own
     engine stores it.
     """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
-        column = stored(value, source, target, name, ansi=ansi, by_name=by_name, fill=True)
+        column = stored(value, source, target, name, rules=rules, by_name=by_name, fill=True)
         # What may be null inside of the column may be so in the rows.
         return column if isinstance(target, T.AtomicType) else column.cast(target)
     if len(source) == len(target):
         fields = [
             (
-                _inserted(value.getField(s.name), s.dataType, t.dataType, f"{name}.{t.name}", ansi=ansi, by_name=False)
+                _inserted(
+                    value.getField(s.name), s.dataType, t.dataType, f"{name}.{t.name}", rules=rules, by_name=False
+                )
                 if s.dataType != t.dataType
                 else value.getField(s.name)
             ).alias(t.name)
             for s, t in zip(source.fields, target.fields, strict=True)
         ]
         return F.struct(*fields).cast(target)
-    return stored(value, source, target, name, ansi=ansi, by_name=False, fill=True).cast(target)
+    return stored(value, source, target, name, rules=rules, by_name=False, fill=True).cast(target)
 
 
 @contextmanager
@@ -144,7 +148,7 @@ def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:
 class _Assignment:
     """How values are stored; see :func:`stored`."""
 
-    ansi: bool
+    rules: AssignmentRules
     by_name: bool
     fill: bool
 
@@ -159,14 +163,31 @@ class _Assignment:
             return self._array(value, source, target, name)
         if isinstance(source, T.MapType) and isinstance(target, T.MapType):
             return self._map(value, source, target, name)
-        if self.ansi or not isinstance(target, T.AtomicType):
-            return value.cast(target)
+        self._check(source, target, name)
+        if self.rules.ansi or self.rules.policy == "LEGACY" or not isinstance(target, T.AtomicType):
+            return self._cast(value, target)
         fitting = try_cast(value, target)
         number = isinstance(source, T.NumericType) and isinstance(target, T.NumericType)
         condition = "CAST_OVERFLOW_IN_TABLE_INSERT" if number else "CAST_INVALID_INPUT"
         refusal = f"[{condition}] a value of column {name} does not fit {target.simpleString()}: "
         message = F.concat(F.lit(refusal), value.cast("string"))
         return F.when(value.isNull() | fitting.isNotNull(), fitting).otherwise(F.raise_error(message).cast(target))
+
+    def _check(self, source: T.DataType, target: T.DataType, name: str) -> None:
+        """Raise ``SchemaMismatchError`` where the session is strict, and values may not fit."""
+        if self.rules.policy == "STRICT" and not holds_all(target, source):
+            raise SchemaMismatchError(
+                f"cannot up cast the value of column {name} from {source.simpleString()} to {target.simpleString()}:"
+                " spark.sql.storeAssignmentPolicy is STRICT, and some values might not fit",
+                help=f"cast the value to {target.simpleString()} yourself, or set the policy to ANSI",
+                column=name,
+                condition="CANNOT_UP_CAST_DATATYPE",
+            )
+
+    def _cast(self, value: Column, target: T.DataType) -> Column:
+        """The value cast whole, as the policy says, or as the session does, whose casts fail."""
+        legacy = self.rules.policy == "LEGACY" and self.rules.ansi
+        return legacy_cast(value, target) if legacy else value.cast(target)
 
     def _struct(self, value: Column, source: T.StructType, target: T.StructType, name: str) -> Column:
         pairs = self._by_name(source, target, name) if self.by_name else _by_position(source, target, name)
@@ -183,7 +204,8 @@ class _Assignment:
         self, source: T.StructType, target: T.StructType, name: str
     ) -> list[tuple[T.StructField | None, T.StructField]]:
         """The fields of the column with those of the value that have their names."""
-        problem = fields_problem(source.names, target.names, name, ignore_case=True, fill=self.fill)
+        ignores = not self.rules.case_sensitive
+        problem = fields_problem(source.names, target.names, name, ignore_case=ignores, fill=self.fill)
         if problem is not None:
             raise SchemaMismatchError(
                 problem,
@@ -192,19 +214,20 @@ class _Assignment:
                 column=name,
                 condition="DELTA_UPDATE_SCHEMA_MISMATCH_EXPRESSION",
             )
-        by_lower = {f.name.lower(): f for f in source.fields}
-        return [(by_lower.get(f.name.lower()), f) for f in target.fields]
+        by_key = {self.rules.key(f.name): f for f in source.fields}
+        return [(by_key.get(self.rules.key(f.name)), f) for f in target.fields]
 
     def _array(self, value: Column, source: T.ArrayType, target: T.ArrayType, name: str) -> Column:
         of, to = source.elementType, target.elementType
-        if self._casts(of, to):
-            return value.cast(target)
+        if self._casts(of, to, f"{name}.element"):
+            return self._cast(value, target)
         return F.transform(value, lambda x: self.value(x, of, to, f"{name}.element"))
 
     def _map(self, value: Column, source: T.MapType, target: T.MapType, name: str) -> Column:
-        if _same(source.keyType, target.keyType) and self._casts(source.valueType, target.valueType):
-            return value.cast(target)
-        if not _same(source.keyType, target.keyType):
+        same = _same(source.keyType, target.keyType)
+        if same and self._casts(source.valueType, target.valueType, f"{name}.value"):
+            return self._cast(value, target)
+        if not same:
             value = F.transform_keys(value, lambda k, _: self.value(k, source.keyType, target.keyType, f"{name}.key"))
         if not _same(source.valueType, target.valueType):
             value = F.transform_values(
@@ -212,11 +235,14 @@ class _Assignment:
             )
         return value
 
-    def _casts(self, source: T.DataType, target: T.DataType) -> bool:
-        """Whether the session's own cast of values inside an array or a map does the same."""
-        return (
-            isinstance(source, T.NullType) or (self.ansi and isinstance(source, T.AtomicType)) or _same(source, target)
-        )
+    def _casts(self, source: T.DataType, target: T.DataType, name: str) -> bool:
+        """Whether one cast of an array, or a map, does the same with the values inside.  Raises as :meth:`_check`."""
+        if isinstance(source, T.NullType) or _same(source, target):
+            return True
+        if not isinstance(source, T.AtomicType):
+            return False
+        self._check(source, target, name)
+        return self.rules.ansi or self.rules.policy == "LEGACY"
 
 
 def _by_position(

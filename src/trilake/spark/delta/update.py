@@ -29,6 +29,7 @@ from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
+from trilake.spark.delta.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import (
     FILE,
@@ -40,7 +41,6 @@ from trilake.spark.delta.row_addresses import (
     bitmaps,
     old_images,
 )
-from trilake.spark.delta.settings import is_ansi
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
@@ -76,7 +76,7 @@ def update_rows(
     command = Update(table.log, snapshot, text, None if read is None else read.filter, table.log.engine.runtime)
     command.check()
     values = without_qualifier(set, alias)
-    assigned = targets(values, snapshot.schema, uri=snapshot.uri)
+    assigned = targets(values, named_columns(spark, snapshot.schema), uri=snapshot.uri)
     files = list(range(snapshot.adds.num_rows))
     if command.filter is not None:
         maybe, whole = candidates(snapshot, command.filter)
@@ -153,9 +153,9 @@ def _changed_columns(
         frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
     )
     new = {path: (value, f.dataType) for (path, value), f in zip(values.items(), typed.fields, strict=True)}
-    ansi = is_ansi(frame.sparkSession)
+    rules = AssignmentRules.of_changes(frame.sparkSession)
     return [
-        _value(F.col(quote_name(f.name)), f, (f.name,), new, ansi).alias(f.name)
+        _value(F.col(quote_name(f.name)), f, (f.name,), new, rules).alias(f.name)
         for f in to_spark(changed_schema).fields
     ]
 
@@ -165,18 +165,18 @@ def _value(
     field: T.StructField,
     path: tuple[str, ...],
     new: Mapping[tuple[str, ...], tuple[Column, T.DataType]],
-    ansi: bool,
+    rules: AssignmentRules,
 ) -> Column:
     """A column, or a field inside structs, with the new values that are at or below its path."""
     if path in new:
         value, type_ = new[path]
-        return stored(value, type_, field.dataType, ".".join(path), ansi=ansi)
+        return stored(value, type_, field.dataType, ".".join(path), rules=rules)
     if not any(p[: len(path)] == path for p in new):
         return old
     assert isinstance(field.dataType, T.StructType)
     # The other fields of a struct that was null are null; the struct is not, once it has a value.
     return F.struct(
-        *(_value(old.getField(f.name), f, (*path, f.name), new, ansi).alias(f.name) for f in field.dataType.fields)
+        *(_value(old.getField(f.name), f, (*path, f.name), new, rules).alias(f.name) for f in field.dataType.fields)
     )
 
 

@@ -187,6 +187,27 @@ def try_cast(column: Column, target: T.DataType) -> Column:
     return Column(package.Column(cast))
 
 
+def legacy_cast(column: Column, target: T.DataType) -> Column:
+    """The column in another type as a session without ANSI mode casts, whatever the session's own mode is.
+
+    Raises ``UnsupportedSparkError`` over Spark Connect, where casts are what the session says.
+    """
+    java, jvm = getattr(column, "_jc", None), SparkContext._jvm
+    if java is None or jvm is None:
+        raise UnsupportedSparkError(
+            "over Spark Connect, values are not cast as without ANSI mode in a session that has it",
+            help="set spark.sql.ansi.enabled to false, or spark.sql.storeAssignmentPolicy to ANSI",
+        )
+    package: Any = jvm.org.apache.spark.sql
+    wanted = package.types.DataType.fromJson(target.json())
+    utils = package.classic.ExpressionUtils if RELEASE >= (4, 0) else None
+    value = java.expr() if utils is None else utils.expression(java)
+    expressions = package.catalyst.expressions
+    # The zone of the session is put in when the expression is analysed.
+    cast = expressions.Cast(value, wanted, jvm.scala.Option.empty(), expressions.EvalMode.LEGACY())
+    return Column(package.Column(cast) if utils is None else utils.column(cast))
+
+
 def column_text(column: Any) -> str | None:
     """A column as Spark's plans write it, with the numbers of its attributes; ``None`` where that is not known."""
     java = getattr(column, "_jc", None)

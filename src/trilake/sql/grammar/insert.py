@@ -110,14 +110,17 @@ def _is_query(cursor: Cursor) -> bool:
 # --- what it says of a table -----------------------------------------------------------------------------------------
 
 
-def static_partitions(insert: Insert, partition_columns: Sequence[str], path: str) -> dict[str, str]:
-    """The values of the partitions by the columns' own names.
+def static_partitions(
+    insert: Insert, partition_columns: Sequence[str], path: str, *, exact: bool = False
+) -> dict[str, str]:
+    """The values of the partitions by the columns' own names, which must be spelled so where that is ``exact``.
 
     Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
     """
-    inside = {c.lower(): c for c in partition_columns}
-    for name in (*insert.static, *insert.dynamic):
-        if name.lower() not in inside:
+    inside = {c if exact else c.lower(): c for c in partition_columns}
+    named = {name: inside.get(name if exact else name.lower()) for name in (*insert.static, *insert.dynamic)}
+    for name, column in named.items():
+        if column is None:
             raise InvalidArgumentError(
                 f"PARTITION clause cannot contain the non-partition column {name}",
                 help=f"the partition columns are {', '.join(partition_columns) or 'none'}",
@@ -125,7 +128,7 @@ def static_partitions(insert: Insert, partition_columns: Sequence[str], path: st
                 column=name,
                 condition="NON_PARTITION_COLUMN",
             )
-    return {inside[name.lower()]: text for name, text in insert.static.items()}
+    return {column: text for name, text in insert.static.items() if (column := named[name]) is not None}
 
 
 def expected_columns(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -11,6 +11,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.update import update_rows
@@ -100,7 +101,8 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
         return update_lance(session, target, change.values, change.condition)
     table = open_delta(session, target)
-    named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
+    schema = named_columns(session.spark, read_schema(table.snapshot.schema))
+    named = Named(session, target, schema, change.alias)
     assignments = []
     for name, value in change.values:
         column = column_path(named, name)
@@ -137,8 +139,10 @@ def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, 
         e.context["condition"] = "FIELD_NOT_FOUND"
         raise
     columns = zip(frame.schema, wanted, values)
+    # In ANSI mode a cast is the one that the rows go through; what does not fit is no matter here.
+    rules = replace(AssignmentRules.of_changes(session.spark), ansi=True)
     resolved(
-        session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, ansi=True) for f, w, n in columns))
+        session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, rules=rules) for f, w, n in columns))
     )
 
 

@@ -11,6 +11,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.assignment_rules import is_case_sensitive, named_columns
 from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
 from trilake.spark.delta.store_assignment import overflows_named, stored_columns
 from trilake.spark.delta.write import write_dataframe
@@ -85,8 +86,9 @@ def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
 def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
     head = head_of(session, target)
     metadata = head.metadata
-    schema = read_schema(metadata.schema)
-    static = static_partitions(insert, metadata.partition_columns, target.path)
+    schema = named_columns(session.spark, read_schema(metadata.schema))
+    exact = is_case_sensitive(session.spark)
+    static = static_partitions(insert, metadata.partition_columns, target.path, exact=exact)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)

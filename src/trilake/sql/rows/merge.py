@@ -9,6 +9,7 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError, InvalidArgumentError
+from trilake.spark.delta.assignment_rules import named_columns
 from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.run import merge_dataframe
 from trilake.spark.session.analysis_errors import unsupported_error
@@ -44,7 +45,8 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
 
         return merge_lance(session, target, merge, source)
     table = open_delta(session, target)
-    named = Named(session, target, read_schema(table.snapshot.schema), merge.alias or merge.parts[-1])
+    schema = named_columns(session.spark, read_schema(table.snapshot.schema))
+    named = Named(session, target, schema, merge.alias or merge.parts[-1])
     names = _names(session, merge, named.alias or "", source_alias)
     locals_: list[Local] = []
 
@@ -91,7 +93,7 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
         if len(tokenize(value)) == 1 and tokenize(value)[0].upper == "DEFAULT":
             field = named.schema.find(column[0])
             default = None if field is None else default_text(field)
-            if default is None and when.action == "insert":
+            if default is None and field is not None and when.action == "insert":
                 continue  # what is not said is made as for any new row: generated, counted, or null
             value = "NULL" if default is None else f"({default})"
         key = path_text(column)

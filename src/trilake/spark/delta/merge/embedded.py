@@ -30,6 +30,7 @@ from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
+from trilake.spark.delta.assignment_rules import AssignmentRules
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
@@ -93,8 +94,8 @@ def _request(job: MergeJob) -> MergeRequest | str:
         return "tasks may run on other machines"
     if spark.sparkContext.defaultParallelism > _MOST_CORES:
         return "Spark has many cores for it"
-    if spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES or not job.ansi:
-        return "the session's zone is not UTC, or it is not in ANSI mode"
+    if spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES or job.rules != AssignmentRules():
+        return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
     if request.frames.asked(request.expressions):
         return "an expression names a column of a frame"
     if plan_bytes(request.source) <= FEW_BYTES:

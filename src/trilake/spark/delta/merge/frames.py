@@ -19,6 +19,7 @@ from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.scan import read_schema
+from trilake.spark.delta.assignment_rules import AssignmentRules
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.store_assignment import stored
@@ -90,7 +91,7 @@ class Sides:
     before: StructType
     after: StructType
     source_schema: T.StructType
-    ansi: bool
+    rules: AssignmentRules
     evolve: bool
 
     @cached_property
@@ -171,11 +172,11 @@ class Values:
         match value:
             case FromExpression():
                 value, source = self.expressions[clause.number, path]
-                return stored(value, source, type_, shown, ansi=self.sides.ansi, fill=self.sides.evolve)
+                return stored(value, source, type_, shown, rules=self.sides.rules, fill=self.sides.evolve)
             case FromSource(at):
                 source = _type_at(self.sides.source_schema, at)
                 value = self.sides.source_column(at)
-                return stored(value, source, type_, shown, ansi=self.sides.ansi, fill=self.sides.evolve)
+                return stored(value, source, type_, shown, rules=self.sides.rules, fill=self.sides.evolve)
             case Parts(fields, null_with):
                 assert isinstance(type_, T.StructType)
                 parts = []
@@ -187,7 +188,7 @@ class Values:
                 return whole if null_with is None else F.when(self.sides.source_column(null_with).isNotNull(), whole)
         if old is None:
             return F.lit(None).cast(type_)
-        return stored(self.sides.target_column(path), old, type_, shown, ansi=self.sides.ansi, fill=True)
+        return stored(self.sides.target_column(path), old, type_, shown, rules=self.sides.rules, fill=True)
 
     def _old_type(self, path: Path) -> T.DataType | None:
         types = self.sides.types_before

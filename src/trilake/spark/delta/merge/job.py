@@ -54,6 +54,7 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
+from trilake.spark.delta.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows
 from trilake.spark.delta.merge.prefilter import prefiltered
 from trilake.spark.delta.merge.request import Expr, SparkMerge
@@ -61,7 +62,7 @@ from trilake.spark.delta.merge.source import SourceRows, look_at_source, row_byt
 from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
-from trilake.spark.delta.settings import AUTO_MERGE, is_ansi, session_flag
+from trilake.spark.delta.settings import AUTO_MERGE, session_flag
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
@@ -101,10 +102,11 @@ class MergeJob:
                 uri=snapshot.uri,
                 new_id=self.runtime.new_id,
             )
+        named, source_named = (named_columns(spark, s) for s in (self.metadata.schema, source_schema))
         self.clauses = [
             SparkClause.of(
                 i,
-                resolve(c, self.metadata.schema, source_schema, alias=request.alias, evolve=evolve),
+                resolve(c, named, source_named, alias=request.alias, evolve=evolve),
                 self.metadata,
                 uri=snapshot.uri,
                 now_ms=self.started,
@@ -118,7 +120,7 @@ class MergeJob:
         self.changing = bool(self.matched or self.unmatched)
         self.feed = records_changes(snapshot) and self.changing
         self.source = self.numbered(request.source)
-        self.ansi = is_ansi(spark)
+        self.rules = AssignmentRules.of_changes(spark)
 
     def of_source(self, source: DataFrame, condition: str) -> MergeJob:
         """The same merge, whose source is read from elsewhere; for a merge that has not looked at its own yet."""
@@ -142,7 +144,7 @@ class MergeJob:
             self.snapshot.schema,
             self.metadata.schema,
             self.request.source.schema,
-            self.ansi,
+            self.rules,
             self.evolve,
         )
 

@@ -1,0 +1,97 @@
+"""What a session says of values that go into columns: how they are cast, and whether the case of names counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, cast
+
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+from trilake.delta.protocol.schema import StructType
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.settings import CAST_AS_SESSION, is_ansi, session_flag
+
+Policy = Literal["ANSI", "LEGACY", "STRICT"]
+
+_POLICY = "spark.sql.storeAssignmentPolicy"
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
+#: Numbers, each of which holds all values of those before it.
+_NUMBERS = (T.ByteType, T.ShortType, T.IntegerType, T.LongType, T.FloatType, T.DoubleType)
+#: Digits of the decimals that Spark takes whole numbers for.
+_DIGITS: dict[type[T.DataType], int] = {T.ByteType: 3, T.ShortType: 5, T.IntegerType: 10, T.LongType: 20}
+_TIMES = (T.TimestampType, T.TimestampNTZType)
+
+
+@dataclass(frozen=True)
+class AssignmentRules:
+    """How a value of another type than its column's is stored.
+
+    ``policy`` is Spark's name for it: ``ANSI`` casts and fails for a value that does not fit, ``LEGACY`` casts as a
+    session without ANSI mode does, ``STRICT`` takes only types whose values all fit.  ``ansi`` says whether the
+    session's own casts fail.
+    """
+
+    policy: Policy = "ANSI"
+    ansi: bool = True
+    case_sensitive: bool = False
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> AssignmentRules:
+        """Those of INSERT.  Raises ``InvalidArgumentError`` for a setting that is no value of its kind."""
+        policy = str(spark.conf.get(_POLICY, "ANSI")).upper()
+        if policy not in ("ANSI", "LEGACY", "STRICT"):
+            raise InvalidArgumentError(f"{_POLICY} is {policy!r}", help="it must be ANSI, LEGACY or STRICT")
+        return cls(cast(Policy, policy), is_ansi(spark), is_case_sensitive(spark))
+
+    @classmethod
+    def of_changes(cls, spark: SparkSession) -> AssignmentRules:
+        """Those of UPDATE and MERGE, which a setting of delta-spark lets follow the session's mode instead."""
+        rules = cls.of(spark)
+        if not session_flag(spark, CAST_AS_SESSION, False):
+            return rules
+        return replace(rules, policy="ANSI" if rules.ansi else "LEGACY")
+
+    def key(self, name: str) -> str:
+        """What names of one column have in common."""
+        return name if self.case_sensitive else name.lower()
+
+
+def is_case_sensitive(spark: SparkSession) -> bool:
+    """Whether names that differ by case only are different ones in the session."""
+    return session_flag(spark, _CASE_SENSITIVE, False)
+
+
+def named_columns(spark: SparkSession, schema: StructType) -> StructType:
+    """The columns of a table, found by names as the session tells them apart."""
+    return schema.exact() if is_case_sensitive(spark) else schema
+
+
+def holds_all(target: T.DataType, source: T.DataType) -> bool:
+    """Whether a type that is neither nested nor a user's holds every value of another: what Spark calls an up-cast.
+
+    >>> holds_all(T.LongType(), T.IntegerType()), holds_all(T.IntegerType(), T.LongType())
+    (True, False)
+    >>> holds_all(T.DecimalType(12, 2), T.IntegerType()), holds_all(T.StringType(), T.DateType())
+    (True, True)
+    """
+    if source == target or isinstance(source, T.NullType):
+        return True
+    if isinstance(target, T.StringType):
+        return isinstance(source, T.AtomicType | T.CalendarIntervalType)
+    if isinstance(target, T.DecimalType):
+        return _decimal_holds(target, source)
+    if isinstance(source, T.DecimalType):
+        return source.scale == 0 and source.precision < _DIGITS.get(type(target), 0)
+    if isinstance(source, _NUMBERS) and isinstance(target, _NUMBERS):
+        return _NUMBERS.index(type(source)) <= _NUMBERS.index(type(target))
+    if isinstance(source, (T.DateType, *_TIMES)):
+        return isinstance(target, _TIMES) or (isinstance(source, T.TimestampType) and isinstance(target, T.LongType))
+    return isinstance(source, T.LongType) and isinstance(target, T.TimestampType)
+
+
+def _decimal_holds(target: T.DecimalType, source: T.DataType) -> bool:
+    if isinstance(source, T.DecimalType):
+        return target.precision - target.scale >= source.precision - source.scale and target.scale >= source.scale
+    digits = _DIGITS.get(type(source))
+    return digits is not None and target.precision - target.scale >= digits
