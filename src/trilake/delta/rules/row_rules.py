@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from trilake.delta.rules.defaults import default_text, parse_default
 from trilake.delta.rules.foreign_calls import refuse_foreign_calls
 from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
 from trilake.delta.rules.store_assignment import as_batch, assign_array, assign_batch, assign_columns, check_assignable
+from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_text
 from trilake.errors import SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
@@ -81,6 +82,7 @@ class RowRules:
         uri: str,
         now_ms: int,
         spark: bool = False,
+        zoned: bool = False,
         rewrite: bool = False,
     ) -> RowRules:
         """The rules for rows of schema ``source`` that go into the table.
@@ -92,6 +94,7 @@ class RowRules:
         uri: the table, for messages.
         now_ms: ms since the epoch, which ``current_timestamp()`` in a default means.
         spark: whether Spark can compute what the embedded engine cannot (:meth:`spark_stages`).
+        zoned: whether Spark's session is in another zone than UTC: then it computes all that may depend on the zone.
         rewrite: whether rows of the table are written again, as an update does: identity values are then kept as they
             are, and made up only where they are null.
 
@@ -116,11 +119,13 @@ class RowRules:
                     condition="DELTA_IDENTITY_COLUMNS_EXPLICIT_INSERT_NOT_SUPPORTED",
                 )
         checks = table_checks(metadata.configuration, schema, now)
+        if zoned:
+            generated, checks = _in_zone(generated, schema), _checks_in_zone(checks, schema)
         defaults: dict[str, pa.Scalar] = {}
         needs_spark: list[SparkExpression] = []
         for name, text in texts.items():
             expression = parse_default(schema.field(name), text, now)
-            if expression is None:
+            if expression is None or (zoned and may_depend_on_zone(text, schema, (), schema.field(name).type)):
                 needs_spark.append(SparkExpression(name, text, f"the default of column {name}"))
             else:
                 assert expression.constant is not None
@@ -167,8 +172,8 @@ class RowRules:
 
         Empty where :attr:`needs_spark` is.  The first stage makes the table's columns of the given ones, the second
         adds generated columns that the rows leave out, the third what is verified, under names that begin with
-        :data:`RESERVED`; the pipeline takes those away.  Spark evaluates in the zone of its session, which should be
-        UTC, as the embedded engine's is.
+        :data:`RESERVED`; the pipeline takes those away.  Spark evaluates in the zone of its session, the embedded
+        engine in UTC.
 
         A condition that only Spark can evaluate must not read an identity column that the rows leave out: Spark does
         not know its values yet, and says that there is no such column.
@@ -318,6 +323,27 @@ class RowPipeline:
                 columns[g.name] = computed[g.name]
             elif g.name in rules.present:
                 g.verify(columns[g.name], computed[g.name], rows)
+
+
+def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tuple[GeneratedColumn, ...]:
+    """The generated columns, of which Spark computes those whose values may depend on its session's zone."""
+    return tuple(
+        replace(g, expression=None)
+        if g.expression is not None
+        and may_depend_on_zone(g.text, schema, g.expression.columns, schema.field(g.name).type)
+        else g
+        for g in generated
+    )
+
+
+def _checks_in_zone(checks: tuple[Check, ...], schema: StructType) -> tuple[Check, ...]:
+    """The same for conditions."""
+    return tuple(
+        replace(c, condition=None, filter=None)
+        if c.condition is not None and may_depend_on_zone(c.text, schema, c.condition.columns)
+        else c
+        for c in checks
+    )
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -42,6 +42,7 @@ from trilake.spark.delta.row_addresses import (
     old_images,
 )
 from trilake.spark.delta.store_assignment import stored
+from trilake.spark.delta.zones import is_utc
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.row_jobs import chunks, run_over_rows
@@ -92,7 +93,14 @@ def update_rows(
             _ = frame.select(*_changed_columns(frame, changed_schema, new)).schema  # which has it looked at on Connect
         return command.finish(files, [])
     addressed = addressed_rows(spark, table, files, row_ids=True)
-    rules = update_rules(snapshot.metadata, changed_schema, uri=snapshot.uri, runtime=command.runtime, spark=True)
+    rules = update_rules(
+        snapshot.metadata,
+        changed_schema,
+        uri=snapshot.uri,
+        runtime=command.runtime,
+        spark=True,
+        zoned=not is_utc(spark),
+    )
     job = _UpdateTask(
         table.log.store,
         rewrite_plan(snapshot, command.job_id),

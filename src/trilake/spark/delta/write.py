@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -21,6 +21,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.settings import session_log, with_session
+from trilake.spark.delta.zones import is_utc, predicate_in_utc
 from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame
@@ -64,7 +65,12 @@ def write_dataframe(
     """
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
-    plan = plan_write(log, with_session(df.sparkSession, request, decided=decided), spark=True, seen=seen)
+    request = with_session(df.sparkSession, request, decided=decided)
+    if request.replace_where is not None and not is_utc(df.sparkSession):
+        seen = log.snapshot() if seen is None else seen
+        where = predicate_in_utc(df.sparkSession, request.replace_where, seen.schema)
+        request = replace(request, replace_where=where)
+    plan = plan_write(log, request, spark=True, zoned=not is_utc(df.sparkSession), seen=seen)
     if plan.nothing:
         return finish_write(log, plan, [])
     try:

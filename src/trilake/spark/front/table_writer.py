@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
+from trilake.spark.delta.zones import is_utc
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,
@@ -154,12 +155,15 @@ def _overwrite(request: _Request, condition: Any) -> None:
         )
     store = session_store(request.df.sparkSession, known, store_options(request.record.options))
     schema = DeltaLog(store, spark_engine()).head().schema
-    filter = read_condition(request.df.sparkSession, condition, schema).filter
-    if filter is None:
+    read = read_condition(request.df.sparkSession, condition, schema)
+    where = None if read.filter is None else read.filter.text
+    if where is None and not is_utc(request.df.sparkSession):
+        where = read.text  # of which the write makes one in UTC, or refuses it
+    if where is None:
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
         )
-    _save(request, known, "overwrite", replaceWhere=filter.text)
+    _save(request, known, "overwrite", replaceWhere=where)
 
 
 def _overwrite_partitions(request: _Request) -> None:

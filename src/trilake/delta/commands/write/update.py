@@ -168,10 +168,11 @@ class Update:
 
 
 def update_rules(
-    metadata: Metadata, columns: StructType, *, uri: str, runtime: Runtime, spark: bool = False
+    metadata: Metadata, columns: StructType, *, uri: str, runtime: Runtime, spark: bool = False, zoned: bool = False
 ) -> RowRules:
     """The rules for rows that are written again with new values; ``columns`` are those that they bring."""
-    return RowRules.of(metadata, columns, uri=uri, now_ms=runtime.clock_ms(), spark=spark, rewrite=True)
+    now_ms = runtime.clock_ms()
+    return RowRules.of(metadata, columns, uri=uri, now_ms=now_ms, spark=spark, zoned=zoned, rewrite=True)
 
 
 def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) -> pa.RecordBatch:

@@ -112,12 +112,14 @@ def plan_write(
     runtime: Runtime | None = None,
     *,
     spark: bool = False,
+    zoned: bool = False,
     seen: Head | None = None,
 ) -> WritePlan:
     """Look at the table, if there is one, and decide how its files are to be written.
 
-    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot.  ``seen`` is the
-    table where somebody looked at it already: the rows are for that version of it, and it is not looked at again.
+    ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot, and ``zoned`` that
+    its session's zone is not UTC.  ``seen`` is the table where somebody looked at it already: the rows are for that
+    version of it, and it is not looked at again.
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or log.engine.runtime
@@ -174,7 +176,7 @@ def plan_write(
         log.engine.for_tasks(),
         metadata.configuration,
         provider=metadata.provider.lower(),
-        rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark),
+        rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark, zoned=zoned),
         required=_required(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
         **request.files_limits(metadata.provider.lower()),

@@ -35,7 +35,8 @@ from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
 from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of
-from trilake.spark.native.columns import UTC_ZONES, as_column, built_in_text, empty_frame
+from trilake.spark.delta.zones import is_utc
+from trilake.spark.native.columns import as_column, built_in_text, empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.row_jobs import chunks, run_over_rows
@@ -94,7 +95,7 @@ def _request(job: MergeJob) -> MergeRequest | str:
         return "tasks may run on other machines"
     if spark.sparkContext.defaultParallelism > _MOST_CORES:
         return "Spark has many cores for it"
-    if spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES or job.rules != AssignmentRules():
+    if not is_utc(spark) or job.rules != AssignmentRules():
         return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
     if request.frames.asked(request.expressions):
         return "an expression names a column of a frame"

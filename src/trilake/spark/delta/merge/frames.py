@@ -41,7 +41,9 @@ class SparkClause:
     columns: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, number: int, clause: ResolvedClause[Expr], metadata: Metadata, *, uri: str, now_ms: int) -> SparkClause:
+    def of(
+        cls, number: int, clause: ResolvedClause[Expr], metadata: Metadata, *, uri: str, now_ms: int, zoned: bool
+    ) -> SparkClause:
         """With the rules for the columns that it gives.  Raises what :meth:`RowRules.of` raises."""
         if clause.action == "delete":
             return cls(number, clause, None)
@@ -52,7 +54,13 @@ class SparkClause:
             or (isinstance(clause.values[f.name], FromTarget) and generation_text(f) is None)
         )
         rules = RowRules.of(
-            metadata, StructType(fields), uri=uri, now_ms=now_ms, spark=True, rewrite=clause.action == "update"
+            metadata,
+            StructType(fields),
+            uri=uri,
+            now_ms=now_ms,
+            spark=True,
+            zoned=zoned,
+            rewrite=clause.action == "update",
         )
         return cls(number, clause, rules, tuple(f.name for f in fields))
 

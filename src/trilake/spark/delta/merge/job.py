@@ -63,6 +63,7 @@ from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
+from trilake.spark.delta.zones import is_utc
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
@@ -110,6 +111,7 @@ class MergeJob:
                 self.metadata,
                 uri=snapshot.uri,
                 now_ms=self.started,
+                zoned=not is_utc(spark),
             )
             for i, c in enumerate(request.clauses)
         ]

@@ -1,0 +1,72 @@
+"""Predicates on instants in a session whose zone is not UTC, in which the embedded engine evaluates."""
+
+from __future__ import annotations
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.protocol.char_varchar import filter_schema
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.zones import may_depend_on_zone
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import FilterError, InvalidArgumentError
+from trilake.expr import parse_filter
+from trilake.expr.terms.predicate import Opaque
+from trilake.spark.native.columns import UTC_ZONES
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import active_session, java_frame, java_session, jvm, query_execution
+from trilake.spark.session.schemas import to_spark
+
+_ZONE = "spark.sql.session.timeZone"
+
+
+def is_utc(spark: SparkSession) -> bool:
+    """Whether times of the session mean what they mean to the embedded engine."""
+    return spark.conf.get(_ZONE) in UTC_ZONES
+
+
+def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
+    """A predicate on rows of a table that says in UTC what ``text`` says in the session's zone.
+
+    Spark makes instants of its constants.  Raises ``InvalidArgumentError`` for a predicate that depends on the zone in
+    another way, such as ``to_date(t) = DATE'2024-01-01'``, and for every one on instants over Spark Connect.
+    """
+    if is_utc(spark):
+        return text
+    columns = read_schema(schema)
+    try:
+        parsed = parse_filter(text, filter_schema(columns))
+    except FilterError:
+        return text  # which is refused in its own words
+    if parsed is None or not may_depend_on_zone(text, columns, parsed.columns):
+        return text
+    said = None if is_connect(spark) else _folded(spark, text, columns)
+    if said is not None:
+        parsed = parse_filter(said, filter_schema(columns))
+    if said is None or parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk()):
+        raise InvalidArgumentError(
+            f"rows to be replaced cannot be chosen by {text} in a session of the zone {spark.conf.get(_ZONE)}",
+            help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",
+        )
+    return said
+
+
+def _folded(spark: SparkSession, text: str, columns: StructType) -> str | None:
+    """The predicate with its constants as Spark computes them, and instants as those of UTC."""
+    try:
+        frame = _of_unknown_rows(spark, columns).where(F.expr(text))
+        plan = query_execution(frame).optimizedPlan()
+        other = spark.newSession()
+        other.conf.set(_ZONE, "UTC")
+        with active_session(other):  # whose zone literals are written in
+            return str(plan.condition().sql())
+    except Py4JError:
+        return None
+
+
+def _of_unknown_rows(spark: SparkSession, columns: StructType) -> DataFrame:
+    """Columns of which the optimizer does not know that there are no rows."""
+    rows = jvm(spark).org.apache.spark.api.java.JavaSparkContext(java_session(spark).sparkContext()).emptyRDD()
+    java = java_session(spark)
+    return java_frame(spark, java.createDataFrame(rows, java.parseDataType(to_spark(columns).json())))

@@ -1,0 +1,120 @@
+"""Rules and predicates on instants in sessions whose zone is not UTC: they mean what they mean in the session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.errors import ConstraintViolatedError, InvalidArgumentError, TrilakeError
+
+ZONE = "spark.sql.session.timeZone"
+#: What the columns of :func:`ruled` are for the local time 23:30 of a day.
+LATE = ("2020-01-05 23:30:00", "2020-01-05", 23)
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    before = spark.conf.get(ZONE)
+    spark.conf.set(ZONE, "America/New_York")
+    yield spark
+    spark.conf.set(ZONE, before or "UTC")
+    trilake.uninstall(spark)
+
+
+@pytest.fixture
+def ruled(sql: SparkSession, tmp_path: Path) -> str:
+    name = f"delta.`{tmp_path}/ruled`"
+    sql.sql(
+        f"CREATE TABLE {name} (i INT, t TIMESTAMP DEFAULT TIMESTAMP'2020-01-05 23:30:00',"
+        " d DATE GENERATED ALWAYS AS (CAST(t AS DATE)), h INT GENERATED ALWAYS AS (hour(t))) USING delta"
+        " TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+    )
+    sql.sql(f"ALTER TABLE {name} ADD CONSTRAINT early CHECK (t < '2020-01-06 00:00:00')")
+    return name
+
+
+@pytest.fixture
+def plain(sql: SparkSession, tmp_path: Path) -> str:
+    name = f"delta.`{tmp_path}/plain`"
+    sql.sql(f"CREATE TABLE {name} (i INT, t TIMESTAMP) USING delta")
+    sql.sql(f"INSERT INTO {name} VALUES (1, '2020-06-01 00:00:00'), (2, '2020-05-31 22:00:00')")
+    return name
+
+
+def rows(spark: SparkSession, name: str, columns: str) -> list[tuple[object, ...]]:
+    return sorted(tuple(r) for r in spark.sql(f"SELECT {columns} FROM {name}").collect())
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO {t} (i) VALUES (1)",
+        "INSERT INTO {t} (i, t) VALUES (1, '2020-01-05 23:30:00')",
+        "INSERT INTO {t} (i, t, d) VALUES (1, '2020-01-05 23:30:00', DATE'2020-01-05')",
+        "MERGE INTO {t} t USING (SELECT 1 AS k) s ON t.i = s.k WHEN NOT MATCHED THEN INSERT (i) VALUES (s.k)",
+        "MERGE INTO {t} t USING {late} s ON t.i = s.i WHEN NOT MATCHED THEN INSERT *",
+    ],
+)
+def test_new_rows_go_by_the_session_s_zone(sql: SparkSession, ruled: str, statement: str) -> None:
+    sql.sql(statement.format(t=ruled, late="(SELECT 1 AS i, TIMESTAMP'2020-01-05 23:30:00' AS t)"))
+    assert rows(sql, ruled, "CAST(t AS STRING), CAST(d AS STRING), h") == [LATE]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {t} SET t = '2020-01-05 23:30:00'",
+        "MERGE INTO {t} t USING (SELECT 1 AS k) s ON t.i = s.k WHEN MATCHED THEN UPDATE SET t = '2020-01-05 23:30:00'",
+    ],
+)
+def test_changed_rows_go_by_the_session_s_zone(sql: SparkSession, ruled: str, statement: str) -> None:
+    sql.sql(f"INSERT INTO {ruled} (i, t) VALUES (1, '2020-01-01 12:00:00')")
+    sql.sql(statement.format(t=ruled))
+    assert rows(sql, ruled, "CAST(t AS STRING), CAST(d AS STRING), h") == [LATE]
+
+
+def test_a_constraint_is_broken_in_the_session_s_zone(sql: SparkSession, ruled: str) -> None:
+    with pytest.raises(ConstraintViolatedError):
+        sql.sql(f"INSERT INTO {ruled} (i, t) VALUES (1, '2020-01-06 00:00:00')")
+    with pytest.raises(ConstraintViolatedError):
+        sql.sql(f"INSERT INTO {ruled} (i, t, d) VALUES (1, '2020-01-05 23:30:00', DATE'2020-01-06')")
+
+
+@pytest.mark.parametrize("way", ["statement", "option", "overwrite"])
+def test_rows_are_replaced_by_the_session_s_zone(sql: SparkSession, plain: str, way: str) -> None:
+    query, where = "SELECT 9 AS i, TIMESTAMP'2020-06-01 00:30:00' AS t", "t >= '2020-06-01 00:00:00'"
+    if way == "statement":
+        sql.sql(f"INSERT INTO {plain} REPLACE WHERE {where} {query}")
+    elif way == "option":
+        path = plain.split("`")[1]
+        sql.sql(query).write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+    else:
+        sql.sql(query).writeTo(plain).overwrite(F.col("t") >= F.lit("2020-06-01 00:00:00").cast("timestamp"))
+    assert rows(sql, plain, "i") == [(2,), (9,)]
+
+
+def test_a_row_outside_in_the_session_s_zone_is_refused(sql: SparkSession, plain: str) -> None:
+    with pytest.raises(TrilakeError, match="violates"):
+        sql.sql(f"INSERT INTO {plain} REPLACE WHERE t >= '2020-06-01 00:00:00' VALUES (9, '2020-05-31 23:30:00')")
+
+
+def test_a_predicate_that_is_no_instant_is_refused(sql: SparkSession, plain: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="America/New_York"):
+        sql.sql(f"INSERT INTO {plain} REPLACE WHERE hour(t) = 22 VALUES (9, '2020-05-31 22:30:00')")
+    sql.sql(f"INSERT INTO {plain} REPLACE WHERE to_date(t) = DATE'2020-05-31' VALUES (9, '2020-05-31 23:30:00')")
+    sql.sql(f"INSERT INTO {plain} REPLACE WHERE i = 1 VALUES (1, '2020-06-02 00:00:00')")
+    assert rows(sql, plain, "i, CAST(t AS STRING)") == [(1, "2020-06-02 00:00:00"), (9, "2020-05-31 23:30:00")]
+
+
+def test_a_partition_is_overwritten_by_the_session_s_zone(sql: SparkSession, tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/parts`"
+    sql.sql(f"CREATE TABLE {name} (i INT, t TIMESTAMP) USING delta PARTITIONED BY (t)")
+    sql.sql(f"INSERT INTO {name} VALUES (1, '2020-06-01 00:00:00'), (2, '2020-05-31 20:00:00')")
+    sql.sql(f"INSERT OVERWRITE {name} PARTITION (t = TIMESTAMP'2020-06-01 00:00:00') VALUES (3)")
+    assert rows(sql, name, "i") == [(2,), (3,)]
