@@ -45,6 +45,7 @@ from trilake.spark.delta.store_assignment import stored
 from trilake.spark.delta.zones import is_utc
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
+from trilake.spark.native.row_values import check_row_values
 from trilake.spark.session.row_jobs import chunks, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
@@ -157,6 +158,7 @@ def _changed_columns(
 
     Raises ``SchemaMismatchError`` for a struct that does not fit, and what Spark's analysis raises.
     """
+    check_row_values(frame, list(values.values()))
     typed = (
         frame.select(*(v.alias(f"v{i}") for i, v in enumerate(values.values()))).schema if values else T.StructType()
     )

@@ -16,6 +16,7 @@ from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.source_keys import alias_of
 from trilake.spark.native.columns import as_column, empty_frame
 from trilake.spark.native.resolution import UnresolvedName, resolving
+from trilake.spark.native.row_values import check_row_values
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 
@@ -60,7 +61,9 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
             continue
         with resolving(partial(name_error, columns.only(clause.kind)), of_table=True):
             rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
-            _analyse(spark, rows, [as_column(e) for e in (clause.values or {}).values()])
+            values = [as_column(e) for e in (clause.values or {}).values()]
+            check_row_values(rows, values)
+            _analyse(spark, rows, values)
         if clause.condition is not None:
             _check_deterministic(spark, frame, as_column(clause.condition))
 

@@ -1,0 +1,56 @@
+"""New values of UPDATE and MERGE that are not computed from their one row are refused, and nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake import DeltaTable
+from trilake.errors import ExpressionError
+
+VALUES = ["max({k})", "row_number() OVER (ORDER BY {k})", "explode(array(1, 2))", "1 + sum({k})"]
+
+
+@pytest.fixture
+def t(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
+    trilake.install(spark)
+    name = f"delta.`{tmp_path}/t`"
+    spark.sql(f"CREATE TABLE {name} (k INT, n INT) USING delta")
+    spark.sql(f"INSERT INTO {name} VALUES (1, 10), (2, 20)")
+    yield name
+    assert sorted(map(tuple, spark.table(name).collect())) == [(1, 10), (2, 20)]
+    trilake.uninstall(spark)
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE {t} SET n = {v}",
+        "UPDATE {t} SET n = {v} WHERE k > 100",
+        "MERGE INTO {t} t USING (SELECT 1 AS q) s ON t.k = s.q WHEN MATCHED THEN UPDATE SET n = {v}",
+        "MERGE INTO {t} t USING (SELECT 9 AS q) s ON t.k = s.q WHEN NOT MATCHED THEN INSERT (k, n) VALUES (1, {v})",
+        "MERGE INTO {t} t USING (SELECT 9 AS q) s ON t.k = s.q WHEN NOT MATCHED BY SOURCE THEN UPDATE SET n = {v}",
+    ],
+)
+def test_a_value_of_other_rows_is_refused(spark: SparkSession, t: str, statement: str, value: str) -> None:
+    text = value.format(k="q" if "INSERT" in statement else "k")
+    with pytest.raises(ExpressionError, match=r"(?s)unsupported.*Invalid expressions") as e:
+        spark.sql(statement.format(t=t, v=text))
+    assert isinstance(e.value, AnalysisException)
+    assert e.value.getCondition() == "UNSUPPORTED_EXPR_FOR_OPERATOR"
+
+
+def test_a_call_is_refused_as_a_statement_is(spark: SparkSession, t: str) -> None:
+    with pytest.raises(ExpressionError, match="Invalid expressions"):
+        DeltaTable.forPath(spark, t.split("`")[1]).update(set={"n": "explode(array(1, 2))"})
+
+
+def test_a_query_inside_of_a_value_may_have_them(spark: SparkSession, t: str) -> None:
+    spark.sql(f"UPDATE {t} SET n = (SELECT max(k) FROM {t}) WHERE k > 100")
+    spark.sql(f"UPDATE {t} SET n = (SELECT explode(array(n)))")
