@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
@@ -153,3 +154,19 @@ def test_names_with_every_sign(session: SparkSession, tmp_path: Path) -> None:
     trilake.write(df, tmp_path, properties={"delta.columnMapping.mode": "name"})
     _save(df, tmp_path)
     assert _rows(tmp_path) == [{"a`b.c": i, "d e": 2 * i} for i in (0, 0, 1, 1)]
+
+
+def test_files_change_and_no_rows(session: SparkSession, tmp_path: Path) -> None:
+    _save(session.range(6, numPartitions=3), tmp_path)
+    _save(session.range(6, numPartitions=1), tmp_path, "overwrite", dataChange="false")
+    (commit,) = list((tmp_path / "_delta_log").glob("*1.json"))
+    said = [orjson.loads(line) for line in commit.read_text().splitlines()]
+    files = [a[kind] for a in said for kind in ("add", "remove") if kind in a]
+    assert [f["dataChange"] for f in files] == [False] * 4
+    assert sorted(r["id"] for r in _rows(tmp_path)) == list(range(6))
+
+
+def test_rows_that_are_recorded_as_changes_are_some(session: SparkSession, tmp_path: Path) -> None:
+    _save(session.range(6), tmp_path, **{"delta.enableChangeDataFeed": "true"})
+    with pytest.raises(TrilakeError, match="recorded as changes"):
+        _save(session.range(3), tmp_path, "overwrite", dataChange="false", replaceWhere="id < 3")

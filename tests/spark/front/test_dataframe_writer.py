@@ -353,6 +353,19 @@ def test_insert_into_stores_nested_values_by_position_as_insert_does(session: Sp
         session.sql("DROP TABLE IF EXISTS writer_nested")
 
 
+def test_insert_into_makes_new_columns_where_the_schema_evolves(session: SparkSession) -> None:
+    wide = session.createDataFrame([(2, "x")], "v int, w string")
+    try:
+        session.createDataFrame([(1,)], "a int").write.format("delta").saveAsTable("writer_evolves")
+        with pytest.raises(TrilakeError, match="1 columns, the data 2"):
+            wide.write.insertInto("writer_evolves")
+        wide.write.option("mergeSchema", "true").insertInto("writer_evolves")
+        assert sorted(map(tuple, session.table("writer_evolves").collect())) == [(1, None), (2, "x")]
+        assert session.catalog.listColumns("writer_evolves")[1].name == "w"
+    finally:
+        session.sql("DROP TABLE IF EXISTS writer_evolves")
+
+
 def _columns(text: str) -> list[str]:
     return re.split(r", (?=array\(|map\()", text)
 

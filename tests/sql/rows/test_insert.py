@@ -1,4 +1,4 @@
-"""INSERT and MERGE whose values are all DEFAULT: as many rows as were given, whatever columns are left of them."""
+"""INSERT: rows whose values are all DEFAULT, of which as many are written as were given, and columns that are new."""
 
 from __future__ import annotations
 
@@ -100,3 +100,43 @@ def test_no_table_is_begun_without_columns(sql: SparkSession, tmp_path: Path, fo
         with pytest.raises(SchemaMismatchError, match="at least one column"):
             trilake.write(pa.table({"n": [1]}).select([]), f"{tmp_path}/new", format=format, mode=mode)
     assert not (tmp_path / "new").exists() or not list((tmp_path / "new").rglob("*.*"))
+
+
+AUTO_MERGE = "spark.databricks.delta.schema.autoMerge.enabled"
+
+
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        ("INSERT WITH SCHEMA EVOLUTION INTO {} SELECT 5, 6, 7 AS c", [(1, 2, None), (5, 6, 7)]),
+        ("INSERT WITH SCHEMA EVOLUTION INTO {} SELECT 5, 6, 7 AS c, 'x' AS d", [(1, 2, None, None), (5, 6, 7, "x")]),
+        ("SET {}", [(1, 2, None), (5, 6, 7)]),
+    ],
+)
+def test_columns_behind_those_of_the_table_become_new_ones(
+    sql: SparkSession, tmp_path: Path, statement: str, wanted: list[tuple[object, ...]]
+) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, b INT) USING delta")
+    sql.sql(f"INSERT INTO {table} VALUES (1, 2)")
+    with pytest.raises(SchemaMismatchError, match="more columns"):
+        sql.sql(f"INSERT INTO {table} SELECT 5, 6, 7 AS c")
+    if statement.startswith("SET"):
+        sql.conf.set(AUTO_MERGE, "true")
+        statement = "INSERT INTO {} SELECT 5, 6, 7 AS c"
+    try:
+        sql.sql(statement.format(table))
+        with pytest.raises(SchemaMismatchError, match="fewer columns"):
+            sql.sql(f"INSERT INTO {table} SELECT 5")
+    finally:
+        sql.conf.unset(AUTO_MERGE)
+    assert rows(sql, table) == wanted
+
+
+def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT NOT NULL, b INT) USING delta")
+    for statement in ("(b) VALUES (1)", "BY NAME SELECT 1 AS b"):
+        with pytest.raises(SchemaMismatchError) as e:
+            sql.sql(f"INSERT INTO {table} {statement}")
+        assert e.value.condition == "DELTA_INSERT_COLUMN_MISMATCH"

@@ -61,6 +61,7 @@ WRITE_OPTIONS = (
     "optimizeWrite",
     "maxRecordsPerFile",
     "compression",
+    "dataChange",
 )
 #: What rows of a change data feed have behind the table's columns.
 CHANGE_COLUMNS = to_spark(from_arrow(pa.schema(CHANGE_FIELDS))).fields

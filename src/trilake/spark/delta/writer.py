@@ -58,6 +58,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         optimize_write=None if options.get("optimizeWrite") is None else options.flag("optimizeWrite"),
         max_records_per_file=options.positive("maxRecordsPerFile", "rows"),
         compression=options.get("compression"),
+        data_change=options.get("dataChange") is None or options.flag("dataChange"),
     )
 
 

@@ -318,7 +318,10 @@ def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str) -> None:
-    """Columns and nested fields by position, stored as SQL's INSERT INTO stores them."""
+    """Columns and nested fields by position, stored as SQL's INSERT INTO stores them.
+
+    Where the schema evolves, columns behind those of the table are new ones.
+    """
     table = find_table(spark, name)
     if table is None:
         raise TableNotFoundError(
@@ -334,7 +337,10 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         schema = table_columns(spark.table(name).schema, table.format)
     else:
         schema = from_arrow(other_columns(table.format, store))
-    if len(schema.names) != len(request.df.columns):
+    names = schema.names
+    if evolve:
+        names += request.df.columns[len(names) :]  # which are new columns of the table
+    if len(names) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
             help="insertInto goes by position: select the table's columns in its order",
@@ -342,7 +348,9 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             if len(request.df.columns) < len(schema.names)
             else "DELTA_METADATA_MISMATCH",
         )
-    given = request.df.toDF(*schema.names)
+    given = request.df.toDF(*names)
     df = stored_columns(given, schema, by_name=False, evolve=evolve)
     with overflows_named(narrowed=df is not given):
         SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)
+    if evolve:
+        rename(spark, name, table.location, request.options)

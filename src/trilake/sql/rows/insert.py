@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.delta.assignment_rules import is_case_sensitive, named_columns
 from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
 from trilake.spark.delta.store_assignment import overflows_named, stored_columns
@@ -108,7 +108,8 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,
     )
-    with overflows_named(narrowed=frame is not given):
+    absent = stating({"DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "DELTA_INSERT_COLUMN_MISMATCH"})
+    with absent, overflows_named(narrowed=frame is not given):
         write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
         catalogue.refresh(session, target)
@@ -170,6 +171,8 @@ def _given(
     if insert.by_name:
         frame = _by_name(frame, schema, static, evolve)
     else:
+        if evolve and insert.columns is None and not static:
+            expected += frame.columns[len(expected) :]  # which are new columns of the table
         if len(frame.columns) != len(expected):
             more = "more" if len(frame.columns) > len(expected) else "fewer"
             raise SchemaMismatchError(

@@ -69,6 +69,8 @@ class WriteRequest:
     max_records_per_file: int | None = None
     #: How Parquet files are compressed, see :func:`~trilake.delta.files.file_plan.parse_compression`; ``None``: snappy.
     compression: str | None = None
+    #: ``False`` for rows that the table has already, in other files: who follows its changes sees nothing of them.
+    data_change: bool = True
 
     def __post_init__(self) -> None:
         for name, value, allowed in (

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
 from trilake.delta.commands.write.create import clustering_of, described
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
@@ -161,6 +161,13 @@ def plan_write(
         check_writable(protocol, metadata, uri=uri, version=version)
         request = _dynamic(base, request, uri)
         _check_existing(base, request, uri)
+        recorded = isinstance(base, Snapshot) and request.replace_where is not None and records_changes(base)
+        if recorded and not request.data_change:
+            raise InvalidArgumentError(
+                "rows that replace_where takes are recorded as changes, and the write says that there are none",
+                help="leave dataChange out, or overwrite whole partitions",
+                file=uri,
+            )
         if request.description is not None and isinstance(base, Snapshot):
             protocol, metadata = described(request.description, base, log.engine, runtime)
             domains = clustering_of(request.description, metadata.schema, base)
@@ -361,7 +368,7 @@ def _commit_files(
         CommitPlan(
             operation=request.operation,
             parameters=_parameters(plan) if request.parameters is None else request.parameters,
-            file_actions=[*replaced.actions, *({"add": a} for a in adds)],
+            file_actions=_file_actions(plan, adds, replaced),
             metadata=metadata if base is None or metadata != base.metadata else None,
             protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
             metrics={
@@ -383,6 +390,13 @@ def _commit_files(
         runtime,
     )
     return WriteResult(result.version, len(adds), len(replaced.read.removed), rows, size)
+
+
+def _file_actions(plan: WritePlan, adds: Sequence[Mapping[str, Any]], replaced: Replaced) -> list[Mapping[str, Any]]:
+    actions = [*replaced.actions, *({"add": a} for a in adds)]
+    if plan.request.data_change:
+        return actions
+    return [{kind: {**said, "dataChange": False} for kind, said in a.items()} for a in actions]
 
 
 def _rebase(log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime) -> IdentityRebase | None:
