@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -24,9 +25,10 @@ from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, full_parts, known_table
-from trilake.sql.text.expressions import has_query, requalified
-from trilake.text import quote_name
+from trilake.sql.session.targets import Target, full_parts, shown_table
+from trilake.sql.text.expressions import has_query, requalified, split_names
+from trilake.sql.text.projections import by_column
+from trilake.text import quote_name, quote_parts
 
 # --- what a condition says of the table's columns --------------------------------------------------------------------
 
@@ -75,7 +77,7 @@ class Named:
 
 def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Delete rows; one row that says how many."""
-    target = _target(session, change)
+    target, change = _target(session, change)
     if target.format == "lance":
         from trilake.sql.rows.lance_changes import delete_lance  # late: the libraries of Lance are an extra
 
@@ -95,7 +97,7 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 
 def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Change rows; one row that says how many."""
-    target = _target(session, change)
+    target, change = _target(session, change)
     if target.format == "lance":
         from trilake.sql.rows.lance_changes import update_lance  # late, as above
 
@@ -166,21 +168,36 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
     return name
 
 
-def _target(session: SqlSession, change: DeleteOrUpdate) -> Target:
-    target = known_table(session, change.parts)
+def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
+    """The table that is changed, and the change by the names of its columns."""
+    target, shown = shown_table(session, change.parts)
     assert target is not None
+    if target.parts != change.parts and change.alias is None:
+        change = replace(change, alias=change.parts[-1])  # by which the view is called
     if target.format == "trevni":
         raise InvalidArgumentError(
             "Trevni files cannot be changed",
             help="read them, and write what is wanted to a new place",
             file=target.path,
         )
-    return target
+    return target, change if shown is None else _through(target, change, shown)
+
+
+def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -> DeleteOrUpdate:
+    """A change by the names of a view, as one by those of the table's columns."""
+    columns = {n.lower() for n in target.log.head().schema.names}
+    fronts = {(change.alias or change.parts[-1]).lower()}
+
+    def named(text: str) -> str:
+        return by_column(text, shown, columns, fronts)
+
+    values = tuple((split_names([named(quote_parts(n))])[0], named(v)) for n, v in change.values)
+    return replace(change, values=values, condition=None if change.condition is None else named(change.condition))
 
 
 def run_truncate(session: SqlSession, parts: tuple[str, ...]) -> DataFrame:
     """Take all rows away."""
-    target = _target(session, DeleteOrUpdate(parts, None, (), None))
+    target, _ = _target(session, DeleteOrUpdate(parts, None, (), None))
     if target.format == "lance":
         from trilake.sql.rows.lance_changes import delete_lance  # late, as above
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,14 +10,15 @@ from typing import Any
 from pyspark.errors import AnalysisException
 
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.passing import spark_alone
 from trilake.sql.session import jvm
 from trilake.sql.session.session import PRIVATE, SqlSession, TempView
 from trilake.sql.text.candidates import candidates
-from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.paths import FORMATS, named_path, version_behind
+from trilake.sql.text.projections import parse_projection
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.text import quote_name, quote_parts
@@ -188,34 +189,61 @@ def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
 
     Raises ``InvalidArgumentError`` for another view.
     """
+    target, shown = shown_table(session, parts)
+    if shown is not None:
+        raise _not_whole(parts)
+    return target
+
+
+def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:
+    """The table as :func:`known_table` finds it, through views that show all rows of it, and its columns by the names
+    that such a view shows them by, in small letters; ``None`` where it is seen as it is.
+
+    Raises ``InvalidArgumentError`` for a view that shows something else.
+    """
     target = resolve(session, parts)
     if isinstance(target, View):
-        whole = _whole_table(session, target)
-        if whole is None:
-            raise InvalidArgumentError(
-                f"{'.'.join(parts)} is a view, and does not show a whole table", help="change the table itself"
-            )
-        return whole
+        return _behind(session, target)
     if target is not None and target.at is not None:
         raise InvalidArgumentError(
             f"{target.shown} is a version of a table, which cannot be changed", help="leave the version out"
         )
-    return target
+    return target, None
 
 
-def _whole_table(session: SqlSession, view: View) -> Target | None:
-    """The table of which a view is ``SELECT * FROM table``."""
-    if view.columns is not None:
-        return None
-    cursor = Cursor(view.text)
-    try:
-        cursor.expect("SELECT")
-        cursor.expect_symbol("*")
-        cursor.expect("FROM")
-        parts = cursor.name()
-        cursor.end()
-    except SyntaxProblem:
-        return None
+def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
+    projection = parse_projection(view.text)
+    if projection is None:
+        raise _not_whole(view.parts)
+    parts = projection.table
     if len(parts) == 1 and path_target(session, parts) is None:
         parts = (view.database, *parts)
-    return known_table(session, parts)
+    target = known_table(session, parts)
+    names = _own_names(view)
+    if target is None or (projection.columns is None and names is None):
+        return target, None
+    if target.format != "delta":
+        raise _not_whole(view.parts)
+    schema = read_schema(target.log.head().schema)
+    columns = projection.columns or tuple((n, n) for n in schema.names)
+    if names is not None:
+        columns = tuple((shown, column) for shown, (_, column) in zip(names, columns))
+    if any(schema.find(column) is None for _, column in columns) or len({s.lower() for s, _ in columns}) < len(columns):
+        raise _not_whole(view.parts)
+    as_it_is = [(s.lower(), c.lower()) for s, c in columns] == [(n.lower(), n.lower()) for n in schema.names]
+    return target, None if as_it_is else {s.lower(): schema.field(c).name for s, c in columns}
+
+
+def _own_names(view: View) -> Sequence[str] | None:
+    """The names that a view was made with, ``None`` for one that shows those of its query."""
+    if view.entry is None or view.entry.java is None:
+        return view.columns
+    queried, shown = jvm.view_columns(view.entry)
+    names = [name for name, _ in shown]
+    return None if not queried or names == queried else names
+
+
+def _not_whole(parts: tuple[str, ...]) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"{'.'.join(parts)} is a view, and does not show a whole table", help="change the table itself"
+    )

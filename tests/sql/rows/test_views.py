@@ -1,0 +1,95 @@
+"""Tables that are changed through views: those that show all rows of one table, whatever they call its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+VIEWS = {
+    "renamed": "SELECT id AS k, text AS w FROM seen",
+    "swapped": "SELECT t.text AS id, t.id AS text FROM seen AS t",
+    "fewer": "SELECT id FROM seen",
+    "moved": "SELECT text, id FROM seen",
+    "named": "SELECT id, text FROM seen",
+    "aliased": "SELECT * FROM seen s",
+    "some_rows": "SELECT * FROM seen WHERE id > 1",
+    "computed": "SELECT id + 1 AS id, text FROM seen",
+    "more": "SELECT id, text, 1 FROM seen",
+}
+
+
+@pytest.fixture(params=["VIEW", "TEMP VIEW"])
+def sql(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    spark.sql("CREATE TABLE seen (id INT, text STRING) USING delta")
+    spark.sql("INSERT INTO seen VALUES (1, 'a'), (2, 'b')")
+    for name, query in VIEWS.items():
+        spark.sql(f"CREATE {request.param} {name} AS {query}")
+    spark.sql(f"CREATE {request.param} listed (x, y) AS SELECT * FROM seen")
+    yield spark
+    for name in (*VIEWS, "listed"):
+        spark.sql(f"DROP VIEW {name}")
+    spark.sql("DROP TABLE seen")
+    trilake.uninstall(spark)
+
+
+@pytest.mark.parametrize(
+    ("statement", "wanted"),
+    [
+        ("UPDATE renamed SET w = renamed.w || k WHERE renamed.k = 1", [(1, "a1"), (2, "b")]),
+        ("UPDATE renamed r SET r.w = upper(r.w), k = k + 10 WHERE w = 'b'", [(1, "a"), (12, "B")]),
+        ("UPDATE swapped SET text = length(id) + text WHERE id = 'b'", [(1, "a"), (3, "b")]),
+        ("UPDATE fewer SET id = id + 1", [(2, "a"), (3, "b")]),
+        ("UPDATE moved SET text = 'x' WHERE id = 1", [(1, "x"), (2, "b")]),
+        ("UPDATE listed SET y = 'x' WHERE listed.x = 1", [(1, "x"), (2, "b")]),
+        ("DELETE FROM renamed WHERE k = 1 AND renamed.w = 'a'", [(2, "b")]),
+        ("DELETE FROM listed AS l WHERE l.x = 2", [(1, "a")]),
+        ("DELETE FROM aliased WHERE aliased.id = 1", [(2, "b")]),
+        ("DELETE FROM named WHERE named.id = 1", [(2, "b")]),
+        ("INSERT INTO named VALUES (3, 'c')", [(1, "a"), (2, "b"), (3, "c")]),
+        ("MERGE INTO named n USING (SELECT 1 AS id) s ON n.id = s.id WHEN MATCHED THEN DELETE", [(2, "b")]),
+    ],
+)
+def test_a_table_is_changed_through_a_view(sql: SparkSession, statement: str, wanted: list[tuple[int, str]]) -> None:
+    sql.sql(statement)
+    assert sorted(map(tuple, sql.table("seen").collect())) == wanted
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE fewer SET id = 9 WHERE text = 'a'",
+        "UPDATE fewer SET text = 'x'",
+        "UPDATE renamed SET text = 'x'",
+        "DELETE FROM renamed WHERE renamed.id = 1",
+        "DELETE FROM listed WHERE id = 1",
+    ],
+)
+def test_a_column_that_the_view_does_not_show_is_not_there(sql: SparkSession, statement: str) -> None:
+    with pytest.raises(SchemaMismatchError, match="shows no column"):
+        sql.sql(statement)
+    assert sorted(map(tuple, sql.table("seen").collect())) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE some_rows SET text = 'x'",
+        "DELETE FROM some_rows",
+        "DELETE FROM computed WHERE id = 2",
+        "DELETE FROM more WHERE id = 2",
+        "INSERT INTO renamed VALUES (3, 'c')",
+        "INSERT INTO moved VALUES ('c', 3)",
+        "MERGE INTO renamed r USING (SELECT 1 AS k) s ON r.k = s.k WHEN MATCHED THEN DELETE",
+        "UPDATE renamed SET w = (SELECT max(text) FROM seen)",
+    ],
+)
+def test_what_is_not_certain_is_refused(sql: SparkSession, statement: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="view"):
+        sql.sql(statement)
+    assert sorted(map(tuple, sql.table("seen").collect())) == [(1, "a"), (2, "b")]
