@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.delta.tables import log_of, metadata, protocol, rows
+from trilake import DeltaTable
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
@@ -170,3 +171,15 @@ def test_rows_that_are_recorded_as_changes_are_some(session: SparkSession, tmp_p
     _save(session.range(6), tmp_path, **{"delta.enableChangeDataFeed": "true"})
     with pytest.raises(TrilakeError, match="recorded as changes"):
         _save(session.range(3), tmp_path, "overwrite", dataChange="false", replaceWhere="id < 3")
+
+
+def test_the_history_says_what_a_write_gave(session: SparkSession, tmp_path: Path) -> None:
+    rows = session.range(4).selectExpr("id", "id % 2 AS part")
+    rows.write.format("delta").partitionBy("part").save(str(tmp_path))
+    _save(rows, tmp_path)
+    rows.write.format("delta").mode("append").partitionBy("part").save(str(tmp_path))
+    table = DeltaTable.forPath(session, str(tmp_path))
+    table.update(set={"id": "id + 1"})
+    said = {r.version: r.operationParameters for r in table.history().collect()}
+    assert [said[v]["partitionBy"] for v in range(3)] == ['["part"]', "[]", '["part"]']
+    assert said[3] == {"predicate": "[]"}

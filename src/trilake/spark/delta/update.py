@@ -74,7 +74,7 @@ def update_rows(
     read = None
     if condition is not None:
         read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
-    text = "true" if read is None else read.text
+    text = None if read is None else read.text
     command = Update(table.log, snapshot, text, None if read is None else read.filter, table.log.engine.runtime)
     command.check()
     values = without_qualifier(set, alias)

@@ -84,13 +84,13 @@ class Update:
 
     Parameters
     ----------
-    predicate: as the log shows it.
+    predicate: as the log shows it; ``None`` for all rows.
     filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
     """
 
     log: DeltaLog
     snapshot: Snapshot
-    predicate: str
+    predicate: str | None
     filter: Filter | None
     runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
@@ -152,7 +152,7 @@ class Update:
             self.log,
             snapshot,
             "UPDATE",
-            {"predicate": orjson.dumps([self.predicate]).decode()},
+            {"predicate": orjson.dumps([] if self.predicate is None else [self.predicate]).decode()},
             actions,
             read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed),
             metrics,
@@ -299,7 +299,7 @@ def update_rows(
     wrong or fails on a row, a ``ConflictError`` where another commit excludes this one.
     """
     runtime = runtime or log.engine.runtime
-    command = Update(log, snapshot, "true" if filter is None else filter.text, filter, runtime)
+    command = Update(log, snapshot, None if filter is None else filter.text, filter, runtime)
     command.check()
     now = _EPOCH + dt.timedelta(milliseconds=runtime.clock_ms())
     assignments = Assignments.of(set, snapshot.schema, now=now, uri=snapshot.uri)

@@ -329,19 +329,18 @@ def _replaced(
 def _parameters(plan: WritePlan) -> dict[str, Any]:
     """What the commit says of the operation, where the request does not."""
     request, base, metadata = plan.request, plan.base, plan.metadata
-    partition_by = list(metadata.partition_columns)
     if request.managed is not None:
         kept = () if base is None or DOMAIN in plan.domains else map(path_text, clustering_columns(base))
         return {
             "isManaged": "true" if request.managed else "false",
             "description": metadata.description,
-            "partitionBy": partition_by,
+            "partitionBy": list(metadata.partition_columns),
             "clusterBy": list(request.cluster_by or kept),
             "properties": dict(metadata.configuration),
         }
     parameters: dict[str, Any] = {
         "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
-        "partitionBy": partition_by,
+        "partitionBy": list(request.partition_by or ()),  # as the write says, and not as the table is
     }
     if request.replace_where is not None:
         parameters["predicate"] = request.replace_where
