@@ -206,3 +206,14 @@ def test_up_casts_are_those_of_spark(spark: SparkSession) -> None:
         if holds_all(target, source) != spark_cast.canUpCast(a, b)
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize("write", [update, merge, merge_insert])
+def test_a_change_that_overflows_states_delta_spark_s_condition(
+    sql: SparkSession, t: str, write: Write, ansi: str
+) -> None:
+    sql.conf.set(ANSI, ansi)
+    with pytest.raises(TrilakeError) as e:
+        write(sql, t, "small", "1000")
+    assert e.value.condition == "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"

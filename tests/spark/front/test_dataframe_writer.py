@@ -359,6 +359,8 @@ def test_insert_into_makes_new_columns_where_the_schema_evolves(session: SparkSe
         session.createDataFrame([(1,)], "a int").write.format("delta").saveAsTable("writer_evolves")
         with pytest.raises(TrilakeError, match="1 columns, the data 2"):
             wide.write.insertInto("writer_evolves")
+        with pytest.raises(TrilakeError, match="together with partitionBy"):
+            wide.select("v").write.partitionBy("v").insertInto("writer_evolves")
         wide.write.option("mergeSchema", "true").insertInto("writer_evolves")
         assert sorted(map(tuple, session.table("writer_evolves").collect())) == [(1, None), (2, "x")]
         assert session.catalog.listColumns("writer_evolves")[1].name == "w"

@@ -24,7 +24,9 @@ from trilake.spark.session.schemas import to_spark
 from trilake.text import quote_name
 
 #: How Spark refuses a cast to a smaller number.
-_OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|NUMERIC_VALUE_OUT_OF_RANGE)\b")
+_OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
+#: The conditions for a value that its column cannot hold: of Spark for an INSERT, of delta-spark for changes.
+OF_INSERT, OF_CHANGES = "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"
 
 
 def stored(
@@ -103,14 +105,14 @@ def _inserted(
 
 
 @contextmanager
-def overflows_named(*, narrowed: bool) -> Iterator[None]:
-    """Lets a value that its column cannot hold be refused with Spark's condition for that, where values were cast."""
+def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[None]:
+    """Lets a value that its column cannot hold be refused with the condition for that, where values were cast."""
     try:
         yield
     except WriteFailedError as e:
         if not narrowed or not _OVERFLOW.search(e.message):
             raise
-        context = {**e.context, "condition": "CAST_OVERFLOW_IN_TABLE_INSERT"}
+        context = {**e.context, "condition": condition}
         raise WriteFailedError(e.message, help=e.help, **context) from e.__cause__
 
 

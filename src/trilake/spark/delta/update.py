@@ -41,7 +41,7 @@ from trilake.spark.delta.row_addresses import (
     bitmaps,
     old_images,
 )
-from trilake.spark.delta.store_assignment import stored
+from trilake.spark.delta.store_assignment import OF_CHANGES, overflows_named, stored
 from trilake.spark.delta.zones import is_utc
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
@@ -115,7 +115,8 @@ def update_rows(
         if read is not None:
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, changed_schema, new, job)
-    outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
+    with overflows_named(narrowed=True, condition=OF_CHANGES):
+        outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
     return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark))
 
 

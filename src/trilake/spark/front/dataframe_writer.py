@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, Protocol, TypeVar
 
@@ -145,9 +146,19 @@ def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None =
     if record is None or format is None:
         return None
     request = _request(record, format, None, None, {})
+    if request.partition_by is not None:
+        return lambda: translated(partial(_refuse_partitions, tableName))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
     return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
+
+
+def _refuse_partitions(name: str) -> None:
+    """Raises ``InvalidArgumentError``, as Spark does for every table."""
+    raise InvalidArgumentError(
+        "insertInto() can't be used together with partitionBy()",
+        help=f"leave partitionBy out: {name} has its partition columns already",
+    )
 
 
 def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:

@@ -99,7 +99,11 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
         key = path_text(column)
         if key in values:
             raise InvalidArgumentError(
-                f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
+                f"column {key} is assigned twice in one clause",
+                column=key,
+                condition="DELTA_CONFLICT_SET_COLUMN"
+                if when.action == "update"
+                else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",
             )
         values[key] = text(value)
     return Clause(when.kind, when.action, condition, values)

@@ -16,6 +16,7 @@ from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import upsert
+from trilake.spark.delta.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.native.resolution import resolving
 
 
@@ -31,7 +32,8 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     job = MergeJob(spark, table, request)
     check_expressions(spark, request, table.snapshot.schema)
-    with resolving(partial(name_error, visible_columns(request, table.snapshot.schema))):
+    named = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
+    with overflows_named(narrowed=True, condition=OF_CHANGES), named:
         for way in (upsert, merge_embedded):
             done = way(job)
             if done is not None:
