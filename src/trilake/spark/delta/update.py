@@ -29,7 +29,6 @@ from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ExpressionError, TrilakeError
-from trilake.spark.delta.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import (
     FILE,
@@ -41,8 +40,9 @@ from trilake.spark.delta.row_addresses import (
     bitmaps,
     old_images,
 )
-from trilake.spark.delta.store_assignment import OF_CHANGES, overflows_named, stored
-from trilake.spark.delta.zones import is_utc
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
+from trilake.spark.delta.storing.zones import is_utc
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.native.row_values import check_row_values

@@ -21,7 +21,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.settings import session_log, with_session
-from trilake.spark.delta.zones import is_utc, predicate_in_utc
+from trilake.spark.delta.storing.zones import is_utc, predicate_in_utc
 from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame

@@ -37,7 +37,7 @@ from trilake.spark.delta.names.catalogue import (
     table_at,
 )
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
-from trilake.spark.delta.store_assignment import overflows_named, stored_columns
+from trilake.spark.delta.storing.store_assignment import overflows_named, stored_columns
 from trilake.spark.front.chains import (
     all_options,
     all_partitions,

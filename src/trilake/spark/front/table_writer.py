@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.delta.zones import is_utc
+from trilake.spark.delta.storing.zones import is_utc
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,

@@ -12,9 +12,9 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.spark.delta.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.delete import delete_rows
-from trilake.spark.delta.store_assignment import stored
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or

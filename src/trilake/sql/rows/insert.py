@@ -11,9 +11,9 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
-from trilake.spark.delta.assignment_rules import is_case_sensitive, named_columns
 from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
-from trilake.spark.delta.store_assignment import overflows_named, stored_columns
+from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
+from trilake.spark.delta.storing.store_assignment import overflows_named, stored_columns
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark

@@ -9,9 +9,9 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError, InvalidArgumentError
-from trilake.spark.delta.assignment_rules import named_columns
 from trilake.spark.delta.merge.request import Expr, SparkMerge
 from trilake.spark.delta.merge.run import merge_dataframe
+from trilake.spark.delta.storing.assignment_rules import named_columns
 from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql.grammar.merge import Merge, When
 from trilake.sql.grammar.numbers import MERGE, numbers

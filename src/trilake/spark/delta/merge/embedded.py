@@ -30,12 +30,12 @@ from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError
-from trilake.spark.delta.assignment_rules import AssignmentRules
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
 from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of
-from trilake.spark.delta.zones import is_utc
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules
+from trilake.spark.delta.storing.zones import is_utc
 from trilake.spark.native.columns import as_column, built_in_text, empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution

@@ -19,10 +19,10 @@ from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.scan import read_schema
-from trilake.spark.delta.assignment_rules import AssignmentRules
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
-from trilake.spark.delta.store_assignment import stored
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules
+from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.native.columns import as_column
 from trilake.spark.session.schemas import to_spark
 from trilake.text import quote_name

@@ -54,7 +54,6 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.spark.delta.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.merge.frames import Sides, SparkClause, Values, new_rows
 from trilake.spark.delta.merge.prefilter import prefiltered
 from trilake.spark.delta.merge.request import Expr, SparkMerge
@@ -63,7 +62,8 @@ from trilake.spark.delta.merge.source_keys import KeyColumn, key_columns
 from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome, MergeTask, TaskOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
-from trilake.spark.delta.zones import is_utc
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.storing.zones import is_utc
 from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.row_jobs import failed_job, run_over_rows

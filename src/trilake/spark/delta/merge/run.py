@@ -16,7 +16,7 @@ from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import upsert
-from trilake.spark.delta.store_assignment import OF_CHANGES, overflows_named
+from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.native.resolution import resolving
 
 

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import SchemaMismatchError, WriteFailedError
 from trilake.expr.nested import fields_problem
-from trilake.spark.delta.assignment_rules import AssignmentRules, holds_all
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import to_spark
 from trilake.text import quote_name

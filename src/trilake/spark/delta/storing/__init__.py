@@ -1,0 +1,1 @@
+"""How values go into columns, as a session says: casts, names, times."""
