@@ -115,9 +115,14 @@ def test_ranges_that_are_none() -> None:
     for start, end in ((-1, None), (1, 0)):
         with pytest.raises(InvalidArgumentError, match="no range"):
             _changes(log, start, end)
-    for start, end in ((2, None), (0, 2), (2, 3)):
-        with pytest.raises((VersionNotFoundError, InvalidArgumentError), match="version"):
+    for start, end in ((2, None), (2, 3)):
+        with pytest.raises(InvalidArgumentError, match="version 2, and the newest is 1"):
             _changes(log, start, end)
+
+
+def test_a_range_ends_with_the_newest_version_at_the_latest() -> None:
+    log = _log([add("f0")])
+    assert _changes(log, 0, 99) == _changes(log, 0, 1) == _changes(log, 0)
 
 
 def test_commits_that_were_cleaned_up() -> None:

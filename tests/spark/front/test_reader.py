@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, VersionNotFoundError
 
 
 @pytest.fixture(scope="module")
@@ -135,6 +137,59 @@ def test_the_change_feed_is_a_native_scan(session: SparkSession, table: str) -> 
     assert sorted(got, key=lambda r: [r[k] for k in order]) == sorted(wanted, key=lambda r: [r[k] for k in order])
     late = session.read.format("delta").options(readChangeData=True, startingVersion=4, endingVersion=4).load(table)
     assert [(r.id, r._change_type) for r in late.collect()] == [(3, "delete")]
+
+
+@pytest.fixture
+def grown(session: SparkSession, tmp_path: Path) -> str:
+    """Versions 1 and 2 bring a row each, an hour apart; version 3 a column."""
+    path = str(tmp_path / "grown")
+    trilake.write(pa.table({"a": [0]}), path, properties={"delta.enableChangeDataFeed": "true"})
+    trilake.write(pa.table({"a": [1]}), path, mode="append")
+    trilake.write(pa.table({"a": [2]}), path, mode="append")
+    trilake.alter(path).add_columns({"b": "string"})
+    for version, commit in enumerate(sorted(Path(path, "_delta_log").glob("*.json"))):
+        os.utime(commit, (1_700_000_000 + 3600 * version,) * 2)
+    return path
+
+
+def _feed(session: SparkSession, path: str, **options: object) -> list[tuple[object, ...]]:
+    frame = session.read.format("delta").options(readChangeFeed=True, **options).load(path)  # type: ignore[arg-type]
+    assert frame.columns == ["a", "b", "_change_type", "_commit_version", "_commit_timestamp"]
+    return sorted((r.a, r.b, r._commit_version) for r in frame.collect())
+
+
+def test_the_change_feed_has_the_newest_columns(session: SparkSession, grown: str) -> None:
+    assert _feed(session, grown, startingVersion=1, endingVersion=1) == [(1, None, 1)]
+    assert _feed(session, grown, startingVersion=2, endingVersion=99) == [(2, None, 2)]
+    through_arrow = session.read.format("trilake-delta").options(
+        readChangeFeed=True, startingVersion=1, endingVersion=1
+    )
+    assert through_arrow.load(grown).select("a", "b").collect() == [(1, None)]
+
+
+def test_a_change_feed_between_two_commits_is_empty(session: SparkSession, grown: str) -> None:
+    between = {"startingTimestamp": "2023-11-14 23:13:21+00:00", "endingTimestamp": "2023-11-14 23:13:22+00:00"}
+    assert _feed(session, grown, **between) == []
+    with pytest.raises(InvalidArgumentError, match="no range"):
+        _feed(
+            session, grown, startingTimestamp=between["endingTimestamp"], endingTimestamp=between["startingTimestamp"]
+        )
+
+
+def test_a_change_feed_after_the_newest_commit(session: SparkSession, grown: str) -> None:
+    late = {"startingTimestamp": "2050-01-01"}
+    until = {"startingVersion": 2, "endingTimestamp": "2050-01-01"}
+    for options in (late, until):
+        with pytest.raises(VersionNotFoundError, match="no version is as new as 2050"):
+            _feed(session, grown, **options)
+    with pytest.raises(InvalidArgumentError, match="version 9, and the newest is 3"):
+        _feed(session, grown, startingVersion=9)
+    session.conf.set("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled", "true")
+    try:
+        assert _feed(session, grown, **late) == _feed(session, grown, startingVersion=9) == []
+        assert _feed(session, grown, **until) == [(2, None, 2)]
+    finally:
+        session.conf.unset("spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled")
 
 
 def test_the_change_feed_of_rows_between_two_vectors(session: SparkSession, tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
+from trilake.delta.scan.feed_schema import feed_metadata
 from trilake.delta.scan.read import read_task
-from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
+from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
 from trilake.storage.base import Store
 from trilake.table import as_version
@@ -55,6 +56,10 @@ class ChangeFeedScan:
     tasks: tuple[ChangeFeedTask, ...]
     plan: ReadPlan
     schema: pa.Schema
+    #: What the files are read with.
+    metadata: Metadata
+    #: The last version of the range.
+    end: int
 
 
 def plan_changes(
@@ -62,27 +67,15 @@ def plan_changes(
 ) -> ChangeFeedScan:
     """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
 
-    Rows come in the schema of the last version.  Raises ``VersionNotFoundError`` for versions that the log does not
-    hold, ``ChangeFeedError`` where the feed was not on all the time.
+    An ``end`` that is not there yet is the newest version.  Rows have the columns that
+    :func:`trilake.delta.scan.feed_schema.feed_metadata` says.  Raises ``InvalidArgumentError`` for a start after the
+    newest version, ``VersionNotFoundError`` for versions that the log does not hold any more, ``ChangeFeedError``
+    where the feed was not on all the time.
     """
     latest = log.head()
-    first, last = as_version(start), as_version(end)
-    start, end = first or 0, latest.version if last is None else last
-    if start < 0 or end < start:
-        raise InvalidArgumentError(
-            f"versions {start} to {end} are no range",
-            help="pass 0 <= start <= end",
-            file=log.store.uri,
-            condition="DELTA_INVALID_CDC_RANGE",
-        )
-    if start > latest.version or end > latest.version:
-        raise VersionNotFoundError(
-            f"version {max(start, end)} does not exist",
-            help=f"the newest version is {latest.version}",
-            file=log.store.uri,
-            version=max(start, end),
-            condition="DELTA_VERSION_NOT_FOUND",
-        )
+    start, last = as_version(start) or 0, as_version(end)
+    _check_range(log, start, last, latest.version)
+    end = latest.version if last is None else min(last, latest.version)
     commits = log.commits(start - BEFORE, end)
     wanted = [(v, c) for v, c in commits if v >= start]
     if not wanted or wanted[0][0] != start or len(wanted) != end - start + 1:
@@ -96,18 +89,29 @@ def plan_changes(
         )
     head = latest if end == latest.version else log.head(end)
     batch = log.parse(wanted)
-    _check_enabled(log, batch, start, end)
-    all_times = log.times(commits, head.metadata, dict(batch.of("commitInfo")))
-    times = dict(zip((v for v, _ in wanted), all_times[len(commits) - len(wanted) :], strict=True))
-    tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
-    plan = read_plan(head, columns, None)
-    return ChangeFeedScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]))
-
-
-def _check_enabled(log: DeltaLog, batch: ActionBatch, start: int, end: int) -> None:
     metadata = {v: Metadata.from_json(m, version=v) for v, m in batch.of("metaData")}
     if start not in metadata:
         metadata[start] = log.head(start).metadata
+    _check_enabled(log, metadata, start, end)
+    all_times = log.times(commits, head.metadata, dict(batch.of("commitInfo")))
+    times = dict(zip((v for v, _ in wanted), all_times[len(commits) - len(wanted) :], strict=True))
+    tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
+    read = feed_metadata(latest.metadata, head.metadata, metadata.values())
+    plan = metadata_plan(read, head.engine, head.uri, head.version, columns)
+    return ChangeFeedScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]), read, end)
+
+
+def _check_range(log: DeltaLog, start: int, end: int | None, latest: int) -> None:
+    if start > latest:
+        problem, help = f"the feed is to start with version {start}, and the newest is {latest}", "start earlier"
+    elif start < 0 or (end is not None and end < start):
+        problem, help = f"versions {start} to {latest if end is None else end} are no range", "pass 0 <= start <= end"
+    else:
+        return
+    raise InvalidArgumentError(problem, help=help, file=log.store.uri, condition="DELTA_INVALID_CDC_RANGE")
+
+
+def _check_enabled(log: DeltaLog, metadata: Mapping[int, Metadata], start: int, end: int) -> None:
     for version, m in sorted(metadata.items()):
         if not is_on(m.configuration, _ENABLED):
             raise ChangeFeedError(

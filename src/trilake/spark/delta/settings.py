@@ -34,6 +34,8 @@ DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
 AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
 #: Whether UPDATE and MERGE cast as the session's ANSI mode says, and not by its policy of store assignment.
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
+#: Whether a change feed may begin or end after the newest commit: what is not there yet has no rows.
+FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
 #: A text that every commit carries.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
 #: Properties of new tables: what follows is the property without ``delta.``.
@@ -67,6 +69,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("dynamicPartitionOverwrite.enabled", "false: an overwrite is never dynamic"),
         ("schema.autoMerge.enabled", "writes and merges add the columns that a table lacks"),
         ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
+        ("changeDataFeed.timestampOutOfRange.enabled", "a change feed may begin or end after the newest commit"),
         ("commitInfo.userMetadata", "a text that every commit carries"),
         ("properties.defaults.", "properties of new tables"),
         ("retentionDurationCheck.enabled", "VACUUM may be told a retention shorter than the table's"),
@@ -82,7 +85,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("alterTable.", "a check of delta-spark's SQL"),
         ("allowArbitraryProperties.enabled", "unknown properties are refused here"),
         ("catalog.", "how delta-spark finds tables"),
-        ("changeDataFeed.", "what reads of changes outside of a table's versions do; here they are refused"),
+        ("changeDataFeed.", "checks of delta-spark, and which columns a feed has where its table maps them"),
         ("checkLatestSchemaOnRead", "a frame here always shows the version that it was made of"),
         ("checkpoint.", "parts of checkpoints"),
         ("checkpointV2.", "parts of checkpoints"),

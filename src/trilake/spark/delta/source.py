@@ -17,13 +17,13 @@ from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.scan.changes import CHANGE_FIELDS
+from trilake.delta.scan.changes import CHANGE_FIELDS, plan_changes
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.readers import ChangeFeedReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
-from trilake.spark.session.options import Options, change_range, ending_version, open_log, table_path, wanted_version
+from trilake.spark.session.options import Options, change_range, open_log, table_path, wanted_version
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import (
     DataSource,
@@ -63,6 +63,7 @@ WRITE_OPTIONS = (
     "compression",
     "dataChange",
 )
+_ENDINGS = {"endingVersion", "endingTimestamp"}
 #: What rows of a change data feed have behind the table's columns.
 CHANGE_COLUMNS = to_spark(from_arrow(pa.schema(CHANGE_FIELDS))).fields
 
@@ -82,12 +83,13 @@ class DeltaDataSource(DataSource):
     def schema(self) -> T.StructType:
         # Spark does not say whether the columns are wanted for a read or for a stream.
         log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))
-        if _feed(options):
-            head = log.head(ending_version(log, options))
-        else:
-            head = log.head(wanted_version(log, options))
+        head = log.head(None if _feed(options) else wanted_version(log, options))
         self.analysed = Analysed(head.metadata, head.version)
-        rows = to_spark(read_schema(head.schema))  # nullable throughout, like what files can give
+        metadata = head.metadata
+        if _feed(options) and _ENDINGS & options.values.keys():  # which streams do not have
+            asked = change_range(log, options)
+            metadata = plan_changes(log, asked.start, asked.end).metadata
+        rows = to_spark(read_schema(metadata.schema))  # nullable throughout, like what files can give
         return T.StructType(rows.fields + (CHANGE_COLUMNS if _feed(options) else []))
 
     def reader(self, schema: T.StructType) -> DataSourceReader:
@@ -95,8 +97,9 @@ class DeltaDataSource(DataSource):
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if _feed(options):
-            start, end = change_range(log, options)
-            return ChangeFeedReader(path, store, start, log.snapshot(end).version, schema)
+            asked = change_range(log, options)
+            end = log.head().version if asked.end is None else asked.end
+            return ChangeFeedReader(path, store, asked.start, end, schema)
         opened = log.opened(wanted_version(log, options))
         return DeltaReader(path, store, opened, schema, options.get("filter"))
 

@@ -7,9 +7,16 @@ nobody reads is an error: a mistyped option must not change what is read or writ
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import IllegalArgumentError, InvalidArgumentError, UnknownOptionError, stating
+from trilake.errors import (
+    IllegalArgumentError,
+    InvalidArgumentError,
+    UnknownOptionError,
+    VersionNotFoundError,
+    stating,
+)
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 from trilake.timestamps import timestamp_ms
@@ -108,30 +115,55 @@ def wanted_version(log: DeltaLog, options: Options) -> int | None:
     return options.integer("versionAsOf")
 
 
+@dataclass(frozen=True)
+class ChangeRange:
+    """The versions of a change feed, both included; ``end`` is ``None`` for the newest.
+
+    ``is_empty`` where nothing was committed in it: its times lie between two commits, or it begins after the newest
+    version and the session says that such a feed has no rows.
+    """
+
+    start: int
+    end: int | None
+    is_empty: bool = False
+
+
 @stating({None: "DELTA_ILLEGAL_OPTION"})
-def change_range(log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms) -> tuple[int, int | None]:
-    """First and last version of a change feed; the last is ``None`` for the newest.
+def change_range(
+    log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms, *, beyond: bool = False
+) -> ChangeRange:
+    """The range of a change feed, as its options say.
 
     A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` says
-    what a text means.
+    what a text means.  A range may begin or end after the newest commit where ``beyond`` is true.
+
+    Raises ``InvalidArgumentError`` for options that contradict each other, and ``VersionNotFoundError`` for a time
+    that no commit has reached.
     """
     options.one_of("startingVersion", "startingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
-    start, end = options.integer("startingVersion"), ending_version(log, options, to_ms)
-    if (text := options.get("startingTimestamp")) is not None:
-        start = log.version_from(to_ms(text))
+    options.one_of("endingVersion", "endingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
+    first, last = (_time(options, name, to_ms) for name in ("startingTimestamp", "endingTimestamp"))
+    start, end = options.integer("startingVersion"), options.integer("endingVersion")
+    newest = log.head().version if beyond else None
+    if first is not None:
+        try:
+            start = log.version_from(first)
+        except VersionNotFoundError:
+            if newest is None:
+                raise
+            start = newest + 1
+    if last is not None:
+        end = log.version_at(last, reached=not beyond)
     if start is None:
         raise InvalidArgumentError(
             "a change feed needs a start",
             help="pass startingVersion or startingTimestamp",
             condition="DELTA_NO_START_FOR_CDC_READ",
         )
-    return start, end
+    between = first is not None and last is not None and first <= last and end == start - 1
+    return ChangeRange(start, end, between or (newest is not None and start > newest))
 
 
-@stating({None: "DELTA_ILLEGAL_OPTION"})
-def ending_version(log: DeltaLog, options: Options, to_ms: Callable[[str], int] = timestamp_ms) -> int | None:
-    """Last version of a change feed, ``None`` for the newest."""
-    options.one_of("endingVersion", "endingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
-    if (text := options.get("endingTimestamp")) is not None:
-        return log.version_at(to_ms(text))
-    return options.integer("endingVersion")
+def _time(options: Options, name: str, to_ms: Callable[[str], int]) -> int | None:
+    text = options.get(name)
+    return None if text is None else to_ms(text)

@@ -51,19 +51,27 @@ def change_feed(
 
     ``options`` are those of the store.  Raises as :func:`trilake.delta.scan.changes.plan_changes` does.
     """
-    last = log.snapshot(end)
-    scan = plan_changes(log, start, last.version)
+    scan = plan_changes(log, start, end)
     refusal = files_refusal(
-        last.metadata, log.store.uri, spark, vectors=any(t.file.vector or t.file.selected for t in scan.tasks)
+        scan.metadata, log.store.uri, spark, vectors=any(t.file.vector or t.file.selected for t in scan.tasks)
     )
     if refusal is None:
         try:
-            return _natively(spark, log.store, read_schema(last.schema), scan)
+            return _natively(spark, log.store, read_schema(scan.metadata.schema), scan)
         except NativeScanError as e:
             refusal = str(e)
     _log.info("the changes of %s are read through Arrow: %s", log.store.uri, refusal)
-    feed = {"readChangeFeed": "true", "startingVersion": str(start), "endingVersion": str(last.version)}
+    feed = {"readChangeFeed": "true", "startingVersion": str(start), "endingVersion": str(scan.end)}
     return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **options})
+
+
+def no_changes(spark: SparkSession, log: DeltaLog) -> DataFrame:
+    """A feed without rows, in the table's newest columns."""
+    return _empty(spark, read_schema(log.head().schema))
+
+
+def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
+    return spark.createDataFrame([], T.StructType([*to_spark(schema).fields, *CHANGE_COLUMNS]))
 
 
 def _natively(spark: SparkSession, store: Store, schema: StructType, scan: ChangeFeedScan) -> DataFrame:
@@ -77,7 +85,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
     if len(groups) > _MOST_SCANS:
         raise NativeScanError(f"its files take {len(groups)} scans, because some appear that often")
     if not groups:
-        return spark.createDataFrame([], T.StructType([*to_spark(schema).fields, *CHANGE_COLUMNS]))
+        return _empty(spark, schema)
     parts = [_files(store, schema, scan, tasks) for tasks in groups.values()]
     return reduce(DataFrame.unionByName, [native_frame(spark, files) for files in parts])
 

@@ -14,8 +14,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
-from trilake.spark.delta.reading.change_feed import change_feed
+from trilake.spark.delta.reading.change_feed import change_feed, no_changes
 from trilake.spark.delta.reading.time_travel import split_place, version_of, zoned_ms
+from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
@@ -52,9 +53,12 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 file=store.uri,
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
             )
-        frame = change_feed(
-            spark, log, *change_range(log, read_options, partial(zoned_ms, zone=zone)), options=read_options.store
-        )
+        beyond = session_flag(spark, FEED_BEYOND, False)
+        asked = change_range(log, read_options, partial(zoned_ms, zone=zone), beyond=beyond)
+        if asked.is_empty:
+            frame = no_changes(spark, log)
+        else:
+            frame = change_feed(spark, log, asked.start, asked.end, options=read_options.store)
     else:
         lost = [name for name in _RANGE if read_options.get(name) is not None]
         if lost:

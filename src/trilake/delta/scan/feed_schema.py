@@ -1,0 +1,45 @@
+"""Which columns a change feed has: the table's newest ones where they hold all that the range wrote.
+
+A column that was added after the range is null in its rows, as it is in the rows of the table.  Where the newest
+columns cannot take what the range wrote, because one is gone or of another type, and in tables with column mapping,
+the feed has the columns of its last version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
+
+
+def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
+    """The metadata that a change feed is read with.
+
+    Parameters
+    ----------
+    newest: that of the table.
+    last: that of the last version of the range.
+    written: what was in force in versions of the range.
+    """
+    states = (*written, last)
+    if any(m.column_mapping_mode != "none" for m in (newest, *states)):
+        return last
+    return newest if all(_takes(newest, m) for m in states) else last
+
+
+def _takes(newest: Metadata, written: Metadata) -> bool:
+    same_files = (newest.partition_columns, newest.provider) == (written.partition_columns, written.provider)
+    return same_files and _holds(newest.schema, written.schema)
+
+
+def _holds(new: DataType, old: DataType) -> bool:
+    """Whether a type has every part of another one, each as it was; nullability aside."""
+    if isinstance(old, StructType) and isinstance(new, StructType):
+        pairs = [(new.find(f.name), f) for f in old.fields]
+        return all(n is not None and _holds(n.type, f.type) for n, f in pairs)
+    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
+        return _holds(new.element, old.element)
+    if isinstance(old, MapType) and isinstance(new, MapType):
+        return _holds(new.key, old.key) and _holds(new.value, old.value)
+    return old == new
