@@ -112,7 +112,7 @@ def _edited(schema: StructType, step: Callable[[StructType], StructType], *, lim
     return without_limits(step(with_limits(schema)))
 
 
-def _logged(path: Path, f: StructField) -> dict[str, Any]:
+def logged_column(path: Path, f: StructField) -> dict[str, Any]:
     """A column as the history shows it."""
     kind = f.type.name if isinstance(f.type, PrimitiveType) else str(f.type.to_json()["type"])
     return {"name": path_text(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
@@ -167,7 +167,7 @@ def add_columns(
             return add_field(s, column.parent, f, column.position)
 
         schema = _edited(schema, add, limited=nested != new)
-        entry: dict[str, Any] = {"column": _logged(path, new)}
+        entry: dict[str, Any] = {"column": logged_column(path, new)}
         if c.position is not None:
             entry["position"] = str(c.position)
         log.append(entry)
@@ -272,46 +272,6 @@ def drop_columns(
     return with_schema(protocol, metadata, schema, "DROP COLUMNS", parameters, configuration=configuration)
 
 
-def replace_columns(
-    protocol: Protocol,
-    metadata: Metadata,
-    columns: Sequence[StructField],
-    *,
-    clustering: Sequence[Path] = (),
-    new_id: Callable[[], str],
-) -> MetadataChange:
-    """Give the table a list of columns: those that are there keep their values, others are new, the rest is dropped.
-
-    Raises as :func:`add_columns` and :func:`drop_columns`, and ``InvalidArgumentError`` for another type of a column
-    that is there.
-    """
-    before = metadata.schema
-    wanted = {c.name.lower(): c for c in columns}
-    dropped = [f.name for f in before.fields if f.name.lower() not in wanted]
-    fresh = [NewColumn(c) for c in columns if before.find(c.name) is None]
-    change = MetadataChange(protocol, metadata, "REPLACE COLUMNS", {})
-    if dropped:
-        change = drop_columns(change.protocol, change.metadata, dropped, clustering=clustering)
-    if fresh:
-        change = add_columns(change.protocol, change.metadata, fresh, new_id=new_id)
-    fields = []
-    for c in columns:
-        f = change.metadata.schema.field(c.name)
-        if f.type != c.type and before.find(c.name) is not None:
-            raise InvalidArgumentError(
-                f"column {f.name} is a {f.type}, and cannot be replaced by a {c.type}",
-                help="change its type with ALTER COLUMN ... TYPE",
-                column=f.name,
-                condition="DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP",
-            )
-        comment = c.metadata.get("comment")
-        fields.append(f if comment is None else replace(f, metadata={**f.metadata, "comment": comment}))
-    parameters = {"columns": _json([_logged((f.name,), f) for f in fields])}
-    return with_schema(
-        change.protocol, change.metadata, StructType(tuple(fields)), "REPLACE COLUMNS", parameters, new_id=new_id
-    )
-
-
 def change_of_column(
     protocol: Protocol,
     metadata: Metadata,
@@ -322,7 +282,7 @@ def change_of_column(
     features: Sequence[str] = (),
 ) -> MetadataChange:
     """A change of one column that stays where and what it is."""
-    parameters = {"column": _json(_logged(path, field_at(schema, path)))}
+    parameters = {"column": _json(logged_column(path, field_at(schema, path)))}
     if position is not None:
         parameters["position"] = str(position)
     return with_schema(protocol, metadata, schema, "CHANGE COLUMN", parameters, features=features)

@@ -34,6 +34,7 @@ from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_changes import ColumnChange, change_columns, identity_column, sync_identity
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
+from trilake.delta.metadata.column_replacement import replace_columns
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange, NewColumn
 from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable
@@ -134,7 +135,8 @@ class Alter:
     def replace_columns(self, columns: ColumnsLike) -> int:
         """Give the table a list of columns: those that are there stay, others are new, the rest is dropped.
 
-        Raises as :meth:`add_columns` and :meth:`drop_columns`, and ``InvalidArgumentError`` for another type.
+        The same holds for fields of structs.  Raises as :meth:`add_columns`, :meth:`drop_columns` and
+        :meth:`change_type`.
         """
         given = new_columns(columns)
         if any(c.parent for c in given):
@@ -142,8 +144,13 @@ class Alter:
         fields = [c.field for c in given]
 
         def change(h: Head) -> MetadataChange:
-            return alter.replace_columns(
-                h.protocol, h.metadata, fields, clustering=clustering_columns(h), new_id=self.runtime.new_id
+            return replace_columns(
+                h.protocol,
+                h.metadata,
+                fields,
+                clustering=clustering_columns(h),
+                new_id=self.runtime.new_id,
+                version=h.version + 1,
             )
 
         return self._run(change)
