@@ -193,6 +193,16 @@ def test_a_byte_limit_is_soft() -> None:
     assert paths(found, first, found.latest(first, Limit(None, 1))) == ["c"]
 
 
+def test_the_first_snapshot_is_one_batch_where_it_is_to_be_whole() -> None:
+    log = log_of([add("a"), add("b"), add("c")])
+    found = stream(log, whole_snapshot=True)
+    first = found.latest(found.initial(), Limit(1))
+    assert paths(found, found.initial(), first) == ["a", "b", "c"]
+    log.store.put(commit_key(1), lines([add("d"), add("e")]))
+    second = found.latest(first, Limit(1))
+    assert paths(found, first, second) == ["d"]
+
+
 def test_a_repeated_first_batch_is_the_same_although_the_table_went_on() -> None:
     """Spark asks for the first offset anew when the first batch was not finished."""
     for options in ({}, {"starting_version": "latest"}):

@@ -1,4 +1,4 @@
-"""``df.writeStream.toTable``: where the rows of a stream go."""
+"""Streams from and to tables of ours: where rows go, what cannot be read, and rows that are not late."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import trilake
+from trilake.errors import InvalidArgumentError, TableNotFoundError, UnknownOptionError
 
 _NAME = "stream_writer_t"
 
@@ -40,3 +42,61 @@ def test_the_place_of_a_table_that_a_stream_makes(session: SparkSession, tmp_pat
     session.range(3, 5).write.format("delta").mode("append").save(str(tmp_path / "source"))
     write((tmp_path / "here").as_uri())
     assert session.table(_NAME).count() == 5
+
+
+_TRAVEL = "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS"
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "kind", "condition", "text"),
+    [
+        ({"nope": "1"}, "t", UnknownOptionError, "UNKNOWN_OPTION", "unknown option 'nope'"),
+        ({}, "missing", TableNotFoundError, "DELTA_SCHEMA_NOT_SET", "not a Delta table"),
+        (
+            {"versionAsOf": "0"},
+            "t",
+            InvalidArgumentError,
+            "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+            "versionAsOf is of one",
+        ),
+        (
+            {"timestampAsOf": "2020-01-01"},
+            "t",
+            InvalidArgumentError,
+            "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+            "timestamp",
+        ),
+        ({}, "t@v0", InvalidArgumentError, _TRAVEL, "t@v0 is of one"),
+    ],
+)
+def test_a_stream_that_cannot_be_read_is_refused_in_a_line(
+    session: SparkSession, tmp_path: Path, options: dict[str, str], place: str, kind: type, condition: str, text: str
+) -> None:
+    """It was an error of Spark's with the traceback of the process that looked for the columns."""
+    session.range(3).write.format("delta").save(str(tmp_path / "t"))
+    with pytest.raises(AnalysisException, match=text) as e:
+        session.readStream.format("delta").options(**options).load(str(tmp_path / place))
+    assert isinstance(e.value, kind)
+    assert (e.value.getCondition(), "Traceback" in str(e.value)) == (condition, False)
+
+
+def test_rows_of_the_beginning_are_not_late(session: SparkSession, tmp_path: Path) -> None:
+    """Files of the first snapshot come in an order of their own; a watermark between them made rows late."""
+    for day in ("2024-03-01", "2024-01-01", "2024-02-01"):
+        session.sql(f"SELECT timestamp'{day}' AS at").write.format("delta").mode("append").save(str(tmp_path / "t"))
+    rows = session.readStream.format("delta").option("maxFilesPerTrigger", 1).option("withEventTimeOrder", True)
+    counted = rows.load(str(tmp_path / "t")).withWatermark("at", "1 day").groupBy(F.window("at", "1 day")).count()
+    stream = counted.writeStream.format("delta").outputMode("complete")
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    stream.start(str(tmp_path / "out")).awaitTermination()
+    assert session.read.format("delta").load(str(tmp_path / "out")).count() == 3
+    distinct = rows.load(str(tmp_path / "t")).withWatermark("at", "1 day").dropDuplicates(["at"])
+    stream = distinct.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint2"))
+    stream.trigger(availableNow=True).start(str(tmp_path / "out2")).awaitTermination()
+    assert session.read.format("delta").load(str(tmp_path / "out2")).count() == 3
+
+
+def test_options_of_a_log_of_schemas_are_not_needed(session: SparkSession, tmp_path: Path) -> None:
+    session.range(3).write.format("delta").save(str(tmp_path / "t"))
+    options = {"schemaTrackingLocation": str(tmp_path / "c"), "allowSourceColumnDrop": "always"}
+    assert session.readStream.format("delta").options(**options).load(str(tmp_path / "t")).columns == ["id"]

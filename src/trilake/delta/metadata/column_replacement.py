@@ -27,7 +27,7 @@ from trilake.delta.protocol.sql_types import with_limits
 from trilake.errors import InvalidArgumentError, stating
 
 _REFUSED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
-_OF_TYPES = {c: _REFUSED for c in ("DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP", "NOT_SUPPORTED_CHANGE_COLUMN")}
+_OF_TYPES = dict.fromkeys(("DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP", "NOT_SUPPORTED_CHANGE_COLUMN"), _REFUSED)
 
 
 @dataclass

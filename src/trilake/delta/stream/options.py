@@ -25,6 +25,14 @@ STREAM_READ_OPTIONS = (
     "readChangeData",
     "excludeRegex",
     "failOnDataLoss",
+    "withEventTimeOrder",
+    # What these are for needs no option here: a stream goes on past other columns when it is loaded again.
+    "schemaTrackingLocation",
+    "schemaLocation",
+    "streamingSourceTrackingId",
+    "allowSourceColumnRename",
+    "allowSourceColumnDrop",
+    "allowSourceColumnTypeChange",
 )
 
 
@@ -44,6 +52,8 @@ class StreamOptions:
     read_change_feed: rows of the change data feed.
     exclude: leave out files whose path matches this regular expression.
     fail_on_data_loss: whether commits or files that are gone end the stream.
+    whole_snapshot: read the rows that the table has at the beginning in one batch, whatever the limits: a watermark
+        moves between batches, and so none of them is late (``withEventTimeOrder``).
     """
 
     starting_version: int | Literal["latest"] | None = None
@@ -56,6 +66,7 @@ class StreamOptions:
     read_change_feed: bool = False
     exclude: str | None = None
     fail_on_data_loss: bool = True
+    whole_snapshot: bool = False
 
     @property
     def limit(self) -> Limit:
@@ -95,4 +106,5 @@ class StreamOptions:
             read_change_feed=is_on("readChangeFeed") or is_on("readChangeData"),
             exclude=texts.get("excludeRegex"),
             fail_on_data_loss=is_on("failOnDataLoss", default=True),
+            whole_snapshot=is_on("withEventTimeOrder"),
         )

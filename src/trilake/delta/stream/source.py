@@ -164,12 +164,12 @@ class DeltaStream:
         place, moved = start, False
         if start.is_starting_version:
             units = self._snapshot_of(start.reservoir_version).after(start.reservoir_version, start.index)
-            taken = limit.admit(units.count, units.size)
+            taken = len(units) if self.options.whole_snapshot else limit.admit(units.count, units.size)
             if taken < len(units):
                 return start.at(start.reservoir_version, int(units.index[taken - 1]), snapshot=True)
             place, moved = start.at(start.reservoir_version + 1), True
             limit = limit.less(units.count, units.size)
-            if limit.spent:
+            if limit.spent or (self.options.whole_snapshot and taken):
                 return place
         else:
             self._snapshot = None

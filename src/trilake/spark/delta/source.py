@@ -20,7 +20,7 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan.changes import CHANGE_FIELDS, plan_changes
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.delta.readers import ChangeFeedReader, DeltaReader
 from trilake.spark.delta.stream.source import STREAM_LIMITS, Analysed, DeltaStreamReader
 from trilake.spark.session.options import Options, change_range, open_log, table_path, wanted_version
@@ -80,6 +80,7 @@ class DeltaDataSource(DataSource):
         #: What the columns of a stream were taken from; Spark takes this object along to where the stream runs.
         self.analysed: Analysed | None = None
 
+    @stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_SCHEMA_NOT_SET"})  # of a stream; reads look for their table first
     def schema(self) -> T.StructType:
         # Spark does not say whether the columns are wanted for a read or for a stream.
         log, options = self._open((*READ_OPTIONS, *STREAM_READ_OPTIONS))

@@ -17,12 +17,14 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.errors import IllegalArgumentError, InvalidArgumentError
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name
+from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.stream.source import STREAM_LIMITS
@@ -49,7 +51,9 @@ from trilake.spark.front.dataframe_writer import (
 )
 from trilake.spark.front.foreach_batch import sink_batches
 from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.job_errors import error_at_end
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
@@ -309,12 +313,34 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
     place = path or record_option(options, "path")
 
     def act() -> Any:
+        if source in _DELTA:
+            _check_no_travel(place, options)
         check_streams(spark, "read a stream of it")
         limits = STREAM_LIMITS if source in _DELTA else {"maxFilesPerTrigger"}
         check_limits(limit for limit in limits if record_option(options, limit) is not None)
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
         known = session_options(spark, place, store_options(options)) if isinstance(place, str | PathLike) else {}
-        return load(path, **{k: v for k, v in known.items() if k not in options})
+        try:
+            return load(path, **{k: v for k, v in known.items() if k not in options})
+        except AnalysisException as e:
+            found = error_at_end(str(e))  # that process's own, below its traceback
+            if found is None:
+                raise
+            raise_for_spark(found, analysis_error(found))
 
     return act
+
+
+def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
+    """Refuse a stream of one version, which will never have more rows.  Raises ``InvalidArgumentError``."""
+    named = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
+    if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options)).is_travel:
+        named.append(f"the version in {fspath(place)}")
+    if named:
+        error = InvalidArgumentError(
+            f"a stream is of all versions that are to come, and {' and '.join(named)} is of one",
+            help="begin with startingVersion or startingTimestamp, or read one version with spark.read",
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+        )
+        raise_for_spark(error, analysis_error(error))
