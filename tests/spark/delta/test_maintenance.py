@@ -23,6 +23,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, TableExistsError
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.names.entries import find_entry
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -296,13 +297,31 @@ def test_named_parquet_tables_become_delta_tables(spark: SparkSession, tmp_path:
         assert DeltaTable.convertToDelta(spark, "old_parquet").history().count() == 1
     finally:
         spark.sql("DROP TABLE IF EXISTS old_parquet")
-    spark.range(1).write.format("parquet").saveAsTable("managed_parquet")
+
+
+def test_managed_parquet_tables_become_managed_delta_tables(spark: SparkSession) -> None:
+    """They were refused: no statement gives a name another format and leaves its files."""
+    trilake.register(spark)
+    rows = spark.range(4).selectExpr("id AS n", "nullif(id % 2, 0) AS p")
+    rows.write.format("parquet").partitionBy("p").saveAsTable("managed_parquet")
+    place = str(spark.sql("DESCRIBE TABLE EXTENDED managed_parquet").where("col_name = 'Location'").collect()[0][1])
     try:
-        with pytest.raises(AnalysisException, match="managed"):
-            DeltaTable.convertToDelta(spark, "managed_parquet")
-        assert spark.table("managed_parquet").count() == 1
+        DeltaTable.convertToDelta(spark, "managed_parquet")
+        spark.createDataFrame([(9, 9)], "n long, p long").write.format("delta").mode("append").saveAsTable(
+            "managed_parquet"
+        )
+        assert sorted(tuple(r) for r in spark.table("managed_parquet").where("p IS NOT NULL").collect()) == [
+            *((1, 1), (3, 1)),
+            (9, 9),
+        ]
+        assert numbers(DeltaTable.forName(spark, "managed_parquet").toDF().where("p IS NULL")) == [0, 2]
+        entry = find_entry(spark, ["managed_parquet"])
+        assert entry is not None
+        assert (entry.provider, entry.managed) == ("delta", True)
+        assert DeltaTable.convertToDelta(spark, "managed_parquet").history().count() == 2
     finally:
         spark.sql("DROP TABLE managed_parquet")
+    assert not Path(place.removeprefix("file:")).exists(), "the files went with the name"
 
 
 def test_generate_as_delta_sparks_documentation_shows_it(spark: SparkSession, tmp_path: Path) -> None:

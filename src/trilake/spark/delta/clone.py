@@ -34,6 +34,7 @@ from trilake.spark.delta.names.catalogue import (
     parts_of,
     quoted,
 )
+from trilake.spark.delta.names.entries import About, convert_entry, has_catalog
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
@@ -209,9 +210,10 @@ def _convert_named(
             f"{name} is no table of Parquet files, so it cannot be converted",
             condition="DELTA_CONVERT_NON_PARQUET_TABLE",
         )
-    if kind != "EXTERNAL":
+    managed, parts = kind != "EXTERNAL", parts_of(name)
+    if managed and not has_catalog(spark, parts):
         raise InvalidArgumentError(
-            f"{name} is a managed table: its name cannot be given another format without deleting its files",
+            f"{name} is a managed table, and its catalogue cannot be told from here that it has another format",
             help=f"convert its files in place with parquet.`{about.get('Location')}`",
         )
     path = str(about["Location"])
@@ -221,7 +223,10 @@ def _convert_named(
         fields = list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
     _convert(spark, path, fields, collect_stats, options)
     head = DeltaLog(session_store(spark, path, options), spark_engine()).head()
-    _rename(spark, name, path, head)
+    if managed:
+        convert_entry(spark, parts, About.of(head))
+    else:
+        _rename(spark, name, path, head)
     return path
 
 

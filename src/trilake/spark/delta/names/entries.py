@@ -59,7 +59,7 @@ class About:
 
 def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
     """The entry of a name, ``None`` where there is none."""
-    known = _has_catalog(spark, parts)
+    known = has_catalog(spark, parts)
     parts = _short(parts)
     if not known:
         return _shown(spark, parts)
@@ -102,7 +102,7 @@ def make_entry(
     are at the place that the catalogue chooses, and ``UnsupportedSparkError`` for what SQL cannot say: a table without
     columns, and a managed one at a place that is given.
     """
-    known = _has_catalog(spark, parts)
+    known = has_catalog(spark, parts)
     parts = _short(parts)
     if not known:
         text = create_text(parts, about, path=path, provider=provider, managed=managed)
@@ -159,7 +159,7 @@ def create_text(parts: list[str], about: About, *, path: str | None, provider: s
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     """Let the entry of a table say what the table is now, files untouched; whether that was possible."""
-    if not _has_catalog(spark, parts):
+    if not has_catalog(spark, parts):
         return False
     catalog = _catalog(spark)
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
@@ -178,6 +178,20 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     return False
 
 
+def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
+    """Let the entry of a table of another format say that its files are a Delta table; see :func:`has_catalog`.
+
+    Files, place and owner stay what they are: those of a managed table still go with its name.
+    """
+    catalog = _catalog(spark)
+    entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
+    # What a Delta table is partitioned by is in its log; an entry of ours never says it.
+    none = jvm(spark).PythonUtils.toSeq([])
+    delta = some(spark, "delta")
+    catalog.alterTable(changed(entry, provider=delta, partitionColumnNames=none, tracksPartitionsInCatalog=False))
+    change_entry(spark, parts, about)
+
+
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
     """Give the table of a name another one in its database, as Spark's catalogue does: files of a managed table move.
 
@@ -191,7 +205,7 @@ def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
 
 def database_location(spark: SparkSession, parts: list[str]) -> str:
     """Where the catalogue keeps the tables of a database that say no place."""
-    if _has_catalog(spark, [*parts, ""]):
+    if has_catalog(spark, [*parts, ""]):
         about = _catalog(spark).getDatabaseMetadata(parts[-1])
         return decoded(str(about.locationUri().toString()))
     with spark_alone():
@@ -214,7 +228,7 @@ def _short(parts: list[str]) -> list[str]:
     return parts[1:] if len(parts) == 3 and parts[0].lower() == _CATALOG else parts
 
 
-def _has_catalog(spark: SparkSession, parts: list[str]) -> bool:
+def has_catalog(spark: SparkSession, parts: list[str]) -> bool:
     """Whether a name is one of the session's own catalogue, which this process can ask."""
     if is_connect(spark):
         return False
