@@ -43,6 +43,8 @@ def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | Non
         return _explain(session, cursor, args)
     if cursor.accept("COMMENT", "ON", "TABLE"):
         return _comment(session, cursor)
+    if cursor.accept("COMMENT", "ON", "COLUMN"):
+        return _comment_column(session, cursor)
     if cursor.accept("DROP", "TABLE"):
         return _drop(session, cursor)
     if cursor.accept("CACHE"):
@@ -102,10 +104,24 @@ def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
     target = _target(session, cursor)
     if target is None:
         return None
+    return _commented(session, target, None, cursor)
+
+
+def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    """``COMMENT ON COLUMN table.column IS 'text'``: the longest name of a table leads, and its column follows."""
+    parts = cursor.name()
+    for split in range(len(parts) - 1, 0, -1):
+        target = resolve(session, parts[:split])
+        if isinstance(target, Target):
+            return _commented(session, target, parts[split:], cursor)
+    return None
+
+
+def _commented(session: SqlSession, target: Target, path: tuple[str, ...] | None, cursor: Cursor) -> DataFrame:
     cursor.expect("IS")
     comment = None if cursor.accept("NULL") else cursor.string()
     head_of(session, target)
-    Alter(log_to_change(session, target)).comment(comment)
+    Alter(log_to_change(session, target)).comment(comment, path)
     catalogue.refresh(session, target)
     return nothing(session)
 

@@ -38,6 +38,8 @@ INSERT INTO {o} VALUES (1);
 CREATE TABLE {f} (id INT, n INT) USING delta
   TBLPROPERTIES ('delta.columnMapping.mode' = 'name', 'delta.enableChangeDataFeed' = 'true');
 INSERT INTO {f} VALUES (1, 2);
+CREATE TABLE {n} (id INT, xs ARRAY<STRUCT<y: INT>>) USING delta TBLPROPERTIES ('delta.columnMapping.mode' = 'name');
+CREATE TEMPORARY VIEW cond_view AS SELECT * FROM {t};
 """
 
 #: Conditions, and a statement each that is refused with it; ``{t}`` and so on are the tables above.
@@ -286,6 +288,7 @@ def test_a_refusal_states_the_condition_that_delta_spark_has(spark: SparkSession
             if found != condition:
                 wrong.append(f"{name}\n    {found}, not {condition}")
     finally:
+        spark.sql("DROP VIEW IF EXISTS cond_view")
         trilake.uninstall(spark)
     assert not wrong, "\n".join(wrong)
 

@@ -41,7 +41,7 @@ from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, stating
 
 STATS_COLUMNS = "delta.dataSkippingStatsColumns"
 
@@ -260,7 +260,8 @@ def drop_columns(
         def drop(s: StructType, names: Path = names) -> StructType:
             return drop_field(s, names)
 
-        schema = _edited(schema, drop)
+        with stating({None: "DELTA_UNSUPPORTED_DROP_NESTED_COLUMN_FROM_NON_STRUCT_TYPE"}):
+            schema = _edited(schema, drop)
         configuration = _stats_columns(configuration, names, None)
     if metadata.partition_columns and len(schema.fields) == len(metadata.partition_columns):
         raise InvalidArgumentError(
@@ -303,7 +304,9 @@ def comment_column(protocol: Protocol, metadata: Metadata, path: PathLike, comme
         others = {k: v for k, v in f.metadata.items() if k != "comment"}
         return replace(f, metadata=others if comment is None else {**others, "comment": comment})
 
-    return change_of_column(protocol, metadata, replace_field(metadata.schema, names, change), names)
+    with stating({None: "DELTA_UNSUPPORTED_COMMENT_MAP_ARRAY"}):
+        schema = replace_field(metadata.schema, names, change)
+    return change_of_column(protocol, metadata, schema, names)
 
 
 def set_nullable(protocol: Protocol, metadata: Metadata, path: PathLike) -> MetadataChange:

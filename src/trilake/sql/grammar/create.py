@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trilake.errors import InvalidArgumentError
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans, split_names
 from trilake.sql.text.tokens import unquoted
@@ -266,7 +267,29 @@ def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
         elif cursor.accept("OPTIONS"):
             fields["options"] = key_values(cursor)
         else:
+            _refuse_clause(cursor)
             return
+
+
+#: Clauses of other formats, by their first words, and what Delta's users call what they ask for.
+_OTHERS = {
+    ("CLUSTERED", "BY"): "bucketing",
+    ("SKEWED", "BY"): "skewed values",
+    ("ROW", "FORMAT"): "ROW FORMAT",
+    ("STORED", "AS"): "STORED AS",
+    ("STORED", "BY"): "STORED BY",
+}
+
+
+def _refuse_clause(cursor: Cursor) -> None:
+    """Raises ``InvalidArgumentError`` for a clause that is not for tables of ours."""
+    for words, what in _OTHERS.items():
+        if cursor.is_word(*words):
+            raise InvalidArgumentError(
+                f"{what} is not for these tables",
+                help="leave the clause out; CLUSTER BY keeps rows with near values together",
+                condition="DELTA_OPERATION_NOT_ALLOWED",
+            )
 
 
 def _inside(cursor: Cursor) -> list[str]:
@@ -281,7 +304,11 @@ def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
         if len(piece.tokens) == 1:
             names.append(piece.part())
         elif piece.is_symbol("(", ahead=1):
-            piece.fail("a table is partitioned by columns, not by expressions: add a generated column, and name that")
+            raise InvalidArgumentError(
+                f"a table is partitioned by columns, not by expressions, and {text.strip()} is one",
+                help="add a generated column, and name that",
+                condition="DELTA_OPERATION_NOT_ALLOWED",
+            )
         else:
             columns.append(parse_column(piece))
             names.append(columns[-1].name)

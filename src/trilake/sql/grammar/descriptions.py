@@ -185,6 +185,7 @@ def write_of_query(
         raise SchemaMismatchError(
             "a table is at the place already, which the rows of a query cannot be put into",
             help="write INSERT INTO, or CREATE OR REPLACE TABLE",
+            condition="DELTA_PATH_EXISTS",
         )
     verb = " OR ".join(w for w, present in (("CREATE", call.create), ("REPLACE", call.replace)) if present)
     return WriteRequest(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import orjson
 from pyspark.sql import DataFrame
 
 from trilake.delta.log.clustering import clustering_columns
@@ -22,6 +23,8 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.text import quote_name, string_literal
 
+#: Where Spark's catalogues say the clustering columns of a table, as lists of names.
+_CLUSTERING = "clusteringColumns"
 _SQL_NAMES = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 
 
@@ -33,6 +36,8 @@ def table_properties(head: Head) -> dict[str, str]:
     if head.protocol.min_writer_version >= 7:
         names = {*writer_features(head.protocol), *(head.protocol.reader_features or ())}
         out.update({f"delta.feature.{n}": "supported" for n in names})
+        if "clustering" in names:
+            out[_CLUSTERING] = orjson.dumps([list(c) for c in clustering_columns(head)]).decode()
     return out
 
 
@@ -92,7 +97,7 @@ def _uri(path: str) -> str:
 
 def _stated(head: Head) -> Mapping[str, str]:
     """Properties that a statement may set: not what the library counts by itself, nor constraints."""
-    own = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.")
+    own = ("delta.constraints.", "delta.columnMapping.maxColumnId", "delta.rowTracking.", _CLUSTERING)
     return {k: v for k, v in table_properties(head).items() if not k.startswith(own)}
 
 

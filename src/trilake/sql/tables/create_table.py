@@ -36,7 +36,7 @@ from trilake.sql.session.judge import check_values
 from trilake.sql.session.relations import frame_of_name, query
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, known_table, resolve
+from trilake.sql.session.targets import Target, View, known_table, resolve
 from trilake.sql.tables.create_place import Place, name_first, named, no_columns, place_of_new
 from trilake.text import quote_parts
 
@@ -154,6 +154,12 @@ def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
     """Clone a table; one row of numbers.  Raises ``TableNotFoundError`` and ``TableExistsError``."""
     assert call.clone_of is not None
+    if isinstance(resolve(session, call.clone_of), View):
+        raise InvalidArgumentError(
+            f"{'.'.join(call.clone_of)} is a view, and only tables can be cloned",
+            help="name the table",
+            condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
+        )
     source = known_table(session, call.clone_of)
     if source is None:
         raise TableNotFoundError(

@@ -42,7 +42,7 @@ from trilake.sql.session.frames import iso, log_to_change, moment_ms, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, find_entry, known_table, path_target
+from trilake.sql.session.targets import Target, View, find_entry, known_table, path_target, resolve
 from trilake.text import quote_parts
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
@@ -92,6 +92,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
     if len(parts) == 1 and "/" in parts[0]:
         target = path_target(session, ("delta", parts[0]))
     else:
+        _check_no_view(session, parts, what, "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE")
         target = known_table(session, parts)
     if target is None:
         if find_entry(session, parts) is not None:
@@ -103,6 +104,15 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
             f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
         )
     return target
+
+
+def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condition: str) -> None:
+    """Refuse a view: what is kept, deleted or brought back is the table's.  Raises ``InvalidArgumentError``."""
+    entry = find_entry(session, parts)
+    if isinstance(resolve(session, parts), View) or (entry is not None and entry.is_view):
+        raise InvalidArgumentError(
+            f"{'.'.join(parts)} is a view, and {what} is for tables", help="name the table", condition=condition
+        )
 
 
 def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOptimizeBuilder:
@@ -180,6 +190,7 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
         if not target.log.exists():
             return _detail_of_folder(session, parts[0])
     else:
+        _check_no_view(session, parts, "DESCRIBE DETAIL", "DELTA_UNSUPPORTED_DESCRIBE_DETAIL_VIEW")
         known = known_table(session, parts)
         if known is None or known.format != "delta":
             return _detail_of_other(session, parts, known)
@@ -214,7 +225,7 @@ def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target
     if target is not None:
         return _detail_row(session, target.format, target.catalog_name, target.path, [])
     entry = find_entry(session, parts)
-    if entry is None or entry.is_view:
+    if entry is None:
         raise TableNotFoundError(
             f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
         )

@@ -37,6 +37,8 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
 
     >>> sorted(candidates("SELECT a, b.c FROM t JOIN d.u USING (k) WHERE x IN (SELECT 1 FROM v)"))
     [('d', 'u'), ('k',), ('t',), ('v',)]
+    >>> sorted(candidates("COMMENT ON COLUMN d.t.a IS 'x'"))
+    [('COLUMN',), ('d',), ('d', 't'), ('d', 't', 'a')]
     """
     if tokens is None:
         tokens = tokenize(text)
@@ -66,7 +68,10 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
         if before is not None and _in_place(before, levels[-1].listed) and token.upper not in _NEVER:
             condition = joined and before.upper == "ON"  # the condition of a join or merge is no relation
             if not condition and not (end == at + 1 and _is_common(tokens, at, levels)):
-                out.add(tuple(t.name for t in tokens[at:end:2]))
+                names = tuple(t.name for t in tokens[at:end:2])
+                out.add(names)
+                if before.upper == "COLUMN" and at > 1 and tokens[at - 2].upper == "ON":
+                    out.update(names[:i] for i in range(1, len(names)))  # COMMENT ON COLUMN table.column
         if end == at + 1:
             levels[-1].listed = (levels[-1].listed or token.upper in _OPEN) and token.upper not in _CLOSE
             joined = joined or token.upper in ("JOIN", "USING")

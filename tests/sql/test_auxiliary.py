@@ -1,0 +1,48 @@
+"""Statements about our tables that neither query nor change rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.spark.session.compat import RELEASE
+
+pytestmark = pytest.mark.skipif(RELEASE < (4, 1), reason="Spark's grammar knows no comments of columns before 4.1")
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    spark.sql("CREATE TABLE aux_t (a INT, s STRUCT<x: INT>) USING delta CLUSTER BY (a, s.x)")
+    yield spark
+    spark.sql("DROP TABLE aux_t")
+    trilake.uninstall(spark)
+
+
+def _comments(spark: SparkSession, table: str) -> list[object]:
+    schema = spark.sql(f"SELECT * FROM {table}").schema
+    return [f.metadata.get("comment") for f in (*schema.fields, *schema["s"].dataType.fields)]  # type: ignore[attr-defined]
+
+
+def test_comments_of_columns_are_the_table_s(session: SparkSession, tmp_path: Path) -> None:
+    """Spark took them, and changed what its catalogue keeps: the table itself never said them."""
+    session.sql("COMMENT ON COLUMN aux_t.a IS 'an a'")
+    session.sql("COMMENT ON COLUMN default.aux_t.s.x IS 'an x'")
+    assert _comments(session, "aux_t") == ["an a", None, "an x"]
+    assert session.sql("DESCRIBE aux_t").where("col_name = 'a'").collect()[0].comment == "an a"
+    session.sql("COMMENT ON COLUMN spark_catalog.default.aux_t.a IS NULL")
+    assert _comments(session, "aux_t") == [None, None, "an x"]
+    path = f"delta.`{tmp_path}/t`"
+    session.sql(f"CREATE TABLE {path} USING delta AS SELECT 1 AS a, struct(2 AS x) AS s")
+    session.sql(f"COMMENT ON COLUMN {path}.s IS 'an s'")
+    assert _comments(session, path) == [None, "an s", None]
+
+
+def test_properties_say_clustering_columns(session: SparkSession) -> None:
+    shown = session.sql("SHOW TBLPROPERTIES aux_t ('clusteringColumns')").collect()
+    assert [r.value for r in shown] == ['[["a"],["s","x"]]']
+    assert "clusteringColumns" not in session.sql("SHOW CREATE TABLE aux_t").collect()[0][0]
