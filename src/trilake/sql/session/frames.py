@@ -123,6 +123,18 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     return trevni_read.read_dataframe(spark, table_of_files, options=target.options)
 
 
+def stream_of(session: SqlSession, target: Target) -> DataFrame:
+    """The rows of a target as a stream.  Raises ``InvalidArgumentError`` for a version of it."""
+    if target.at is not None:
+        raise InvalidArgumentError(
+            f"a stream is of all versions that are to come, and {target.shown} is one",
+            help="leave the version out",
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+        )
+    frame: DataFrame = session.spark.readStream.format(target.format).options(**target.options).load(target.path)
+    return frame
+
+
 def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
     """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
     if target.format != "delta":

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
-from trilake.sql.session.frames import changes_of, frame_of, moment_ms
+from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_of
 from trilake.sql.session.local import Local, WithMetadata
 from trilake.sql.session.problems import in_place
 from trilake.sql.session.session import SqlSession
@@ -144,12 +144,15 @@ def _edits(
     cursor = Cursor(text, tokens, at)
     if relation.function:
         return _function(session, out, cursor, relation, args)
-    # ``STREAM(t)`` begins with other words than the name.
+    # ``STREAM t`` and ``STREAM(t)`` begin with other words than the name.
+    streamed = cursor.accept("STREAM") or (at > 1 and tokens[at - 1].text == "(" and tokens[at - 2].upper == "STREAM")
     while cursor.token is not None and not cursor.token.is_name:
         cursor.at += 1
     source = resolve(session, relation.parts)
     if source is None:
         return []
+    if streamed and isinstance(source, Target):
+        return _streamed(session, out, source, cursor)
     cursor.name()
     if cursor.is_symbol("@"):
         cursor.at += 2
@@ -174,6 +177,14 @@ def _edits(
         )
         edits += _qualified(session, text, tokens, relation.parts, alias, at)
     return edits
+
+
+def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -> list[Edit]:
+    """The name in ``STREAM t``, which Spark takes as a stream where the frame is one."""
+    token = cursor.tokens[cursor.at]
+    cursor.name()
+    end = cursor.tokens[cursor.at - 1].end
+    return [Edit(token.start, end, _private(session, out, stream_of(session, source), cursor.text[token.start : end]))]
 
 
 def _private(session: SqlSession, out: Local, frame: DataFrame, shown: str) -> str:
