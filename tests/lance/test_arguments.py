@@ -152,3 +152,14 @@ def test_numbers_do_not_become_booleans(uri: Path, there: list[Any], given: list
         with pytest.raises(OSError, match="does not fit"):
             made.update({"b": str(given[0])})
     assert lance.dataset(uri).to_table().to_pylist() == [{"k": 1, "b": there[0]}]
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.date64(), pa.time64("us")], ids=str)
+def test_times_do_not_lose_their_hours_or_their_day(uri: Path, kind: pa.DataType) -> None:
+    times = pa.array([3_600_000_000], pa.timestamp("us"))
+    lance.write_dataset(pa.table({"x": pa.nulls(0, kind), "l": pa.nulls(0, pa.list_(kind))}), uri)
+    with pytest.raises(OSError, match="does not fit"):
+        lance.write_dataset(pa.table({"x": times, "l": pa.nulls(1, pa.list_(kind))}), uri, mode="append")
+    with pytest.raises(OSError, match="does not fit"):
+        lance.write_dataset(pa.table({"x": times.cast(kind), "l": pa.array([times.to_pylist()])}), uri, mode="append")
+    assert lance.dataset(uri).count_rows() == 0

@@ -164,24 +164,26 @@ class Target:
 def check_fields(source: pa.DataType, one: pa.Field) -> None:
     """Raise ``RowsDoNotFitError`` where structs of ``source``, at any depth, have not the fields of a column's.
 
-    So it does where numbers would become booleans, which no cast refuses.
+    So it does where numbers would become booleans, and times days, which no cast refuses.
     """
     problem = field_problem(source, one.type, one.name)
     if problem is not None:
         raise RowsDoNotFitError(problem, help="name the fields as the dataset has them", column=one.name)
-    if _forgets_numbers(source, one.type):
-        raise RowsDoNotFitError(f"a value of {source} does not fit {one.type}", help="compare it", column=one.name)
+    if _forgets(source, one.type):
+        raise RowsDoNotFitError(f"a value of {source} does not fit {one.type}", help="cast the column", column=one.name)
 
 
-def _forgets_numbers(source: pa.DataType, target: pa.DataType) -> bool:
-    """Whether numbers would become booleans, at any depth: Arrow casts 5 to true without an error."""
+def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
+    """Whether Arrow casts without an error what does not fit, at any depth: 5 to true, or a time to its day."""
+    if pa.types.is_timestamp(source):
+        return bool(pa.types.is_date(target) or pa.types.is_time(target))
     if pa.types.is_boolean(target):
         return bool(pa.types.is_integer(source) or pa.types.is_floating(source) or pa.types.is_decimal(source))
     if pa.types.is_struct(target) and pa.types.is_struct(source):
         shared = [f for f in target if source.get_field_index(f.name) >= 0]
-        return any(_forgets_numbers(source.field(f.name).type, f.type) for f in shared)
+        return any(_forgets(source.field(f.name).type, f.type) for f in shared)
     parts = [getattr(kind, "value_type", None) for kind in (source, target)]
-    return None not in parts and _forgets_numbers(*parts)
+    return None not in parts and _forgets(*parts)
 
 
 def _blank(kind: pa.DataType, rows: int) -> pa.Array:
