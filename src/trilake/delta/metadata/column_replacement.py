@@ -63,9 +63,7 @@ def replace_columns(
     if found.dropped:
         change = drop_columns(change.protocol, change.metadata, found.dropped, clustering=clustering)
     for path, kind in found.retyped:
-        with stating(
-            {"DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": _REFUSED, "NOT_SUPPORTED_CHANGE_COLUMN": _REFUSED}
-        ):
+        with stating(_OF_TYPES):
             change = change_type(change.protocol, change.metadata, path, kind, version=version)
     fields = _arranged_fields(change.metadata.schema, wanted)
     parameters = {"columns": orjson.dumps([logged_column((f.name,), f) for f in fields]).decode()}
