@@ -82,8 +82,9 @@ WRITES = [insert, update, update_by_call, merge, merge_insert, insert_into]
 Write = Callable[[SparkSession, str, str, str], None]
 
 
-@pytest.mark.parametrize("write", WRITES)
-@pytest.mark.parametrize("ansi", ["true", "false"])
+@pytest.mark.parametrize(
+    ("write", "ansi"), zip(WRITES, ("true", "true", "false", "true", "false", "false"), strict=True)
+)
 def test_legacy_policy_casts_as_without_ansi_mode(sql: SparkSession, t: str, write: Write, ansi: str) -> None:
     sql.conf.set(POLICY, "legacy")
     sql.conf.set(ANSI, ansi)
@@ -115,12 +116,7 @@ def test_strict_policy_takes_only_types_whose_values_all_fit(sql: SparkSession, 
         with pytest.raises(TrilakeError, match="cannot up cast") as e:
             write(sql, t, column, value)
         assert e.value.context["condition"] == "CANNOT_UP_CAST_DATATYPE"
-    for column, value, stored in (
-        ("text", "5", "5"),
-        ("text", "DATE'2020-01-01'", "2020-01-01"),
-        ("l", "array(1S, NULL)", [1, None]),
-        ("s", "named_struct('x', 1Y)", {"x": 1}),
-    ):
+    for column, value, stored in (("text", "DATE'2020-01-01'", "2020-01-01"), ("l", "array(1S, NULL)", [1, None])):
         sql.sql(f"DELETE FROM {t} WHERE id = 2")
         write(sql, t, column, value)
         assert only(sql, t, column) == stored, (column, value)

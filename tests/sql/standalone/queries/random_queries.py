@@ -107,7 +107,7 @@ class RandomQueries:
             *(f"{name}({number}){only}" for name in ("sum", "count", "min", "max", "avg")),
             f"count(DISTINCT {number})",
             f"{self._one_of('min', 'max')}({self._text(columns, 1)})",
-            f"max(struct({number}, {self._text(columns, 0)}))",
+            f"max(named_struct('x', {number}, 'y', {self._text(columns, 0)})).y",
             f"count_if({self._condition(columns, 1)})",
         )
 

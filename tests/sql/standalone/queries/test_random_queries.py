@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
-CASES = int(os.environ.get("TRILAKE_CASES", "5000" if SOAK else "40"))
+CASES = int(os.environ.get("TRILAKE_CASES", "5000" if SOAK else "30"))
 #: ``shown`` sorts the rows of queries that say so: no query here orders its rows.
 _UNORDERED = "OVER"
 
