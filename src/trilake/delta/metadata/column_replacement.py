@@ -27,7 +27,10 @@ from trilake.delta.protocol.sql_types import with_limits
 from trilake.errors import InvalidArgumentError, stating
 
 _REFUSED = "DELTA_UNSUPPORTED_ALTER_TABLE_REPLACE_COL_OP"
-_OF_TYPES = dict.fromkeys(("DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP", "NOT_SUPPORTED_CHANGE_COLUMN"), _REFUSED)
+_OF_TYPES: dict[str | None, str] = {
+    "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP": _REFUSED,
+    "NOT_SUPPORTED_CHANGE_COLUMN": _REFUSED,
+}
 
 
 @dataclass

@@ -83,7 +83,7 @@ Write = Callable[[SparkSession, str, str, str], None]
 
 
 @pytest.mark.parametrize(
-    ("write", "ansi"), zip(WRITES, ("true", "true", "false", "true", "false", "false"), strict=True)
+    ("write", "ansi"), list(zip(WRITES, ("true", "true", "false", "true", "false", "false"), strict=True))
 )
 def test_legacy_policy_casts_as_without_ansi_mode(sql: SparkSession, t: str, write: Write, ansi: str) -> None:
     sql.conf.set(POLICY, "legacy")
