@@ -66,11 +66,12 @@ def write_dataframe(
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
     request = with_session(df.sparkSession, request, decided=decided)
-    if request.replace_where is not None and not is_utc(df.sparkSession):
+    zoned = not is_utc(df.sparkSession)
+    if request.replace_where is not None and zoned:
         seen = log.snapshot() if seen is None else seen
         where = predicate_in_utc(df.sparkSession, request.replace_where, seen.schema)
         request = replace(request, replace_where=where)
-    plan = plan_write(log, request, spark=True, zoned=not is_utc(df.sparkSession), seen=seen)
+    plan = plan_write(log, request, spark=True, zoned=zoned, seen=seen)
     if plan.nothing:
         return finish_write(log, plan, [])
     try:
