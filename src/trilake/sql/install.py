@@ -15,10 +15,12 @@ from trilake.spark.front.chains import classes
 from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.front.register import register, with_sources
 from trilake.sql.catalog import METHODS, Method
+from trilake.sql.session.frame_views import make_view, note_query
 from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession, TempView
-from trilake.sql.session.targets import resolve
+from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.text.cursor import name_parts
+from trilake.text import quote_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +32,8 @@ _OWNER = "sql"
 _SESSIONS: dict[str, SqlSession] = {}
 #: Sessions that are made of those: each is known for as long as the Python object that it was made as.
 _DERIVED: WeakValueDictionary[str, SqlSession] = WeakValueDictionary()
+#: Temporary views that all sessions see.
+_GLOBAL_VIEWS: dict[str, TempView] = {}
 #: Where that object keeps what is known of it.
 _KEPT = "_trilake_sql"
 
@@ -48,7 +52,7 @@ def install(spark: SparkSession) -> None:
     register(spark)
     key = session_key(spark)
     if key not in _SESSIONS:
-        _SESSIONS[key] = _DERIVED.get(key) or SqlSession(spark)
+        _SESSIONS[key] = _DERIVED.get(key) or SqlSession(spark, global_views=_GLOBAL_VIEWS)
     patch(type(spark), "sql", _sql, owner=_OWNER)
     patch(type(spark), "table", _table, owner=_OWNER)
     patch(type(spark.read), "table", _read_table, owner=_OWNER)
@@ -56,6 +60,9 @@ def install(spark: SparkSession) -> None:
     patch(type(spark), "cloneSession", _clone_session, owner=_OWNER)
     for cls in classes("catalog"):
         for name, decide in _CATALOG.items():
+            patch(cls, name, decide, owner=_OWNER)
+    for cls in classes("frame"):
+        for name, decide in _VIEWS.items():
             patch(cls, name, decide, owner=_OWNER)
     for cls in classes("batch_function"):
         patch(cls, "__init__", _batch_function, owner=_OWNER)
@@ -152,7 +159,9 @@ def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
     known = installed(derived)
     if known is None:
         # The methods are those of its class.
-        known = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(derived, dict(views))
+        known = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(
+            derived, dict(views), _GLOBAL_VIEWS
+        )
     return known
 
 
@@ -176,7 +185,13 @@ def _named(session: SqlSession, name: Any) -> Action | None:
     if source is None:
         return None
 
-    return partial(frame_of_name, session, source)
+    return partial(_frame_of, session, source)
+
+
+def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
+    frame = frame_of_name(session, source)
+    whole = isinstance(source, Target)
+    return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}") if whole else frame
 
 
 def _in_session(method: Method) -> Decide:
@@ -190,3 +205,22 @@ def _in_session(method: Method) -> Decide:
 
 
 _CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
+
+
+def _view_maker(*, is_global: bool) -> Decide:
+    """A method of frames that makes a temporary view, in sessions that SQL was installed into."""
+
+    def decide(own: Any, frame: DataFrame, name: Any) -> Action | None:
+        session = installed(frame.sparkSession)
+        return None if session is None else make_view(session, own, frame, name, is_global=is_global)
+
+    return decide
+
+
+_VIEWS = {
+    "createTempView": _view_maker(is_global=False),
+    "createOrReplaceTempView": _view_maker(is_global=False),
+    "registerTempTable": _view_maker(is_global=False),
+    "createGlobalTempView": _view_maker(is_global=True),
+    "createOrReplaceGlobalTempView": _view_maker(is_global=True),
+}

@@ -16,9 +16,10 @@ from trilake.errors import TableNotFoundError
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
+from trilake.sql.session.frame_views import note_query
 from trilake.sql.session.judge import check_statement
 from trilake.sql.session.placeholders import formatted, with_identifiers, with_parameters
-from trilake.sql.session.problems import errors_of_spark, syntax_error
+from trilake.sql.session.problems import deleted_by_spark, errors_of_spark, syntax_error
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, find_entry, resolve
@@ -47,9 +48,9 @@ def action(
     word = kind(tokens)
     if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
         return lambda: run(session, text, args, frames)
-    if not names_ours(session, text, tokens):
-        return None
-    return lambda: run(session, text, args, frames, known=True)
+    if names_ours(session, text, tokens):
+        return lambda: run(session, text, args, frames, known=True)
+    return (lambda: deleted_by_spark(session, text, args)) if word == "DELETE" else None
 
 
 def run(
@@ -62,7 +63,8 @@ def run(
     with formatted(session, text, frames or {}) as plain:
         try:
             with errors_of_spark():
-                return _run(session, plain, args, known=known)
+                frame = _run(session, plain, args, known=known)
+                return frame if args or frames else note_query(session, frame, text)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None
 
@@ -118,7 +120,7 @@ def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
     check_statement(session, text)
     change = parse_delete(Cursor(with_parameters(session, text, args)))
-    return run_delete(session, change) if _ours(session, change.parts) else None
+    return run_delete(session, change) if _ours(session, change.parts) else deleted_by_spark(session, text, args)
 
 
 def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:

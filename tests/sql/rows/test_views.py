@@ -1,4 +1,5 @@
-"""Tables that are changed through views: those that show all rows of one table, whatever they call its columns."""
+"""Tables that are changed through views made in SQL: those that show all rows of one table, whatever they call its
+columns."""
 
 from __future__ import annotations
 
@@ -17,6 +18,8 @@ VIEWS = {
     "moved": "SELECT text, id FROM seen",
     "named": "SELECT id, text FROM seen",
     "aliased": "SELECT * FROM seen s",
+    "nested": "SELECT * FROM (SELECT * FROM seen AS t1) AS t2",
+    "twice": "SELECT w AS v, t2.k FROM (SELECT id AS k, text AS w FROM seen AS t1) AS t2",
     "some_rows": "SELECT * FROM seen WHERE id > 1",
     "computed": "SELECT id + 1 AS id, text FROM seen",
     "more": "SELECT id, text, 1 FROM seen",
@@ -51,6 +54,30 @@ def sql(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[SparkSe
         ("DELETE FROM listed AS l WHERE l.x = 2", [(1, "a")]),
         ("DELETE FROM aliased WHERE aliased.id = 1", [(2, "b")]),
         ("DELETE FROM named WHERE named.id = 1", [(2, "b")]),
+        ("DELETE FROM nested WHERE nested.id = 1", [(2, "b")]),
+        ("UPDATE twice SET v = v || k WHERE k = 1", [(1, "a1"), (2, "b")]),
+        (
+            (
+                "MERGE INTO renamed r USING (SELECT 2 AS k, 'z' AS w UNION SELECT 3, 'c') s ON r.k = s.k "
+                "WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+            ),
+            [(1, "a"), (2, "z"), (3, "c")],
+        ),
+        (
+            (
+                "MERGE INTO swapped USING (SELECT 'b' AS text) s ON swapped.id = s.text "
+                "WHEN MATCHED AND swapped.text > 1 THEN UPDATE SET id = upper(s.text) "
+                "WHEN NOT MATCHED BY SOURCE AND text = 1 THEN UPDATE SET swapped.id = id || text"
+            ),
+            [(1, "a1"), (2, "B")],
+        ),
+        (
+            (
+                "MERGE INTO twice USING (SELECT 1 AS id, 'q' AS text) s ON k = id "
+                "WHEN MATCHED THEN UPDATE SET v = s.text || v WHEN NOT MATCHED THEN INSERT (k) VALUES (id)"
+            ),
+            [(1, "qa"), (2, "b")],
+        ),
         ("INSERT INTO named VALUES (3, 'c')", [(1, "a"), (2, "b"), (3, "c")]),
         ("MERGE INTO named n USING (SELECT 1 AS id) s ON n.id = s.id WHEN MATCHED THEN DELETE", [(2, "b")]),
     ],
@@ -68,6 +95,9 @@ def test_a_table_is_changed_through_a_view(sql: SparkSession, statement: str, wa
         "UPDATE renamed SET text = 'x'",
         "DELETE FROM renamed WHERE renamed.id = 1",
         "DELETE FROM listed WHERE id = 1",
+        "MERGE INTO renamed r USING (SELECT 1 AS x) s ON r.id = s.x WHEN MATCHED THEN DELETE",
+        "MERGE INTO renamed r USING (SELECT 1 AS x) s ON r.k = x WHEN MATCHED THEN UPDATE SET text = 'x'",
+        "MERGE INTO renamed r USING (SELECT 1 AS x) s ON r.k = x WHEN NOT MATCHED THEN INSERT (id) VALUES (9)",
     ],
 )
 def test_a_column_that_the_view_does_not_show_is_not_there(sql: SparkSession, statement: str) -> None:
@@ -85,7 +115,8 @@ def test_a_column_that_the_view_does_not_show_is_not_there(sql: SparkSession, st
         "DELETE FROM more WHERE id = 2",
         "INSERT INTO renamed VALUES (3, 'c')",
         "INSERT INTO moved VALUES ('c', 3)",
-        "MERGE INTO renamed r USING (SELECT 1 AS k) s ON r.k = s.k WHEN MATCHED THEN DELETE",
+        "MERGE INTO renamed r USING (SELECT 1 AS k) s ON k = s.k WHEN MATCHED THEN DELETE",
+        "MERGE INTO some_rows r USING (SELECT 1 AS id) s ON r.id = s.id WHEN MATCHED THEN DELETE",
         "UPDATE renamed SET w = (SELECT max(text) FROM seen)",
     ],
 )

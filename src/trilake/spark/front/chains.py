@@ -23,7 +23,11 @@ _CLASSES: dict[str, tuple[str, ...]] = {
         "pyspark.sql.streaming.readwriter:DataStreamWriter",
         "pyspark.sql.connect.streaming.readwriter:DataStreamWriter",
     ),
-    "frame": ("pyspark.sql.classic.dataframe:DataFrame", "pyspark.sql.connect.dataframe:DataFrame"),
+    "frame": (
+        "pyspark.sql.classic.dataframe:DataFrame",
+        "pyspark.sql.dataframe:DataFrame",  # before PySpark 4.0 the classic one, then what both are made of
+        "pyspark.sql.connect.dataframe:DataFrame",
+    ),
     "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
     "catalog": ("pyspark.sql.catalog:Catalog", "pyspark.sql.connect.catalog:Catalog"),
     "query": ("pyspark.sql.streaming.query:StreamingQuery", "pyspark.sql.connect.streaming.query:StreamingQuery"),

@@ -18,6 +18,7 @@ from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.read import load_trevni
@@ -69,7 +70,9 @@ def _load(
     def act() -> DataFrame:
         others = {k: v for k, v in merged.items() if k.lower() != "path"}
         place = _one_path(path, record_option(merged, "path"))
-        return LOADERS[source](spark, place, session_options(spark, place, others), wanted)
+        frame = LOADERS[source](spark, place, session_options(spark, place, others), wanted)
+        is_whole = not others and wanted is None
+        return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
 
     return lambda: _translated(act)
 
@@ -101,7 +104,13 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
     place, load = table.location, _LOADERS[table.format]
-    return lambda: _translated(lambda: load(spark, place, session_options(spark, place, record.options), record.schema))
+
+    def act() -> DataFrame:
+        frame = load(spark, place, session_options(spark, place, record.options), record.schema)
+        is_whole = not record.options and record.schema is None
+        return note_whole_table(frame, table.format, place) if is_whole else frame
+
+    return lambda: _translated(act)
 
 
 def _table_of(spark: SparkSession, name: str) -> NamedTable | None:

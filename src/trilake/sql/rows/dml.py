@@ -188,8 +188,10 @@ def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -
     columns = {n.lower() for n in target.log.head().schema.names}
     fronts = {(change.alias or change.parts[-1]).lower()}
 
+    whole = {tuple(p.lower() for p in change.parts): quote_name(change.alias or change.parts[-1])}
+
     def named(text: str) -> str:
-        return by_column(text, shown, columns, fronts)
+        return by_column(requalified(text, whole), shown, columns, fronts)
 
     values = tuple((split_names([named(quote_parts(n))])[0], named(v)) for n, v in change.values)
     return replace(change, values=values, condition=None if change.condition is None else named(change.condition))

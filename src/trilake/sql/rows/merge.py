@@ -16,13 +16,14 @@ from trilake.spark.session.analysis_errors import unsupported_error
 from trilake.sql.grammar.merge import Merge, When
 from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.rows.dml import Named
+from trilake.sql.rows.merge_views import by_columns_of_table
 from trilake.sql.session import catalogue
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized, query
 from trilake.sql.session.results import counts
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import full_parts, known_table, path_target
+from trilake.sql.session.targets import full_parts, path_target, shown_table
 from trilake.sql.text.expressions import requalified, unqualified
 from trilake.sql.text.tokens import tokenize
 from trilake.text import quote_name
@@ -32,10 +33,12 @@ from trilake.text import quote_name
 
 def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     """Merge; one row that says how many rows were changed."""
-    target = known_table(session, merge.parts)
+    target, shown = shown_table(session, merge.parts)
     if target is None:
         raise InvalidArgumentError(f"{'.'.join(merge.parts)} is no table of ours, so nothing can be merged into it")
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
+    if shown is not None and source_alias is None:
+        source_alias = session.private_name()  # columns of a view may be called like columns of the table
     named_source = merge.source if source_alias is None else f"{merge.source} AS {quote_name(source_alias)}"
     source = query(session, f"SELECT * FROM {named_source}")
     if source_alias is not None:
@@ -48,6 +51,8 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
     named = Named(session, target, schema, merge.alias or merge.parts[-1])
     names = _names(session, merge, named.alias or "", source_alias)
+    if shown is not None:
+        merge = by_columns_of_table(merge, shown, schema.names, named.alias or "", source_alias, source.columns, names)
     locals_: list[Local] = []
 
     def text(expression: str) -> str:

@@ -180,6 +180,12 @@ def temp_view(catalogues: Catalogues, name: str) -> Any:
     return view.get() if view.isDefined() else None
 
 
+def global_temp_view(catalogues: Catalogues, name: str) -> Any:
+    """The temporary view that all sessions know by a name, as Spark keeps it; ``None`` where there is none."""
+    view = catalogues.session.getRawGlobalTempView(name)
+    return view.get() if view.isDefined() else None
+
+
 def register_view(spark: SparkSession, frame: DataFrame, name: str) -> None:
     """Let a private name stand for a frame."""
     frame._jdf.createOrReplaceTempView(name)

@@ -6,15 +6,21 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import DataFrame
 
-from trilake.errors import TrilakeError, WriteFailedError
+from trilake.errors import InvalidArgumentError, TrilakeError, WriteFailedError
 from trilake.spark.session.analysis_errors import AskedAsSparkError, analysis_error, job_error, raise_for_spark
 from trilake.sql.session.local import Local
+from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import SyntaxProblem
+from trilake.sql.text.literals import Args
 from trilake.sql.text.places import place_of
 from trilake.sql.text.problems import SqlTextError
 
+#: What Spark says of a DELETE from the view of a frame, as an error inside of it.
+_NO_TABLE = "Unexpected table relation"
 _PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
 
 
@@ -43,6 +49,25 @@ def errors_of_spark() -> Iterator[None]:
 def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
     """The error for a text that the grammar does not take."""
     return SqlSyntaxError.at(text, problem)
+
+
+def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
+    """A DELETE that is none of a table of ours, as Spark runs it.
+
+    Raises what Spark raises, and ``InvalidArgumentError`` for the view of a frame, which Spark takes for a fault of its
+    own.
+    """
+    try:
+        return session.run(text, args)
+    except Py4JJavaError as e:
+        if _NO_TABLE not in str(e.java_exception):
+            raise
+        refused = InvalidArgumentError(
+            "rows are deleted from what is the view of a frame, and not one that shows columns of one table of ours",
+            help="delete them from the table",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
+        raise_for_spark(refused, analysis_error(refused))
 
 
 def _text_attribute(error: PySparkException) -> str | None:

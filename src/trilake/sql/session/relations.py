@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from trilake.errors import InvalidArgumentError, UnsupportedSparkError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
 from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_of
 from trilake.sql.session.local import Local, WithMetadata
 from trilake.sql.session.problems import in_place
-from trilake.sql.session.session import SqlSession
+from trilake.sql.session.session import Query, SqlSession
 from trilake.sql.session.targets import Target, View, full_parts, path_target, resolve
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor
@@ -120,6 +120,11 @@ def _enclosures(tokens: Sequence[Token]) -> list[int]:
         if t.kind == "symbol" and t.text == "(":
             open_.append(i)
     return out
+
+
+def relations_of(session: SqlSession, text: str) -> list[tuple[str, ...]]:
+    """The names of the tables, views and functions that a query reads.  Raises ``ParseException``."""
+    return [r.parts for r in _relations(session, text)]
 
 
 def _relations(session: SqlSession, text: str) -> list[jvm.Relation]:
@@ -361,17 +366,45 @@ def run_local(session: SqlSession, local: Local, args: Args = None, *, before: s
 
 
 def view_frame(session: SqlSession, view: View) -> DataFrame:
-    """The rows of a view."""
-    with in_namespace_of(session, view):
-        frame = query(session, view.text)
+    """The rows of a view, with the columns that it was made with.
+
+    Raises ``SchemaMismatchError`` where its tables have lost one of them.
+    """
+    temporary = view.temporary
+    if temporary is not None and temporary.frame is not None and _is_kept(temporary.frame):
+        return temporary.frame
+    with in_namespace_of(session, view.query):
+        frame = query(session, view.query.text)
     if view.entry is not None:
         return _as_declared(frame, view.entry)
-    return frame if view.columns is None else frame.toDF(*view.columns)
+    assert temporary is not None
+    if tuple(frame.columns) != temporary.queried:
+        frame = _with_columns(frame, view.parts, temporary.queried)
+    return frame if temporary.columns is None else frame.toDF(*temporary.columns)
+
+
+def _is_kept(frame: DataFrame) -> bool:
+    """Whether Spark keeps the rows of a frame in its cache."""
+    level = frame.storageLevel
+    return level.useMemory or level.useDisk
+
+
+def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]) -> DataFrame:
+    there = {n.lower() for n in frame.columns}
+    lost = [n for n in names if n.lower() not in there]
+    if lost:
+        raise SchemaMismatchError(
+            f"the view {'.'.join(parts)} was made with the column {lost[0]}, which its query has no more",
+            help="make the view anew",
+            column=lost[0],
+            condition="INCOMPATIBLE_VIEW_SCHEMA_CHANGE",
+        )
+    return frame.select(*map(quote_name, names))
 
 
 @contextmanager
-def in_namespace_of(session: SqlSession, view: View) -> Iterator[None]:
-    """The database in which a view was made is the current one, for the time of the block."""
+def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
+    """The database in which the query of a view was made is the current one, for the time of the block."""
     spark = session.spark
     before = str(spark.catalog.currentDatabase())
     if view.database.lower() == before.lower():

@@ -28,16 +28,30 @@ _COUNTER = itertools.count(1)
 
 
 @dataclass(frozen=True)
-class TempView:
-    """A temporary view over our tables: Spark's own view has the rows of the moment when it was made, this has its
-    query.  ``mark`` tells Spark's view from others that the name may stand for later: the view in the JVM, or, of a
-    Connect session, the hash of its plan."""
+class Query:
+    """A query over our tables, and the database in which names in it are looked up."""
 
     text: str
     catalog: str
     database: str
+
+
+@dataclass(frozen=True)
+class TempView:
+    """A temporary view over our tables: Spark's own view has the rows of the moment when it was made, this has its
+    query.
+
+    ``mark`` tells Spark's view from others that the name may stand for later: the view in the JVM, or, of a Connect
+    session, the hash of its plan.  ``queried`` are the columns that the query gave when the view was made, and
+    ``columns`` the names that the view shows them by, where it was given some.  ``frame`` is the frame that a view was
+    made of, which Spark may keep in its cache.
+    """
+
+    query: Query
     mark: Any
+    queried: tuple[str, ...]
     columns: tuple[str, ...] | None = None
+    frame: DataFrame | None = None
 
 
 @dataclass
@@ -59,6 +73,8 @@ class SqlSession:
 
     spark: SparkSession
     views: dict[str, TempView] = field(default_factory=dict)
+    #: Views that all sessions see, by their names without the database that they are in.
+    global_views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: Who needs the view of a private name in a Connect session: its block, and queries; and who needs it no more.
@@ -108,6 +124,11 @@ class SqlSession:
             yield
         finally:
             _NAMESPACE.reset(token)
+
+    @cached_property
+    def global_database(self) -> str:
+        """The database that views which all sessions see are in."""
+        return self.setting("spark.sql.globalTempDatabase", "global_temp").lower()
 
     @property
     def classic(self) -> bool:

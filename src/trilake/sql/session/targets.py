@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
@@ -15,13 +16,13 @@ from trilake.errors import InvalidArgumentError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.passing import spark_alone
 from trilake.sql.session import jvm
-from trilake.sql.session.session import PRIVATE, SqlSession, TempView
+from trilake.sql.session.session import PRIVATE, Query, SqlSession, TempView
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.paths import FORMATS, named_path, version_behind
 from trilake.sql.text.projections import parse_projection
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.text import quote_name, quote_parts
+from trilake.text import quote_parts
 
 _CATALOG = "spark_catalog"
 _MOST_VIEWS = 64
@@ -65,14 +66,13 @@ class Target:
 
 @dataclass(frozen=True)
 class View:
-    """A view over tables of ours: its text, and the database in which names in it are looked up."""
+    """A view over tables of ours: a permanent one has an entry in the catalogue, a temporary one what is known of it
+    here."""
 
     parts: tuple[str, ...]
-    text: str
-    catalog: str
-    database: str
+    query: Query
     entry: jvm.Entry | None = None
-    columns: tuple[str, ...] | None = None
+    temporary: TempView | None = None
 
 
 def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> Target | View | None:
@@ -80,12 +80,11 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
     by_path = path_target(session, parts)
     if by_path is not None:
         return by_path
-    if len(parts) == 1:
-        if parts[0].startswith(PRIVATE):
-            return None
-        known = session.views.get(parts[0].lower())
-        if known is not None and (view := _still(session, parts, known)) is not None:
-            return view
+    if len(parts) == 1 and parts[0].startswith(PRIVATE):
+        return None
+    temporary = temporary_view(session, parts)
+    if temporary is not None:
+        return View(parts, temporary.query, temporary=temporary)
     entry = find_entry(session, parts)
     if entry is None:
         return None
@@ -103,13 +102,13 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
     if entry.view_text is None or depth > _MOST_VIEWS:
         return None
     catalog, database = (*jvm.view_namespace(entry), _CATALOG, entry.database)[:2]
-    view = View(parts, entry.view_text, catalog, database, entry)
+    view = View(parts, Query(entry.view_text, catalog, database), entry)
     return view if _names_ours(session, view, depth) else None
 
 
 def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
-    for name in candidates(view.text):
-        parts = name if len(name) > 1 else (view.database, *name)
+    for name in candidates(view.query.text):
+        parts = name if len(name) > 1 else (view.query.database, *name)
         if name[-1].lower() in ("table_changes", "table_changes_by_path"):
             return True
         if resolve(session, parts, depth=depth + 1) is not None:
@@ -119,21 +118,58 @@ def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
     return False
 
 
-def _still(session: SqlSession, parts: tuple[str, ...], known: TempView) -> View | None:
-    """The view, if the name still stands for what was made here."""
-    now = view_mark(session, parts[0])
-    if now is None or not (now.equals(known.mark) if session.classic else now == known.mark):
-        del session.views[parts[0].lower()]
+def temporary_view(session: SqlSession, parts: tuple[str, ...]) -> TempView | None:
+    """What is known of a temporary view, if the name still stands for what was made here."""
+    views = _views_of(session, parts)
+    known = None if views is None else views.get(parts[-1].lower())
+    if views is None or known is None:
         return None
-    return View(parts, known.text, known.catalog, known.database, None, known.columns)
+    now = _mark(session, parts)
+    if now is None or not (now.equals(known.mark) if session.classic else now == known.mark):
+        del views[parts[-1].lower()]
+        return None
+    return known
 
 
-def view_mark(session: SqlSession, name: str) -> Any:
+def keep_view(
+    session: SqlSession,
+    parts: tuple[str, ...],
+    query: Query,
+    frame: DataFrame,
+    *,
+    columns: tuple[str, ...] | None = None,
+    of_frame: bool = False,
+) -> None:
+    """Remember what a temporary view is of that Spark has just made.
+
+    Parameters
+    ----------
+    parts: the name; that of a view which all sessions see is in the database of such views.
+    frame: the rows of the query, as they are now.
+    columns: the names that the view shows them by, where they are others.
+    of_frame: whether the view was made of that frame, not of a text.
+    """
+    views, mark = _views_of(session, parts), _mark(session, parts)
+    if views is not None and mark is not None:
+        kept = frame if of_frame else None
+        views[parts[-1].lower()] = TempView(query, mark, tuple(frame.columns), columns, kept)
+
+
+def _views_of(session: SqlSession, parts: tuple[str, ...]) -> dict[str, TempView] | None:
+    """The temporary views among which a name is looked up; ``None`` for a name of none."""
+    if len(parts) == 1:
+        return session.views
+    is_global = len(parts) == 2 and parts[0].lower() == session.global_database
+    return session.global_views if is_global else None
+
+
+def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
     """What tells Spark's temporary view of a name from others; ``None`` where it has none."""
     if session.classic:
-        return jvm.temp_view(session.catalogues, name)
+        find = jvm.temp_view if len(parts) == 1 else jvm.global_temp_view
+        return find(session.catalogues, parts[-1])
     with suppress(AnalysisException), spark_alone():
-        return session.spark.table(quote_name(name)).semanticHash()
+        return session.spark.table(quote_parts(parts)).semanticHash()
     return None
 
 
@@ -212,12 +248,12 @@ def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | N
 
 
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
-    projection = parse_projection(view.text)
+    projection = parse_projection(view.query.text)
     if projection is None:
         raise _not_whole(view.parts)
     parts = projection.table
     if len(parts) == 1 and path_target(session, parts) is None:
-        parts = (view.database, *parts)
+        parts = (view.query.database, *parts)
     target = known_table(session, parts)
     names = _own_names(view)
     if target is None or (projection.columns is None and names is None):
@@ -236,8 +272,10 @@ def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str
 
 def _own_names(view: View) -> Sequence[str] | None:
     """The names that a view was made with, ``None`` for one that shows those of its query."""
+    if view.temporary is not None:
+        return view.temporary.columns
     if view.entry is None or view.entry.java is None:
-        return view.columns
+        return None
     queried, shown = jvm.view_columns(view.entry)
     names = [name for name, _ in shown]
     return None if not queried or names == queried else names

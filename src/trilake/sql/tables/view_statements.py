@@ -13,10 +13,11 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.sql.session import jvm
-from trilake.sql.session.relations import names_ours, query
+from trilake.sql.session.frame_views import query_here
+from trilake.sql.session.relations import in_namespace_of, names_ours, query, relations_of
 from trilake.sql.session.results import nothing
-from trilake.sql.session.session import SqlSession, TempView
-from trilake.sql.session.targets import find_entry, view_mark
+from trilake.sql.session.session import SqlSession
+from trilake.sql.session.targets import View, find_entry, full_parts, keep_view, resolve, temporary_view
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
 from trilake.sql.text.tokens import Token
@@ -73,6 +74,8 @@ def create_view(session: SqlSession, text: str) -> DataFrame | None:
     call = parse_view(Cursor(text))
     if call is None or not names_ours(session, call.query):
         return None
+    if call.replace:
+        _check_acyclic(session, call.parts, call.query, temporary=call.temporary)
     frame = query(session, call.query)
     if call.columns is not None and len(call.columns) != len(frame.columns):
         raise InvalidArgumentError(
@@ -102,12 +105,38 @@ def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataF
     quoted = quote_name(name)
     if call.is_global:
         (shown.createOrReplaceGlobalTempView if call.replace else shown.createGlobalTempView)(quoted)
-        return nothing(session)
-    (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
-    mark = view_mark(session, name)
-    database = str(session.spark.catalog.currentDatabase())
-    session.views[name.lower()] = TempView(call.query, "spark_catalog", database, mark, call.columns)
+    else:
+        (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
+    parts = (session.global_database, name) if call.is_global else (name,)
+    keep_view(session, parts, query_here(session, call.query), frame, columns=call.columns)
     return nothing(session)
+
+
+def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, temporary: bool) -> None:
+    """Raises ``InvalidArgumentError`` for a query that reads the view which it shall replace."""
+    own = _identity(session, parts, temporary=temporary)
+    seen = {own}
+    waiting = [query_here(session, text)]
+    while waiting:
+        below = waiting.pop()
+        with in_namespace_of(session, below):
+            views = [v for v in (resolve(session, n) for n in relations_of(session, below.text)) if isinstance(v, View)]
+            for view in views:
+                known = _identity(session, view.parts, temporary=view.temporary is not None)
+                if known == own:
+                    raise InvalidArgumentError(
+                        f"the query of the view {'.'.join(parts)} reads that view itself",
+                        help="give the new view another name",
+                        condition="RECURSIVE_VIEW",
+                    )
+                if known not in seen:
+                    seen.add(known)
+                    waiting.append(view.query)
+
+
+def _identity(session: SqlSession, parts: tuple[str, ...], *, temporary: bool) -> tuple[str, ...]:
+    """What all spellings of a view's name have in common."""
+    return tuple(p.lower() for p in (parts if temporary else full_parts(session, parts)))
 
 
 def stub(frame: DataFrame) -> str:
@@ -134,13 +163,13 @@ def alter_view(session: SqlSession, text: str) -> DataFrame | None:
     body = cursor.rest()
     if not names_ours(session, body):
         return None
+    temporary = temporary_view(session, parts) is not None
+    _check_acyclic(session, parts, body, temporary=temporary)
     frame = query(session, body)
-    known = session.views.get(parts[-1].lower()) if len(parts) == 1 else None
-    if known is not None:
-        frame.createOrReplaceTempView(quote_name(parts[-1]))
-        mark = view_mark(session, parts[-1])
-        database = str(session.spark.catalog.currentDatabase())
-        session.views[parts[-1].lower()] = TempView(body, "spark_catalog", database, mark)
+    if temporary:
+        name = quote_name(parts[-1])
+        (frame.createOrReplaceTempView if len(parts) == 1 else frame.createOrReplaceGlobalTempView)(name)
+        keep_view(session, parts, query_here(session, body), frame)
         return nothing(session)
     _check_permanent(session, parts)
     session.run(f"{head} {stub(frame)}")

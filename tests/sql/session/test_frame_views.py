@@ -1,0 +1,124 @@
+"""Temporary views of frames that read one table: they show its newest rows, and the table is changed through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+import trilake
+from trilake import DeltaTable
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+READS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
+    "a path": lambda spark, path: spark.read.format("delta").load(path),
+    "a name": lambda spark, path: spark.read.table("seen"),
+    "the session": lambda spark, path: spark.table(f"delta.`{path}`"),
+    "a table": lambda spark, path: DeltaTable.forPath(spark, path).toDF(),
+    "all columns": lambda spark, path: spark.sql("SELECT * FROM seen"),
+    "some columns": lambda spark, path: spark.sql(f"SELECT text, id FROM delta.`{path}`"),
+}
+
+
+@pytest.fixture
+def sql(spark: SparkSession, tmp_path: Path) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    spark.sql(f"CREATE TABLE seen (id INT, text STRING) USING delta LOCATION '{tmp_path / 't'}'")
+    spark.sql("INSERT INTO seen VALUES (1, 'a'), (2, 'b')")
+    yield spark
+    spark.sql("DROP TABLE IF EXISTS seen")
+    for name in ("v", "w"):
+        spark.catalog.dropTempView(name)
+    spark.catalog.dropGlobalTempView("g")
+    trilake.uninstall(spark)
+
+
+def rows(frame: DataFrame) -> list[tuple[int, str]]:
+    return sorted((r.id, r.text) for r in frame.collect())
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_the_view_of_a_frame_is_one_of_its_table(
+    sql: SparkSession, tmp_path: Path, read: Callable[[SparkSession, str], DataFrame]
+) -> None:
+    read(sql, str(tmp_path / "t")).createOrReplaceTempView("v")
+    sql.sql("INSERT INTO seen VALUES (3, 'c')")
+    assert rows(sql.sql("SELECT * FROM v")) == [(1, "a"), (2, "b"), (3, "c")] == rows(sql.table("v"))
+    sql.sql("DELETE FROM v WHERE v.id = 1")
+    sql.sql("UPDATE v SET text = 'z' WHERE id = 2")
+    sql.sql("MERGE INTO v USING (SELECT 4 AS id, 'd' AS text) s ON v.id = s.id WHEN NOT MATCHED THEN INSERT *")
+    assert rows(sql.table("seen")) == [(2, "z"), (3, "c"), (4, "d")]
+
+
+def test_a_view_keeps_the_columns_that_it_was_made_with(sql: SparkSession) -> None:
+    sql.sql("ALTER TABLE seen SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
+    sql.sql("CREATE TEMP VIEW w AS SELECT * FROM seen")
+    sql.table("seen").createTempView("v")
+    sql.sql("ALTER TABLE seen ADD COLUMN more INT FIRST")
+    assert sql.sql("SELECT * FROM v").columns == ["id", "text"] == sql.sql("SELECT * FROM w").columns
+    sql.sql("ALTER TABLE seen RENAME COLUMN text TO words")
+    for name in ("v", "w"):
+        with pytest.raises(SchemaMismatchError, match=f"the view {name} was made with the column text"):
+            sql.sql(f"SELECT * FROM {name}")
+
+
+def test_a_view_that_all_sessions_see_shows_the_newest_rows(sql: SparkSession) -> None:
+    for make in (
+        lambda: sql.table("seen").createGlobalTempView("g"),
+        lambda: sql.sql("CREATE OR REPLACE GLOBAL TEMP VIEW g AS SELECT * FROM seen"),
+    ):
+        make()
+        sql.sql("INSERT INTO seen VALUES (3, 'c')")
+        assert rows(sql.newSession().sql("SELECT * FROM global_temp.g"))[-1] == (3, "c")
+        sql.sql("DELETE FROM global_temp.g WHERE id = 3")
+        assert rows(sql.table("seen")) == [(1, "a"), (2, "b")]
+
+
+def test_a_frame_in_the_cache_stays_there(sql: SparkSession) -> None:
+    frame = sql.table("seen").cache()
+    frame.createOrReplaceTempView("v")
+    frame.count()
+    sql.sql("INSERT INTO seen VALUES (3, 'c')")
+    assert len(rows(sql.sql("SELECT * FROM v"))) == 2
+    frame.unpersist()
+    assert len(rows(sql.sql("SELECT * FROM v"))) == 3
+
+
+def test_the_view_of_another_frame_is_its_own(sql: SparkSession, tmp_path: Path) -> None:
+    versioned = sql.read.format("delta").option("versionAsOf", 1).load(str(tmp_path / "t"))
+    for frame in (sql.table("seen").where("id > 0"), versioned, sql.sql("SELECT * FROM seen WHERE id > 0")):
+        frame.createOrReplaceTempView("v")
+        sql.sql("INSERT INTO seen VALUES (3, 'c')")
+        assert rows(sql.sql("SELECT * FROM v")) == [(1, "a"), (2, "b")]
+        with pytest.raises(InvalidArgumentError, match="view of a frame") as caught:
+            sql.sql("DELETE FROM v WHERE id = 1")
+        assert isinstance(caught.value, AnalysisException)
+        sql.sql("DELETE FROM seen WHERE id = 3")
+
+
+def test_a_view_of_a_view_of_the_same_name_does_not_read_itself(sql: SparkSession) -> None:
+    sql.table("seen").createOrReplaceTempView("v")
+    sql.sql("SELECT * FROM v").createOrReplaceTempView("v")
+    assert rows(sql.table("v")) == [(1, "a"), (2, "b")]
+
+
+@pytest.mark.parametrize("kind", ["TEMP VIEW", "VIEW"])
+def test_a_query_that_reads_its_own_view_is_refused(sql: SparkSession, kind: str) -> None:
+    sql.sql(f"CREATE {kind} v AS SELECT * FROM seen")
+    sql.sql(f"CREATE {kind} w AS SELECT id, text FROM v")
+    try:
+        for statement in (
+            f"CREATE OR REPLACE {kind} v AS SELECT * FROM V WHERE id > 1",
+            f"CREATE OR REPLACE {kind} v AS SELECT * FROM seen WHERE id IN (SELECT id FROM w)",
+            "ALTER VIEW v AS SELECT * FROM w",
+        ):
+            with pytest.raises(InvalidArgumentError, match="reads that view itself") as caught:
+                sql.sql(statement)
+            assert caught.value.getSqlState() == "42K0H"
+        assert rows(sql.table("v")) == [(1, "a"), (2, "b")]
+    finally:
+        for name in "vw":
+            sql.sql(f"DROP VIEW {name}")
