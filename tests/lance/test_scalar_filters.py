@@ -219,3 +219,47 @@ def test_new_rows_join_an_index_of_vectors(tmp_path: Path) -> None:
         table = made.to_table(nearest=near)
         hits += any(np.allclose(v, q) for v in table["vector"].to_pylist())
     assert hits >= 27
+
+
+TIMES = (
+    "1970-01-01 00:00:00",
+    "1970-01-01 00:00:00.000001",
+    "1969-12-31 23:59:59.999999",
+    "1970-01-01 00:00:00.0015",
+    "1970-01-01 00:00:01",
+    "2300-01-01 00:00:00",
+)
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+def test_times_of_other_units_than_the_literal(unit: str, zone: str | None) -> None:
+    """A literal has microseconds: it may lie between two seconds, and stands for a thousand nanoseconds."""
+    second = {"s": 1, "ms": 1000, "us": 10**6, "ns": 10**9}[unit]
+    near = [0, 1, -1, 999, 1000, 1001, -999, -1000, -1001, second, second + 1, -second]
+    rows = pa.table({"t": pa.array(near, pa.timestamp(unit, zone)), "i": range(12), "other": range(12)})
+    made = lance.write_dataset(rows, f"memory://scalar-times-{unit}-{zone}", max_rows_per_group=3)
+    texts = [f"t {op} timestamp '{each}'" for each in TIMES for op in ("=", "<", "<=", ">", ">=")]
+    texts += [f"t IN (timestamp '{a}', timestamp '{b}')" for a in TIMES for b in TIMES]
+    many = ", ".join(f"timestamp '1970-01-01 00:00:00.{i:06}'" for i in range(100))
+    texts += [f"t IN ({many})"]
+    wanted = [plain(made, text) for text in texts]
+    made.create_scalar_index("t", "BTREE")
+    assert [by_index(made, text) for text in texts] == wanted
+    assert "MaterializeIndex" in made.scanner(filter=texts[0]).explain_plan()
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.binary(), pa.large_binary()], ids=str)
+def test_texts_of_polars_and_bytes_can_be_indexed(kind: pa.DataType) -> None:
+    values = pa.array([f"t{i % 50}" for i in range(300)]).cast(kind)
+    made = lance.write_dataset(pa.table({"s": values, "i": range(300), "other": range(300)}), f"memory://scalar-{kind}")
+    made.create_scalar_index("s", "BTREE")
+    text = "s = 't7'" if pa.types.is_large_string(kind) else "s = X'7437'"
+    assert by_index(made, text) == [7, 57, 107, 157, 207, 257]
+    assert "MaterializeIndex" in made.scanner(filter=text).explain_plan()
+
+
+def test_half_floats_are_not_indexed() -> None:
+    made = lance.write_dataset(pa.table({"h": np.array([1.5, 2], np.float16)}), "memory://scalar-halves")
+    with pytest.raises(TypeError, match="halffloat"):
+        made.create_scalar_index("h", "BTREE")

@@ -92,7 +92,7 @@ def create_scalar_index(
     *,
     replace: bool = True,
 ) -> Snapshot:
-    """Index the live rows of a column of numbers, booleans or texts, and return the version that has the index.
+    """Index the live rows of a column of single values, and return the version that has the index.
 
     Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
     replaced, or is of another column.
@@ -120,16 +120,30 @@ def _trained(snapshot: Snapshot, column: str, name: str) -> IndexMetadata:
     return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
 
 
+#: Kinds of columns that have an order, and values that an index's file keeps.
+_INDEXABLE = (
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_boolean,
+    pa.types.is_string,
+    pa.types.is_large_string,
+    pa.types.is_binary,
+    pa.types.is_large_binary,
+    pa.types.is_temporal,
+)
+
+
 def _indexable(snapshot: Snapshot, column: str) -> Field:
     """A column that a scalar index can be made of.  Raises ``UnknownColumnError`` and ``WrongTypeError``."""
     field = snapshot.view.schema.find(column)
     if field is None or field.parent_id != NO_PARENT:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
     kind = field.arrow_type
-    known = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_string, pa.types.is_temporal)
-    if not any(is_(kind) for is_ in known):
+    if pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
         raise WrongTypeError(
-            f"the column is of type {kind}", help="index numbers, booleans, texts, dates or times", column=column
+            f"the column is of type {kind}",
+            help="index integers, floats, doubles, booleans, texts, bytes, dates or times",
+            column=column,
         )
     return field
 

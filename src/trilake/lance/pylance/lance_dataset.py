@@ -208,7 +208,7 @@ class LanceDataset(ArrowDataset):
     def create_scalar_index(
         self, column: str | list[str], index_type: str = "BTREE", name: str | None = None, *, replace: bool = True
     ) -> None:
-        """Index a column of numbers, booleans, texts, dates or times; filters find its rows then."""
+        """Index a column of numbers, booleans, texts, bytes, dates or times; filters find its rows then."""
         names = [column] if isinstance(column, str) else list(column)
         if len(names) != 1:
             raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")

@@ -29,6 +29,9 @@ from trilake.lance.versions.manifest import IndexMetadata, Manifest
 #: An index is not query where more of its pages than this part, and more than a few, would have to be read.
 _PART, _FEW = 4, 16
 
+#: Times of an IN that are looked for in an index of nanoseconds, each by itself.
+_TIMES = 64
+
 Rows = npt.NDArray[np.int64]
 
 
@@ -91,6 +94,11 @@ class _QueryBuilder:
         index = self.indices.scalar(entry)
         if index is None:
             return None
+        if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
+            if len(leaf.values) > _TIMES:
+                return None
+            # A value stands for all nanoseconds of its microsecond.
+            return _union([self.leaf(Compare(leaf.path, "=", value)) for value in leaf.values])
         if leaf.path[0] not in companions(self.manifest.schema):  # nulls that a companion keeps are not in the index
             _check_count(index, entry, self.manifest)
         try:
@@ -144,6 +152,8 @@ def _bounds(kind: pa.DataType, leaf: Compare | StartsWith) -> tuple[Bound | None
     if isinstance(leaf, StartsWith):
         return Bound(leaf.prefix), None if (after := _successor(leaf.prefix.as_py())) is None else Bound(after, False)
     value: Any = leaf.literal
+    if pt.is_timestamp(kind) and pt.is_timestamp(value.type):
+        return _time_bounds(kind, leaf.op, value)
     below = above = value
     inclusive = leaf.op in ("=", "<=", ">=")
     if pt.is_float32(kind) or pt.is_float16(kind):
@@ -151,7 +161,7 @@ def _bounds(kind: pa.DataType, leaf: Compare | StartsWith) -> tuple[Bound | None
         dtype = kind.to_pandas_dtype()
         with np.errstate(over="ignore"):
             near = dtype(float(value.as_py()))
-        below, above = (float(np.nextafter(near, dtype(side))) for side in (-np.inf, np.inf))
+            below, above = (float(np.nextafter(near, dtype(side))) for side in (-np.inf, np.inf))
         inclusive = True
     low = Bound(below, inclusive) if leaf.op in ("=", ">", ">=") else None
     high = Bound(above, inclusive) if leaf.op in ("=", "<", "<=") else None
@@ -160,6 +170,32 @@ def _bounds(kind: pa.DataType, leaf: Compare | StartsWith) -> tuple[Bound | None
     if pt.is_floating(kind) and leaf.op in ("<", "<=", "=") and high is not None and np.isinf(float(above)):
         high = None
     return low, high
+
+
+def _is_nanoseconds(kind: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(kind) and kind.unit == "ns")
+
+
+def _time_bounds(kind: pa.DataType, op: str, literal: pa.Scalar) -> tuple[Bound | None, Bound | None]:
+    """The bounds of times in the unit of an index, for a literal in microseconds.
+
+    A filter sees nanoseconds rounded down to microseconds, and a literal may lie between two seconds or milliseconds.
+    """
+    micros = literal.cast(pa.timestamp("us", literal.type.tz)).value
+    low_inclusive, high_inclusive = op != ">", op != "<"
+    if _is_nanoseconds(kind):
+        low, high = micros * 1000, micros * 1000
+        if high_inclusive:
+            high, high_inclusive = high + 1000, False
+    else:
+        low, rest = divmod(micros, {"s": 1_000_000, "ms": 1000, "us": 1}[kind.unit])
+        high = low
+        if rest:  # what is greater lies behind ``low``, and what is less may be ``low`` itself
+            low_inclusive, high_inclusive = False, True
+    return (
+        Bound(low, low_inclusive) if op in ("=", ">", ">=") else None,
+        Bound(high, high_inclusive) if op in ("=", "<", "<=") else None,
+    )
 
 
 def _successor(prefix: str | bytes) -> str | bytes | None:
