@@ -97,6 +97,8 @@ CASES: dict[str, bytes] = {
     "endless varint": craft(1, [ints(Block(1, b"\xff" * 40))]),
     "long of eleven bytes": craft(1, [Col("a", "long", [Block(1, b"\xff" * 10 + b"\1")])]),
     "string longer than the block": craft(1, [Col("a", "string", [Block(1, zigzag(1000) + b"x")])]),
+    "strings without lengths": craft(4, [Col("a", "string", [Block(4, zigzag(40) + b"x" * 40)])]),
+    "more strings than bytes": craft(900, [Col("a", "bytes", [Block(900, zigzag(400) + b"x" * 400)])]),
     "string of negative length": craft(1, [Col("a", "string", [Block(1, zigzag(-1))])]),
     "string is not UTF-8": craft(1, [Col("a", "string", [Block(1, b"\4\xc3\x28")])]),
     "character cut in two": craft(2, [Col("a", "string", [Block(2, b"\2\xc3\2\xa9")])]),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from trilake.trevni import TrevniFile, write
 from trilake.trevni.blocks import kernels as k
-from trilake.trevni.blocks.kinds import OK
+from trilake.trevni.blocks.kinds import OK, TRUNCATED
 
 ROOT = Path(__file__).resolve().parents[3]
 LONGS = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-200, 200), max_size=40)
@@ -96,3 +96,14 @@ def test_copies_stay_within_their_arrays() -> None:
         offsets, data = np.zeros(2, np.int32), np.full(size, 255, np.uint8)
         status, position, end = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, 1, data, 0)
         assert (status, position, end, data.tobytes()) == (OK, len(block), size, bytes(range(size)))
+
+
+@pytest.mark.parametrize("block", [b"\x08abcd", b"\0\x06abc", b"\x04ab\x02x", b"\0\0\x06abc"])
+def test_texts_that_take_the_room_of_later_lengths(block: bytes) -> None:
+    """Each text fits into the block, but leaves no byte for the values behind it; only those that do have a place."""
+    count = 4
+    room = max(len(block) - count, 0)
+    offsets, data = np.zeros(count + 1, np.int32), np.full(64, 255, np.uint8)
+    status, _, _ = k.decode_strings(k.readable(block), 0, len(block), offsets, 0, count, data[:room], 0)
+    assert status == TRUNCATED
+    assert (data[room:] == 255).all()

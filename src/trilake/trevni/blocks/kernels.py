@@ -4,7 +4,9 @@ Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or
 columns go through numpy and array columns through the same functions, interpreted.  Everything below the decorator is
 therefore Python and numba at once: buffers are read as ``0 + buf[i]`` to leave the 8-bit type behind.
 
-A decoder never takes a value from beyond ``end``, and returns a status of :mod:`~trilake.trevni.blocks.kinds` first.
+A decoder never takes a value from beyond ``end``, nor puts one behind its targets, whose sizes follow from that of the
+block and the number of its values, whatever the block says: compiled code checks no bounds.  It returns a status of
+:mod:`~trilake.trevni.blocks.kinds` first.
 """
 
 from __future__ import annotations
@@ -160,7 +162,8 @@ def _decode_strings(
                 return status, position, filled
         if size < 0:
             return NEGATIVE, position, filled
-        if size > end - position:
+        # A byte is left for the length of each value behind it: ``data`` has room for what is left without them.
+        if size > end - position - (at + count - 1 - i):
             return TRUNCATED, position, filled
         _copy(data, filled, buf, position, size)
         position += size
