@@ -179,3 +179,8 @@ def test_writing_and_reading_a_file_in_bounded_memory(tmp_path: Path) -> None:
     assert read < 64 << 20
     # The spilled columns are gone, whoever looks for them.
     assert sorted(p.name for p in tmp_path.iterdir()) == ["large.trv", "large.trv.warm"]
+
+
+def test_no_rows_of_every_kind_of_column(counted: tuple[TrevniFile, CountingStore]) -> None:
+    for none in ([], range(0), slice(0, 0), np.array([], np.int64)):
+        assert counted[0].read(rows=none).equals(TABLE.slice(0, 0))

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.trevni.corpus import AVRO, CORPUS, needs_corpus
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.trevni import TrevniFile
 from trilake.trevni.mappings.avro import columns, read_avro, write_avro
 from trilake.trevni.mappings.avro_schema import AvroSchema
@@ -194,3 +194,27 @@ def test_a_column_below_another_parent_is_refused() -> None:
     assert data.count(parent + b"b>") == 2
     with pytest.raises(SchemaMismatchError, match="another parent"):
         list(read_avro(data.replace(parent + b"b>", parent + b"a>")))
+
+
+@pytest.mark.parametrize(
+    ("base", "logical", "value"),
+    [
+        ("int", {"logicalType": "date"}, 2**31 - 1),
+        ("int", {"logicalType": "date"}, -(2**31)),
+        ("int", {"logicalType": "time-millis"}, 2**31 - 1),
+        ("long", {"logicalType": "timestamp-millis"}, 2**62),
+        ("long", {"logicalType": "local-timestamp-micros"}, -(2**63)),
+        ("string", {"logicalType": "uuid"}, "no uuid"),
+        ("bytes", {"logicalType": "decimal"}, b"x"),
+    ],
+)
+def test_values_that_their_logical_type_has_not(base: str, logical: dict[str, Any], value: Any) -> None:
+    """Other writers store whatever the simple type holds."""
+    sink = io.BytesIO()
+    fields = [{"name": "a", "type": {"type": base, **logical}}, {"name": "b", "type": ["null", base]}]
+    plain = {"type": "record", "name": "R", "fields": [{"name": "a", "type": base}, fields[1]]}
+    write_avro([{"a": value, "b": value}], plain, sink)
+    with pytest.raises(CorruptFileError, match=f"cannot be read as a {logical['logicalType']}") as error:
+        list(read_avro(sink.getvalue(), {"type": "record", "name": "R", "fields": fields}))
+    assert error.value.context["column"] == "a"
+    assert list(read_avro(sink.getvalue())) == [{"a": value, "b": value}]

@@ -229,7 +229,7 @@ class TrevniFile(ColumnFile):
         if wanted.size and not 0 <= int(wanted.min()) <= int(wanted.max()) < count:
             raise InvalidArgumentError(f"a row number is not in 0 to {count - 1}", file=self.uri)
         if not wanted.size:
-            return [(0, 0)], []
+            return [(0, 0)], wanted
         sorted_rows = np.unique(wanted)
         # Rows whose blocks are the same or next to each other are read together.
         tables = [self.blocks(c) for node in nodes for c in node.columns()]

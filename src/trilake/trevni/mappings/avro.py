@@ -108,11 +108,14 @@ class _ShapeBuilder(BoundSheet):
             codes = {symbol: code for code, symbol in enumerate(symbols)}
             return Simple(stream, _Enum(codes, stream.name), _Symbol(symbols, stream.name, schema.get("default")))
         if kind == "fixed":
-            return Simple(stream, _Fixed(schema, stream.name), _logical_reader(schema))
-        read = _logical_reader(schema)
+            return Simple(stream, _Fixed(schema, stream.name), self._reader(schema, stream))
+        read = self._reader(schema, stream)
         if read is None and self._file is not None:
             read = _promotion(self._file.header.columns[self._by_name[stream.name]].type, stream.type)
         return Simple(stream, _logical_writer(schema) or (_text if kind == "string" else None), read)
+
+    def _reader(self, schema: Any, stream: Stream) -> Any:
+        return _logical_reader(schema, column=stream.name, file=None if self._file is None else self._file.uri)
 
     def _record(self, schema: Any, path: str | None, parent: Stream | None) -> Shape:
         name = schema["name"]
@@ -307,9 +310,23 @@ def _logical_writer(schema: Any) -> Any:
     return None if prepare is None else lambda value: prepare(value, schema)
 
 
-def _logical_reader(schema: Any) -> Any:
+def _logical_reader(schema: Any, **where: str | None) -> Any:
     read = fastavro.read.LOGICAL_READERS.get(_logical_key(schema) or "")
-    return None if read is None else lambda value: read(value, schema, schema)
+    if read is None:
+        return None
+
+    def typed(value: Any) -> Any:
+        try:
+            return read(value, schema, schema)
+        except (ValueError, OverflowError, TypeError, LookupError, ArithmeticError) as e:
+            kind = schema["logicalType"]
+            raise CorruptFileError(
+                f"a value cannot be read as a {kind}: {value!r:.100} ({e!r})",
+                help=f"read it as it is stored, by a schema without the logical type {kind}",
+                **where,
+            ) from e
+
+    return typed
 
 
 def _promotion(stored: ValueType, wanted: ValueType) -> Any:
