@@ -1,1 +1,4 @@
-"""Lance datasets for torch: :mod:`trilake.lance.torch.data`.  Torch comes with ``pip install "trilake[torch]"``."""
+"""Lance for torch: datasets (:mod:`~trilake.lance.torch.data`), distances and k-means of tensors.
+
+Torch comes with ``pip install "trilake[torch]"``.
+"""

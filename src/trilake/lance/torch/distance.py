@@ -1,0 +1,69 @@
+"""Distances of vectors from centres, and the nearest centre of each vector, as tensors of torch on any device.
+
+The module needs torch (``pip install "trilake[torch]"``): ``MissingDependencyError`` says so where it is not installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from trilake.errors import InvalidArgumentError
+from trilake.extras import load
+
+_torch: Any = load("torch", "distances of tensors")
+
+#: Distances of vectors from all centres that are kept at a time.
+_ROOM = 1 << 25
+
+
+def pairwise_l2(x: Any, y: Any, y2: Any = None) -> Any:
+    """The squared L2 distance of each row of ``x`` from each of ``y``; ``y2`` has the squares of ``y``'s lengths."""
+    _check(x, y)
+    if y2 is None:
+        y2 = (y * y).sum(1)
+    return (x * x).sum(1)[:, None] + y2[None, :] - 2 * (x @ y.T)
+
+
+def l2_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
+    """The number of the nearest centre of each vector, and its squared L2 distance."""
+    _check(vectors, centroids)
+    squares = (centroids * centroids).sum(1)
+    return _nearest(vectors, centroids, lambda part: pairwise_l2(part, centroids, squares))
+
+
+def cosine_distance(vectors: Any, centroids: Any) -> tuple[Any, Any]:
+    """The number of the centre of each vector whose direction is nearest, and 1 - cosine."""
+    _check(vectors, centroids)
+    lengths = (centroids * centroids).sum(1) ** 0.5
+
+    def distances(part: Any) -> Any:
+        return 1 - (part @ centroids.T) / (((part * part).sum(1) ** 0.5)[:, None] * lengths[None, :])
+
+    return _nearest(vectors, centroids, distances)
+
+
+def dot_distance(x: Any, y: Any) -> tuple[Any, Any]:
+    """The number of the row of ``y`` whose product with each row of ``x`` is the greatest, and 1 - that product."""
+    _check(x, y)
+    return _nearest(x, y, lambda part: 1 - part @ y.T)
+
+
+def _check(x: Any, y: Any) -> None:
+    if len(x.shape) != 2 or len(y.shape) != 2:
+        raise InvalidArgumentError(f"x and y must be 2-D matrix, got: x.shape={x.shape}, y.shape={y.shape}")
+    if x.shape[1] != y.shape[1]:
+        raise InvalidArgumentError(f"vectors of {x.shape[1]} and of {y.shape[1]} dimensions have no distance")
+    if not y.shape[0]:
+        raise InvalidArgumentError("there is no centre to be near to")
+
+
+def _nearest(vectors: Any, centroids: Any, distances: Callable[[Any], Any]) -> tuple[Any, Any]:
+    step = max(1, _ROOM // int(centroids.shape[0]))
+    ids, least = [], []
+    for start in range(0, max(int(vectors.shape[0]), 1), step):
+        part = distances(vectors[start : start + step])
+        nearest = part.argmin(1)
+        ids.append(nearest)
+        least.append(part.gather(1, nearest[:, None])[:, 0])
+    return _torch.cat(ids), _torch.cat(least)

@@ -1,0 +1,151 @@
+"""``KMeans``: centres of vectors, learned by torch on any device.
+
+The module needs torch (``pip install "trilake[torch]"``); :class:`trilake.lance.util.KMeans` does without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.extras import load
+from trilake.lance.file.errors import NotTrainedError, WrongTypeError
+from trilake.lance.torch.distance import cosine_distance, dot_distance, l2_distance
+
+_torch: Any = load("torch", "k-means of tensors")
+
+_DISTANCES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
+    "l2": l2_distance,
+    "euclidean": l2_distance,
+    "cosine": cosine_distance,
+    "dot": dot_distance,
+}
+#: Vectors of an array that are looked at together.
+_STEP = 1 << 16
+
+
+def preferred_device(device: Any = None) -> Any:
+    """A device by name; without one a graphics processor where there is one, and else the processor."""
+    if device is not None:
+        return _torch.device(device) if isinstance(device, str) else device
+    if _torch.cuda.is_available():
+        return _torch.device("cuda")
+    return _torch.device("mps" if _torch.backends.mps.is_available() else "cpu")
+
+
+class KMeans:
+    """Clusters of vectors.
+
+    Parameters
+    ----------
+    k: number of clusters.
+    metric: ``l2`` (or ``euclidean``), ``cosine`` or ``dot``.
+    init: how the first centres are chosen: ``random``.
+    max_iters: steps at most.
+    tolerance: the change of the sum of all distances, as a part of it, below which no further step is made.
+    centroids: the centres to begin with.
+    seed: of the choice of the first centres.
+    device: where to compute, see :func:`preferred_device`.
+    """
+
+    def __init__(
+        self,
+        k: int,
+        *,
+        metric: str = "l2",
+        init: str = "random",
+        max_iters: int = 50,
+        tolerance: float = 1e-4,
+        centroids: Any = None,
+        seed: int | None = None,
+        device: Any = None,
+    ) -> None:
+        if metric.lower() not in _DISTANCES:
+            raise InvalidArgumentError(f"Only l2/cosine/dot is supported as metric type, got: {metric}")
+        if init != "random":
+            raise InvalidArgumentError(f"init is {init!r}", help='it can only be "random"')
+        if k < 1:
+            raise InvalidArgumentError(f"k is {k}", help="it must be 1 or more")
+        self.k, self.metric, self.init = k, metric.lower(), init
+        self.max_iters, self.tolerance, self.seed = max_iters, tolerance, seed
+        self.device = preferred_device(device)
+        self.centroids = centroids
+        self.total_distance = 0.0
+
+    def __repr__(self) -> str:
+        return f"KMeans(k={self.k}, metric={self.metric}, device={self.device})"
+
+    def fit(self, data: Any) -> None:
+        """Learn the centres of vectors.
+
+        Parameters
+        ----------
+        data: a 2-dimensional array or tensor, a column of vectors, or an iterable of batches of such, which is read
+            once a step and needs ``centroids`` to begin with.
+        """
+        if isinstance(data, np.ndarray | pa.FixedSizeListArray | pa.ChunkedArray | _torch.Tensor):
+            vectors = self._tensor(data)
+            if not len(vectors):
+                raise InvalidArgumentError("there are no vectors to learn from")
+            if self.centroids is None:
+                rng = np.random.default_rng(self.seed)
+                chosen = rng.choice(len(vectors), self.k, replace=len(vectors) < self.k)
+                self.centroids = vectors[_torch.from_numpy(chosen).to(self.device)]
+            data = [vectors[i : i + _STEP] for i in range(0, len(vectors), _STEP)]
+        if self.centroids is None:
+            raise InvalidArgumentError("batches of vectors need centroids to begin with", help="pass centroids=")
+        self.centroids = self._tensor(self.centroids)
+        self.total_distance = 0.0
+        for _ in range(self.max_iters):
+            total, sums, counts = self._sums(data)
+            if abs(total - self.total_distance) <= self.tolerance * abs(total):
+                break
+            self.total_distance = total
+            self.centroids = _centres(sums, counts)
+
+    def transform(self, data: Any) -> Any:
+        """The number of the nearest centre of each vector."""
+        if self.centroids is None:
+            raise NotTrainedError("the model has learned nothing", help="call fit first")
+        return _DISTANCES[self.metric](self._tensor(data), self._tensor(self.centroids))[0]
+
+    def _sums(self, batches: Any) -> tuple[float, Any, Any]:
+        """The sum of all distances, and for each centre the sum and the number of the vectors nearest to it."""
+        total, sums = 0.0, _torch.zeros_like(self.centroids)
+        counts = _torch.zeros(len(self.centroids), device=self.device)
+        for batch in batches:
+            vectors = self._tensor(batch)
+            ids, distances = _DISTANCES[self.metric](vectors, self.centroids)
+            total += float(distances.sum())
+            sums.index_add_(0, ids, vectors)
+            counts.index_add_(0, ids, _torch.ones(len(ids), device=self.device))
+        return total, sums, counts
+
+    def _tensor(self, data: Any) -> Any:
+        """Vectors as a tensor of 32-bit floats on the device.  Raises ``WrongTypeError``."""
+        if isinstance(data, pa.ChunkedArray):
+            data = data.combine_chunks()
+        if isinstance(data, pa.FixedSizeListArray):
+            if data.null_count:
+                raise InvalidArgumentError("a null has no nearest centre", help="leave rows without a vector out")
+            data = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
+        if isinstance(data, np.ndarray):
+            # Torch warns of memory that it may not write to, as that of Arrow is.
+            data = _torch.from_numpy(np.require(data, requirements=["C", "W"]))
+        if not isinstance(data, _torch.Tensor):
+            raise WrongTypeError(f"vectors must be a FixedSizeListArray, np.ndarray or torch.Tensor, got: {type(data)}")
+        return data.to(self.device).float()
+
+
+def _centres(sums: Any, counts: Any) -> Any:
+    """The mean of each cluster; an empty one takes half of the largest, a little beside it."""
+    for i in _torch.nonzero(counts == 0).reshape(-1).tolist():
+        largest = int(counts.argmax())
+        half = counts[largest] / 2
+        sums[i], sums[largest] = sums[largest] / 2 * 1.05, sums[largest] / 2 / 1.05
+        counts[i] = counts[largest] = half
+    return sums / counts[:, None]
