@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from trilake.lance.pylance.lance_dataset import LanceDataset
     from trilake.lance.pylance.operation import LanceOperation
     from trilake.lance.pylance.scanner import LanceScanner
+    from trilake.lance.pylance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
     from trilake.version import __version__
 
 #: Where each name lives: loaded when it is asked for, because data files need no datasets.
 _HOMES = {
+    "BatchUDF": "pylance.udf",
     "CommitLock": "commit",
     "Compaction": "optimize",
     "FragmentMetadata": "fragment",
@@ -33,6 +35,7 @@ _HOMES = {
     "LanceFragment": "fragment",
     "LanceOperation": "pylance.operation",
     "LanceScanner": "pylance.scanner",
+    "batch_udf": "pylance.udf",
     "dataset": "pylance.functions",
     "json_to_schema": "file.schema_json",
     "sanitize_ts": "util",
@@ -60,6 +63,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "BatchUDF",
     "CommitLock",
     "Compaction",
     "FragmentMetadata",
@@ -68,6 +72,7 @@ __all__ = [
     "LanceOperation",
     "LanceScanner",
     "__version__",
+    "batch_udf",
     "dataset",
     "json_to_schema",
     "sanitize_ts",

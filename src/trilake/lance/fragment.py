@@ -238,6 +238,21 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         The data file is written; a ``LanceOperation.Merge`` makes it count.  Ids of the new columns follow the highest
         that the dataset has, so that all fragments get the same.
         """
+        return self._widened(value_func, columns, nulls)[0]
+
+    def merge_columns(
+        self,
+        value_func: Callable[[pa.RecordBatch], pa.RecordBatch],
+        columns: list[str] | None = None,
+        *,
+        nulls: NullPolicy = "error",
+    ) -> tuple[FragmentMetadata, pa.Schema]:
+        """:meth:`add_columns`, and the schema that ``LanceOperation.Merge`` needs with it."""
+        return self._widened(value_func, columns, nulls)
+
+    def _widened(
+        self, value_func: Callable[[pa.RecordBatch], pa.RecordBatch], columns: list[str] | None, nulls: NullPolicy
+    ) -> tuple[FragmentMetadata, pa.Schema]:
         snapshot = self._ds.snapshot
         read = snapshot.view.columns(columns)
         # The first result tells the new columns' types; it is kept, so that each batch is asked for once.
@@ -247,13 +262,15 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         first_result: list[pa.RecordBatch] = [value_func(first)]
         if not isinstance(first_result[0], pa.RecordBatch):
             raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(first_result[0]).__name__}")
-        commands.check_new(snapshot.manifest.schema, first_result[0].schema.names)
-        target = Target.new(first_result[0].schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
+        new_schema = first_result[0].schema
+        commands.check_new(snapshot.manifest.schema, new_schema.names)
+        target = Target.new(new_schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
 
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
             return first_result.pop() if first_result else value_func(batch)
 
-        return FragmentMetadata.of(commands.widen(self._fragment, snapshot, target, read, values))
+        widened = commands.widen(self._fragment, snapshot, target, read, values)
+        return FragmentMetadata.of(widened), pa.schema([*self.schema, *new_schema], self.schema.metadata)
 
     def merge(
         self, data: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None

@@ -148,6 +148,11 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
     return field
 
 
+def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
+    """Take an index out of the dataset; its files stay for older versions.  Raises ``UnknownIndexError``."""
+    return replanned(snapshot, lambda current: op.CreateIndex((), (find(current, name),)))
+
+
 def optimize(snapshot: Snapshot) -> Snapshot:
     """Bring indices up to date that do not cover all fragments, as one commit.
 

@@ -121,3 +121,15 @@ def numbers(rows: Any, kind: Any = np.int64) -> npt.NDArray[Any]:
     if array.ndim != 1 or (len(array) and array.dtype.kind not in "iu"):
         raise InvalidArgumentError("rows are asked for by whole numbers", help="pass a list or array of integers")
     return array.astype(kind)
+
+
+def check_metadata(schema: pa.Schema) -> None:
+    """Raise ``InvalidArgumentError`` for schema metadata that is no text: the format keeps texts."""
+    for key, value in (schema.metadata or {}).items():
+        try:
+            key.decode()
+            value.decode()
+        except UnicodeDecodeError as e:
+            raise InvalidArgumentError(
+                f"the schema's metadata {key!r} is not valid utf8", help="encode it, for example with base64"
+            ) from e

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.write import Mode, write
@@ -106,19 +105,7 @@ def write_dataset(
         store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
     rows_schema, batches = input_rows.stream(data_obj, schema)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    _check_metadata(rows_schema)
+    input_rows.check_metadata(rows_schema)
     reporter = None if progress is None else Reporter(progress)
     snapshot = write(store, rows_schema, batches, cast(Mode, mode.lower()), runtime, options, progress=reporter)
     return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where, nulls)
-
-
-def _check_metadata(schema: pa.Schema) -> None:
-    """Raise ``InvalidArgumentError`` for schema metadata that is no text: the format keeps texts."""
-    for key, value in (schema.metadata or {}).items():
-        try:
-            key.decode()
-            value.decode()
-        except UnicodeDecodeError as e:
-            raise InvalidArgumentError(
-                f"the schema's metadata {key!r} is not valid utf8", help="encode it, for example with base64"
-            ) from e

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
-from trilake.lance.commands import columns, delete, indices, input_rows, update, vector_indices
+from trilake.lance.commands import columns, delete, indices, input_rows, update, vector_indices, write
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commit import runtime_with
@@ -149,6 +149,22 @@ class LanceDataset(ArrowDataset):
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
+    def insert(self, data: Any, *, mode: write.Mode = "append", **options: Any) -> None:
+        """Add rows, or with ``mode="overwrite"`` put them in the place of all.
+
+        Parameters
+        ----------
+        data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be among the options.
+        options: of :class:`~trilake.lance.commands.fragment_writer.WriteOptions`; ``nulls`` is this object's otherwise.
+        """
+        schema, batches = input_rows.stream(data, options.pop("schema", None))
+        input_rows.check_metadata(schema)
+        try:
+            wanted = WriteOptions(**{"nulls": self.nulls, **options})
+        except TypeError as e:
+            raise WrongTypeError(f"insert has other options: {e}") from e
+        self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
+
     def delete(self, predicate: FilterLike) -> None:
         """Delete the rows for which a condition is true; ``None`` is none, and raises ``WrongTypeError``."""
         if predicate is None:
@@ -251,6 +267,10 @@ class LanceDataset(ArrowDataset):
         self.moved(snapshot)
         indexed = Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size)
         return LanceDataset.of(indexed, self._uri, self.nulls)
+
+    def drop_index(self, name: str) -> None:
+        """Take an index out of the dataset, from this version on.  Raises ``UnknownIndexError``."""
+        self.moved(indices.drop_index(self.snapshot, name))
 
     def list_indices(self) -> list[dict[str, Any]]:
         """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``."""
