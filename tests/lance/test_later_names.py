@@ -106,3 +106,20 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
     (tmp_path / "kept.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(StorageError, match="checkpoint"):
         udf(pa.record_batch([[1]], ["id"]))
+
+
+@pytest.mark.parametrize(
+    ("nearest", "message"),
+    [
+        ({"column": "v", "q": [1, 2], "distance_range": (0, 1)}, "no option 'distance_range'"),
+        ({"column": "v", "q": [1, 2], "ef": 50}, "no option 'ef'"),
+        ({"column": "v"}, "does not say its 'q'"),
+        ("v", "nearest is 'v'"),
+    ],
+)
+def test_searches_that_are_not_known(nearest: Any, message: str) -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(8, dtype=np.float32)), 2)
+    made = lance.write_dataset(pa.table({"v": vectors}), "memory://later-searches", mode="overwrite")
+    with pytest.raises(TypeError, match=message) as error:
+        made.to_table(nearest=nearest)
+    assert isinstance(error.value, TrilakeError)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -182,5 +183,6 @@ def test_writing_and_reading_a_file_in_bounded_memory(tmp_path: Path) -> None:
 
 
 def test_no_rows_of_every_kind_of_column(counted: tuple[TrevniFile, CountingStore]) -> None:
-    for none in ([], range(0), slice(0, 0), np.array([], np.int64)):
+    nothing: list[Any] = [[], range(0), slice(0, 0), np.array([], np.int64)]
+    for none in nothing:
         assert counted[0].read(rows=none).equals(TABLE.slice(0, 0))

@@ -102,7 +102,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             .with_row_id(with_row_id)
             .use_stats(use_stats)
         )
-        return (builder if nearest is None else builder.nearest(**nearest)).to_scanner()
+        return (builder if nearest is None else builder.nearest(**_search_options(nearest))).to_scanner()
 
     def to_table(
         self,
@@ -238,3 +238,22 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """The rows joined with the nearest ones of another dataset, in memory; see Arrow's ``Table.join_asof``."""
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))
+
+
+#: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
+_SEARCH = ("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index")
+
+
+def _search_options(nearest: Any) -> Mapping[str, Any]:
+    """The options of a search, checked by name.  Raises ``WrongTypeError``."""
+    if not isinstance(nearest, Mapping):
+        raise WrongTypeError(f"nearest is {nearest!r}", help='pass {"column": ..., "q": ..., "k": ...}')
+    for name in nearest:
+        if name not in _SEARCH:
+            raise WrongTypeError(f"a search has no option {name!r}", help=f"options are {', '.join(_SEARCH)}")
+    for name in _SEARCH[:2]:
+        if name not in nearest:
+            raise WrongTypeError(
+                f"the search does not say its {name!r}", help='pass {"column": ..., "q": ..., "k": ...}'
+            )
+    return nearest
