@@ -19,6 +19,7 @@ from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
+from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.delta.scan.statistics import record_counts
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
@@ -351,6 +352,35 @@ def test_commits_stand_in_for_a_damaged_checkpoint(
     write_checkpoint(log, log.snapshot(3), KEEP_ALL)
     assert log.snapshot().segment.checkpoint_version == 3
     _same(log, _log())
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_commits_stand_in_for_a_checkpoint_that_gets_damaged_after_it_was_read(older: bool) -> None:
+    """Its tombstones are read later than its files, by whoever writes the next checkpoint or vacuums the table."""
+    log, files = _log(), ["path", "deletionTimestamp"]
+    if older:
+        write_checkpoint(log, log.snapshot(1), KEEP_ALL)
+        log.store.delete([commit_key(0)])
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    snapshot, true = log.snapshot(), log.tombstones(log.snapshot())
+    assert true.num_rows
+    log.store.put(checkpoint_key(2), b"no Parquet")
+    assert rows(log.tombstones(snapshot).select(files)) == rows(true.select(files))
+    write_checkpoint(log, snapshot, KEEP_ALL)
+    assert log.snapshot().segment.checkpoint_version == 3
+    _same(log, _log())
+
+
+def test_commits_stand_in_for_a_large_checkpoint_that_gets_damaged_after_it_was_opened(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
+    log = _log()
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    pending = log.opened()
+    assert isinstance(pending, PendingSnapshot)
+    log.store.put(checkpoint_key(2), b"no Parquet")
+    assert rows(log.load(pending).adds) == rows(_log().snapshot().adds)
 
 
 def test_commits_that_are_gone_stand_in_for_nothing() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.engine import standard_engine
-from trilake.errors import ClockError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
+from trilake.errors import ClockError, CorruptLogError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.faults import FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
@@ -180,6 +182,44 @@ def test_nothing_goes_where_the_log_is_in_doubt() -> None:
     before = later.names
     assert cleanup_log(later.log, later.runtime, retention_ms=6 * DAY_MS).oldest_version is None
     assert later.names == before
+
+
+@pytest.mark.parametrize("kind", ["add", "remove"])
+@pytest.mark.parametrize("newest", [False, True])
+def test_nothing_goes_for_a_checkpoint_whose_files_cannot_be_read(kind: str, newest: bool) -> None:
+    """Protocol and metadata can be, and the commits before it still hold everything."""
+    world = _World()
+    for v in range(12):
+        world.now = (1_000 + v) * DAY_MS + 12 * HOUR_MS
+        first = [V7, metadata(**{"delta.logRetentionDuration": "interval 2 days"}), add("f0")] if v == 0 else []
+        more = [remove(f"f{v - 1}", deletionTimestamp=world.now), add(f"f{v}")] if v else []
+        world.commit(v, *first, *more)
+    world.now += HOUR_MS
+    for v in (8,) if newest else (8, 11):
+        world.checkpoint(v)
+    _damage(world, checkpoint_key(8), kind)
+    before, expected = world.names, _content(world.log.snapshot())
+    try:
+        done = cleanup_log(world.log, world.runtime)
+    except CorruptLogError:
+        pass
+    else:
+        assert not done.keys
+    assert world.names == before
+    assert _content(world.log.snapshot()) == expected
+
+
+def _damage(world: _World, key: str, kind: str) -> None:
+    """Spoil the pages that hold the paths of one kind of actions."""
+    content = bytearray(world.store.read(key))
+    footer = pq.ParquetFile(io.BytesIO(content)).metadata
+    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+    columns = [g.column(i) for g in groups for i in range(g.num_columns)]
+    for column in (c for c in columns if c.path_in_schema == f"{kind}.path"):
+        start = column.dictionary_page_offset or column.data_page_offset
+        for i in range(start, start + column.total_compressed_size):
+            content[i] ^= 0xFF
+    world.store.put(key, bytes(content))
 
 
 def test_tables_that_may_not_be_written_are_left_alone() -> None:

@@ -526,7 +526,29 @@ def test_a_cleanup_spares_what_a_checkpoint_that_comes_meanwhile_names_again(ret
     assert cleaned.keys
     assert len(old) == 4
     assert set(old) <= set(world.named)
-    assert DeltaLog(world.inner).snapshot().adds.num_rows == 42
+    # A reader could go past a checkpoint that lacks a sidecar, to one before it.
+    assert set(old) <= {m.key for m in world.inner.list(SIDECARS)}
+    snapshot = DeltaLog(world.inner).snapshot()
+    assert snapshot.segment.checkpoint_version == 2
+    assert snapshot.adds.num_rows == 42
+
+
+def test_nothing_goes_for_a_checkpoint_whose_sidecar_is_damaged() -> None:
+    """It is there, and has the size that it should have; the commits before it hold what it held."""
+    world = aged(**{"delta.checkpointInterval": "10"})
+    world.checkpoint()
+    world.commit(add("y"))
+    expected = rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"]))
+    for key in world.named:
+        content = bytes(world.inner.read(key))
+        world.inner.put(key, bytes(len(content)))
+    before = {m.key for m in world.inner.list()}
+    world.now += 40 * DAY_MS
+    with suppress(CorruptLogError):
+        assert not cleanup_log(world.log, world.runtime).keys
+    assert {m.key for m in world.inner.list()} == before
+    world.inner.delete([m.key for m in world.inner.list() if ".checkpoint." in m.key])
+    assert rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"])) == expected
 
 
 def test_a_shorter_retention_leaves_the_sidecars_of_what_it_deletes_to_the_next_cleanup() -> None:

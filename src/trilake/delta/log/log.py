@@ -60,6 +60,7 @@ from trilake.storage.base import ObjectMeta, Store
 from trilake.table import as_version
 
 _H = TypeVar("_H", bound=Head)
+_T = TypeVar("_T")
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
 _log = logging.getLogger("trilake.delta")
 #: How many versions before an old one a checkpoint is looked for first.
@@ -175,7 +176,13 @@ class DeltaLog:
 
     def load(self, pending: PendingSnapshot) -> Snapshot:
         """The same version with its files."""
-        return self._whole(pending.segment, read_checkpoint(self.store, pending.segment), pending.actions)
+
+        def read(segment: LogSegment) -> Snapshot:
+            if segment is not pending.segment:
+                return self._read_whole(segment)
+            return self._whole(segment, read_checkpoint(self.store, segment), pending.actions)
+
+        return self._past_damage(pending.segment, read)
 
     def _read_whole(self, segment: LogSegment) -> Snapshot:
         return self._whole(segment, *self._read(segment, read_checkpoint, parse_commits))
@@ -198,7 +205,7 @@ class DeltaLog:
         state = apply(*self._read(segment, read_checkpoint_rare, parse_rare))
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
-    def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _H]) -> _H:
+    def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
         """What ``read`` makes of a segment; where its checkpoint is damaged, of an older one and the commits after it.
 
         A checkpoint says nothing that commits do not: whoever still has them loses nothing with it.  Raises what
@@ -310,12 +317,17 @@ class DeltaLog:
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
         """All ``remove`` actions of the snapshot, those in its checkpoint included."""
-        old = read_checkpoint_tombstones(self.store, snapshot.segment)
-        if not old.num_rows:
-            return snapshot.state.removes
-        batch = self._parse(snapshot.segment.commits)
-        untouched = Touched(batch.add, batch.remove).left_of(old)
-        return pa.concat_tables([untouched, snapshot.state.removes])
+
+        def read(segment: LogSegment) -> pa.Table:
+            old = read_checkpoint_tombstones(self.store, segment)
+            known = snapshot if segment is snapshot.segment else self._read_whole(segment)
+            if not old.num_rows:
+                return known.state.removes
+            batch = self._parse(segment.commits)
+            untouched = Touched(batch.add, batch.remove).left_of(old)
+            return pa.concat_tables([untouched, known.state.removes])
+
+        return self._past_damage(snapshot.segment, read)
 
     # --- commits -----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trilake.delta.log.checkpoint import read_checkpoint_rare, sidecar_keys
+from trilake.delta.log.checkpoint import checkpoint_pieces, read_checkpoint_rare, sidecar_keys
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
 from trilake.delta.log.log import DeltaLog
@@ -237,10 +237,11 @@ def _base(
             return newest_old
         try:
             write_checkpoint(log, log.opened(newest_old), runtime)
-            return newest_old
+            # It may name sidecars of the one before again, or be another writer's.
+            return newest_old if _sound(log, log.segment(newest_old)) else None
         except TrilakeError as e:
             _log.warning("version %d of %s gets no checkpoint before log cleanup: %s", newest_old, head.uri, e)
-    return base if base is not None and base >= floor and _sound(log, listing, segment) else None
+    return base if base is not None and base >= floor and _sound(log, segment) else None
 
 
 def _pays(head: Head, listing: LogListing, base: int | None, cutoff_version: int) -> bool:
@@ -250,16 +251,18 @@ def _pays(head: Head, listing: LogListing, base: int | None, cutoff_version: int
     return interval > 0 and cutoff_version - start >= interval
 
 
-def _sound(log: DeltaLog, listing: LogListing, segment: LogSegment) -> bool:
-    """Whether the checkpoint that older versions are given up for can be read."""
+def _sound(log: DeltaLog, segment: LogSegment) -> bool:
+    """Whether the checkpoint that older versions are given up for can be read as a whole, piece by piece."""
+    if segment.checkpoint_version is None:
+        return False
     try:
         state = read_checkpoint_rare(log.store, segment)
-        for key in sidecar_keys(log.store, segment):
-            log.store.head(key)
+        for kind in "add", "remove":
+            for _ in checkpoint_pieces(log.store, segment, kind):
+                pass
     except TrilakeError as e:
         _log.warning("the log of %s is not cleaned up: %s", log.store.uri, e)
         return False
-    assert segment.checkpoint_version in dict(listing.checkpoints)
     return state.protocol is not None and state.metadata is not None
 
 

@@ -63,7 +63,7 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
         return pa.table({})
     assert isinstance(statement, Fsck)
     gone = fsck(table.log, dry_run=statement.dry_run)
-    return pa.table({"dataFilePath": pa.array(gone, pa.string()), "dataFileMissing": pa.array([True] * len(gone))})
+    return pa.table({"dataFilePath": pa.array(gone, pa.string()), "dataFileMissing": pa.repeat(True, len(gone))})
 
 
 def run_analyze(context: Context, text: str) -> pa.Table:

@@ -167,6 +167,13 @@ def test_row_tracking_takes_its_ids_along() -> None:
     assert t.protocol == Protocol(1, 2)
 
 
+def test_row_tracking_of_a_table_without_files_is_dropped() -> None:
+    t = Case(enableRowTracking="true")
+    trilake.open(t.uri).delete()
+    t.alter.drop_feature("rowTracking")
+    assert not has_feature(t.protocol, "rowTracking")
+
+
 def test_rules_must_go_first() -> None:
     t = Case()
     t.alter.add_constraint("c", "id > 0")

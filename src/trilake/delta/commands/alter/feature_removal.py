@@ -205,7 +205,7 @@ def bare_files(snapshot: Snapshot, removal: FeatureRemoval) -> list[dict[str, An
     """``add`` actions that take the feature's fields from files that have them; no row changes."""
     if not removal.fields:
         return []
-    having = pa.array([False] * snapshot.adds.num_rows)
+    having = pa.repeat(False, snapshot.adds.num_rows)  # booleans, of no file too
     for name in removal.fields:
         having = pc.or_(having, snapshot.adds[name].is_valid().combine_chunks())
     return [
