@@ -324,6 +324,23 @@ def test_a_faster_writer_wins_and_no_copy_is_left() -> None:
     assert read(into) == [*read(log), 100]
 
 
+@pytest.mark.parametrize("shallow", [True, False])
+def test_a_table_that_another_writer_makes_meanwhile_is_replaced_where_that_was_asked(shallow: bool) -> None:
+    """CREATE OR REPLACE does not end because there is a table by then."""
+    log, into = source(), target()
+    done: list[str] = []
+
+    def other(op: str, key: str) -> None:
+        if op == "put_if_absent" and key == commit_key(0) and not done:
+            done.append(key)
+            write(into, numbers(100), partition_by=("p",))
+
+    racing = DeltaLog(FaultStore(into.store, before=other), standard_engine())
+    assert run(log, racing, shallow=shallow, replace_target=True).version == 1
+    assert done
+    assert read(into) == read(log)
+
+
 def test_a_crash_at_any_call_leaves_the_table_before_or_after() -> None:
     nth, crashed = 0, True
     while crashed:

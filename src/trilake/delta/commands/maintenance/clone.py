@@ -121,9 +121,21 @@ def clone(
     plan = _plan(source, base, metadata, protocol, deep, result, shallow=shallow, runtime=runtime)
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
-    except (ConflictError, TableExistsError, InvalidArgumentError):
+    except (ConflictError, TableExistsError, InvalidArgumentError) as e:
         discard(into.store, [c.target for c in deep.copies])
-        raise
+        if not (replace_target and isinstance(e, TableExistsError)):
+            raise
+    # Somebody made a table here meanwhile: it is there now, and is replaced.
+    return clone(
+        source,
+        from_log,
+        into,
+        shallow=shallow,
+        replace_target=True,
+        properties=properties,
+        runtime=runtime,
+        run=run,
+    )
 
 
 def _check_places(source: str, target: str) -> None:
