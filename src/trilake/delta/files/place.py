@@ -10,8 +10,13 @@ from trilake.storage.base import Store
 from trilake.storage.foreign import check_no_foreign_files
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
+#: How the name of a clone's copy begins, before the name of the file that it is of.
+COPY_MARK = "copy-[0-9a-f]{32}-"
 #: Names that this library gives to the files of a Delta table, which no other writer gives.
-OWN_NAME = rf"(?:(?:part|cdc)-\d{{5,}}-{_UUID}-[0-9a-f]{{8}}\.c\d{{3,}}\.[a-z0-9_.]+|deletion_vector_{_UUID}\.bin)"
+OWN_NAME = (
+    rf"(?:(?:part|cdc)-\d{{5,}}-{_UUID}-[0-9a-f]{{8}}\.c\d{{3,}}\.[a-z0-9_.]+|deletion_vector_{_UUID}\.bin"
+    rf"|{COPY_MARK}[^/]+)"
+)
 _OWN = re.compile(rf"(?:[^/]+/)*{OWN_NAME}")
 
 

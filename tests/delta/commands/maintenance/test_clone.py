@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
+from trilake.delta.files.place import COPY_MARK
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
@@ -30,6 +32,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
+    ConflictError,
     CorruptFileError,
     InvalidArgumentError,
     MissingFileError,
@@ -71,6 +74,13 @@ def target() -> DeltaLog:
 
 def files(log: DeltaLog) -> dict[str, bytes]:
     return {o.key: bytes(log.store.read(o.key)) for o in log.store.list() if not o.key.startswith("_delta_log/")}
+
+
+def original(key: str) -> str:
+    """The key of the file that a copy is of, which has the mark of its clone before its name."""
+    folder, _, name = key.rpartition("/")
+    name = re.sub(f"^{COPY_MARK}", "", name)
+    return f"{folder}/{name}" if folder else name
 
 
 def run(log: DeltaLog, into: DeltaLog, version: int | None = None, **options: Any) -> CloneResult:
@@ -132,7 +142,9 @@ def test_a_deep_clone_depends_on_nothing(properties: dict[str, str]) -> None:
     assert (done.num_copied_files, done.source_num_of_files) == (expected.num_rows, expected.num_rows)
     assert done.copied_files_size == done.source_table_size == sum(expected["size"].to_pylist())
     live = set(expected["path"].to_pylist())
-    assert {k for k in files(into) if "deletion_vector" not in k} == live, "nothing but what the version needs"
+    assert {original(k) for k in files(into) if "deletion_vector" not in k} == live, (
+        "nothing but what the version needs"
+    )
     assert into.snapshot().adds["stats"].to_pylist() == expected["stats"].to_pylist()
     log.store.delete([o.key for o in log.store.list()])
     assert read(into) == [2, 3, 4, 5]
@@ -324,6 +336,30 @@ def test_a_faster_writer_wins_and_no_copy_is_left() -> None:
     assert read(into) == [*read(log), 100]
 
 
+@pytest.mark.parametrize("properties", [{}, VECTORS])
+@pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.parametrize("moment", [("put", "close"), ("put_if_absent",)])
+def test_of_two_clones_at_the_same_time_the_one_that_loses_takes_nothing_along(
+    properties: dict[str, str], replaced: bool, moment: tuple[str, ...]
+) -> None:
+    """Both copy the same files to the same place, and one of them cleans up what it has copied in vain."""
+    log, into = source(**properties), target()
+    if replaced:
+        write(into, numbers(100), partition_by=("p",))
+    done: list[str] = []
+
+    def other(op: str, key: str) -> None:
+        if op in moment and not key.startswith("_delta_log/_") and not done:
+            done.append(key)
+            run(log, into, replace_target=replaced)
+
+    racing = DeltaLog(FaultStore(into.store, before=other), standard_engine())
+    with pytest.raises((ConflictError, TableExistsError)):
+        run(log, racing, replace_target=replaced)
+    assert done
+    assert read(into) == read(log)
+
+
 @pytest.mark.parametrize("shallow", [True, False])
 def test_a_table_that_another_writer_makes_meanwhile_is_replaced_where_that_was_asked(shallow: bool) -> None:
     """CREATE OR REPLACE does not end because there is a table by then."""
@@ -411,7 +447,7 @@ def test_odd_paths_are_copied() -> None:
         store.put(n, b"x")
     log, into = log_of([add(p) for p in escaped], store=store), target()
     run(log, into)
-    assert sorted(files(into)) == sorted(names)
+    assert sorted(map(original, files(into))) == sorted(names)
 
 
 REAL = [

@@ -12,7 +12,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trilake.delta.commands.maintenance.carried_files import total_size, with_marks_of
-from trilake.delta.commands.maintenance.clone_files import DeepPlan, copy_all, not_staying, plan_copies, shallow_adds
+from trilake.delta.commands.maintenance.clone_files import (
+    DeepPlan,
+    copy_all,
+    not_staying,
+    plan_copies,
+    shallow_adds,
+    unshared,
+)
 from trilake.delta.commands.maintenance.restore import PROTECTED_BEFORE
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
@@ -122,7 +129,7 @@ def clone(
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
-        discard(into.store, [c.target for c in deep.copies])
+        discard(into.store, unshared(deep.copies))
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
     # Somebody made a table here meanwhile: it is there now, and is replaced.

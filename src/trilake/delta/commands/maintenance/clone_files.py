@@ -1,12 +1,15 @@
 """The files of a clone: named where they are (shallow), or copied (deep).
 
-A deep clone that is repeated copies only what is new: a file that the target has already, under the same path and with
-the same size, time, statistics and vector, stays as it is.  A copy never takes the place of anything.
+A deep clone that is repeated copies only what is new: a file that the target has already, under the same path but for
+the mark of its clone and with the same size, time, statistics and vector, stays as it is.  A copy never takes the place
+of anything: its name has a mark of its own, so that of two clones at the same time none writes, or takes away after it
+lost, what the other one names.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -21,6 +24,7 @@ from trilake.delta.commands.maintenance.carried_files import add_action
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.files.file_plan import encode_path
+from trilake.delta.files.place import COPY_MARK
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z85_encode
@@ -35,6 +39,7 @@ from trilake.storage.uri import is_absolute
 #: Bytes of a file that are copied at a time, from afar and from a disk: a mapped piece that the processor's cache holds
 #: is copied in half the time.
 _PIECE, _LOCAL_PIECE = 8 << 20, 1 << 20
+_COPIED = re.compile(rf"(?<![^/]){COPY_MARK}(?=[^/]*\Z)")
 #: A clone gives its rows ids of its own.
 _FRESH = {"baseRowId": None, "defaultRowCommitVersion": None, "dataChange": True}
 
@@ -93,17 +98,15 @@ class _Planner:
     there: Mapping[str, int]
     new_id: Callable[[], str]
     copies: dict[str, Copy] = field(default_factory=dict)
-    taken: set[str] = field(default_factory=set)
     vectors: dict[str, str] = field(default_factory=dict)
 
     def place(self, source: str, wanted: str, size: int | None) -> str:
         """The key that a file is copied to."""
-        if wanted in self.there or wanted in self.taken:
-            folder, _, name = wanted.rpartition("/")
-            wanted = f"{folder}/{self.new_id()}-{name}" if folder else f"{self.new_id()}-{name}"
-        self.taken.add(wanted)
-        self.copies[wanted] = Copy(source, wanted, size)
-        return wanted
+        folder, _, name = wanted.rpartition("/")
+        name = f"copy-{uuid.UUID(self.new_id()).hex}-{name}"
+        key = f"{folder}/{name}" if folder else name
+        self.copies[key] = Copy(source, key, size)
+        return key
 
     def vector(self, row: Mapping[str, Any]) -> dict[str, Any] | None:
         """The descriptor of a vector in the target; its file is copied once."""
@@ -143,13 +146,13 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
     listing = list_files(target)
     there = dict(zip(listing["path"].to_pylist(), listing["size"].to_pylist(), strict=True))
     planner = _Planner(there, new_id)
-    known = {} if base is None else {_identity(r, r["path"]): r for r in base.adds.to_pylist()}
+    known = {} if base is None else _known(base)
     adds, staying = [], set()
     paths = decoded_paths(source.adds["path"]).to_pylist()
     for row, path in zip(source.adds.to_pylist(), paths, strict=True):
         wanted, vector = _below(row, path), planner.vector(row)
         same = known.get(_identity(row, encode_path(wanted)))
-        if same is None or there.get(wanted) != row["size"]:
+        if same is None or there.get(_decoded(same["path"])) != row["size"]:
             key = planner.place(path, wanted, row["size"])
             adds.append(add_action(row, **_FRESH, path=encode_path(key), deletionVector=vector))
         elif _mark(same["deletionVector"]) == _mark(vector) and same["stats"] == row["stats"]:
@@ -158,6 +161,13 @@ def plan_copies(source: Snapshot, target: Store, base: Snapshot | None, new_id: 
             ids = {k: same[k] for k in ("baseRowId", "defaultRowCommitVersion")}
             adds.append(add_action(row, **{**_FRESH, **ids}, path=same["path"], deletionVector=vector))
     return DeepPlan(tuple(planner.copies.values()), tuple(adds), frozenset(staying))
+
+
+def _known(base: Snapshot) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The files of the target by what they have in common with those that they are copies of."""
+    rows = base.adds.to_pylist()
+    copied = {_identity(r, _COPIED.sub("", r["path"])): r for r in rows}
+    return copied | {_identity(r, r["path"]): r for r in rows}
 
 
 def _below(row: Mapping[str, Any], path: str) -> str:
@@ -234,8 +244,13 @@ def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) 
             for count in run(_Copying(source, target), [[c] for c in ordered]):
                 bar.advance(count)
     except Exception:  # whatever a worker met
-        discard(target, [c.target for c in ordered])  # nobody else knows these names
+        discard(target, unshared(copies))
         raise
+
+
+def unshared(copies: Sequence[Copy]) -> list[str]:
+    """The copies that no other clone knows; a vector has one name in all, and another one may have it by now."""
+    return [c.target for c in copies if c.size is not None]
 
 
 def not_staying(base: Snapshot, staying: frozenset[str]) -> pa.Table:
