@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 
 import trilake
-from tests.simulation.delta_ops import SCHEMA, arrow
+from tests.simulation.delta_rows import SCHEMA, arrow
 from tests.simulation.lance_ops import SCHEMA as LANCE_SCHEMA
 from tests.simulation.lance_ops import arrow as lance_arrow
 from tests.simulation.model import KEYS, new_rows, source_rows, upserted

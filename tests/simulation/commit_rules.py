@@ -12,9 +12,16 @@ if TYPE_CHECKING:
     from tests.simulation.delta_history import Version
 
 #: Operations that read nothing before they add files.
-BLIND = frozenset(("append", "batch", "stream"))
+BLIND = frozenset(("append", "batch", "stream", "txn"))
+#: How columns are named whose value is that of ``id``.
+EXTRA = "x"
 #: Operations that may change the table's metadata.
-_METADATA = frozenset(("column", "narrow", "property", "drop", "restore"))
+_METADATA = frozenset(
+    (
+        *("column", "narrow", "property", "drop", "restore", "rename", "bigger", "constraint", "unconstrain"),
+        *("feature", "replace", "cluster"),
+    )
+)
 _ROW_TRACKING = "delta.rowTracking"
 
 
@@ -25,11 +32,11 @@ class CommitRules:
         #: First row id and the one after the last, by data file.
         self.row_ids: dict[str, tuple[int, int]] = {}
 
-    def check(self, version: int, found: Version, before: Version | None) -> None:
-        """Raise :class:`Violation` where a commit says what is not so."""
+    def check(self, version: int, found: Version, before: Version | None, old: Version | None = None) -> None:
+        """Raise :class:`Violation` where a commit says what is not so; ``old`` is what a restore brings back."""
         self._flags(version, found)
         self._features(version, found)
-        self._row_ids(version, found)
+        self._row_ids(version, found, old)
         if before is not None:
             _times(version, found, before)
             _metadata(version, found, before)
@@ -47,8 +54,8 @@ class CommitRules:
         if any(a.get("deletionVector") for a in found.adds) and "deletionVectors" not in features:
             raise Violation(f"version {version} adds deletion vectors, which the table's protocol does not have")
 
-    def _row_ids(self, version: int, found: Version) -> None:
-        if "rowTracking" not in (found.protocol.get("writerFeatures") or ()):
+    def _row_ids(self, version: int, found: Version, old: Version | None) -> None:
+        if not _supports_row_ids(found):
             # Ids are promised while the feature is there; one that is dropped takes them from the files.
             self.row_ids.clear()
             return
@@ -58,6 +65,8 @@ class CommitRules:
                 raise Violation(f"version {version} adds {add['path']} without row ids")
             ids = first, first + orjson.loads(add["stats"])["numRecords"]
             known = self.row_ids.setdefault(add["path"], ids)
+            if known[0] != first and old is not None and not _supports_row_ids(old):
+                known = self.row_ids[add["path"]] = ids  # a version whose files had no ids is back
             if known[0] != first:
                 raise Violation(f"version {version} gives {add['path']} the row ids from {first} on, not {known[0]}")
             for path, (start, end) in self.row_ids.items():
@@ -69,6 +78,10 @@ class CommitRules:
             highest = max(end for _, end in self.row_ids.values()) - 1
             if mark < highest:
                 raise Violation(f"version {version} has given the row id {highest}, and says that {mark} is the last")
+
+
+def _supports_row_ids(version: Version) -> bool:
+    return "rowTracking" in (version.protocol.get("writerFeatures") or ())
 
 
 def _times(version: int, found: Version, before: Version) -> None:
@@ -87,7 +100,8 @@ def _metadata(version: int, found: Version, before: Version) -> None:
     if op is None:
         return
     changed = any(n == "metaData" for n, _ in found.actions)
-    if changed and op.kind not in _METADATA:
+    moved = bool(found.numbers) and _unmarked(found.metadata) == _unmarked(before.metadata)
+    if changed and op.kind not in _METADATA and not moved:
         raise Violation(f"version {version} by #{op.number} {op.kind} changes the table's metadata")
     if op.kind in ("column", "narrow"):
         names, expected = _names(found.metadata), _names(before.metadata)
@@ -98,6 +112,14 @@ def _metadata(version: int, found: Version, before: Version) -> None:
         own, expected_map = found.metadata["configuration"], before.metadata["configuration"]
         if own != {**expected_map, "note": f"#{op.number}"}:
             raise Violation(f"version {version} by #{op.number} has the properties {own}, not those of {expected_map}")
+
+
+def _unmarked(metadata: dict[str, Any]) -> Any:
+    """Metadata without how far identity columns have come."""
+    schema = orjson.loads(metadata["schemaString"])
+    for field in schema["fields"]:
+        field["metadata"].pop("delta.identity.highWaterMark", None)
+    return {**metadata, "schemaString": schema}
 
 
 def _names(metadata: dict[str, Any]) -> list[str]:

@@ -16,12 +16,14 @@ from tests.simulation.commit_rules import BLIND, CommitRules
 from tests.simulation.derived_files import FileId, check_derived, check_sidecar_deleted, file_id
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
+from tests.simulation.row_rules import Columns, RowRules
 from tests.simulation.world import DAY_MS, Outcome, Violation
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.errors import PostCommitHookError, UnknownOutcomeError
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+    from trilake.storage.memory import MemoryStore
 
 WEEK_MS = 7 * DAY_MS
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
@@ -31,6 +33,8 @@ _CHECKPOINT = re.compile(
 _VERSIONED = re.compile(r"_delta_log/(\d{20})\.")
 #: Operations of commits that leave the rows as they are, whatever asked for them.
 _KEEPS = frozenset(("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"))
+#: The columns of every row, and the identity column that some tables have.
+MAIN_COLUMNS = ("id", "k", "p", "v", "n")
 
 
 @dataclass
@@ -52,6 +56,9 @@ class Version:
     adds: list[dict[str, Any]] = field(default_factory=list)
     removes: list[dict[str, Any]] = field(default_factory=list)
     files: set[str] = field(default_factory=set)
+    #: Row id and version of each row, where rows are tracked, and identity value, where there is one.
+    row_ids: dict[int, tuple[int, int]] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
 
 
 class DeltaHistory:
@@ -69,8 +76,10 @@ class DeltaHistory:
         self.sinks: dict[str, set[str]] = {}
         self.acknowledged: list[Outcome] = []
         self.never: list[Outcome] = []
-        self._rows: dict[str, list[tuple[int, tuple[int, str]]]] = {}
-        self._rules = CommitRules()
+        self._rows: dict[str, tuple[list[tuple[int, tuple[int, str]]], Columns]] = {}
+        self._rules, self._row_rules = CommitRules(), RowRules()
+        #: Checkpoints that were damaged by nobody's fault.
+        self.rotten: set[str] = set()
         numbers = Counter(op.number for ops in world.plan.actors for op in ops)
         #: Operations that two processes do: one of them fails where the other was faster.
         self.twins = {number for number, count in numbers.items() if count > 1}
@@ -88,6 +97,7 @@ class DeltaHistory:
         if match is not None and place == "t":
             self._commit(int(match[1]))
         elif match is None and place == "t" and key.startswith("_delta_log/"):
+            self.rotten.discard(key)
             check_derived(self, key)
         elif match is None and place == "t":
             if key in self.referenced:
@@ -131,9 +141,10 @@ class DeltaHistory:
                 self.referenced[path] = -1
             elif left == -1:
                 self.referenced[path] = now
-        found.rows = self._visible(found)
-        self._judge(version, found, before)
-        self._rules.check(version, found, before)
+        found.rows = self._visible(version, found)
+        old = self._judge(version, found, before)
+        self._row_rules.check(version, found, before, old)
+        self._rules.check(version, found, before, old)
         self.versions.append(found)
 
     def _add(self, version: int, add: dict[str, Any], found: Version) -> None:
@@ -149,11 +160,10 @@ class DeltaHistory:
             self.referenced[path] = -1
 
     def _present(self, path: str, version: int) -> None:
-        store = self.world.place("t")
-        if store._root + path not in store._space.objects:
+        if not _has(self.world.place("t"), path):
             raise Violation(f"version {version} names {path}, which is not in the store")
 
-    def _visible(self, version: Version) -> Rows:
+    def _visible(self, number: int, version: Version) -> Rows:
         names = _physical(version.metadata)
         rows: Rows = {}
         for add in version.live.values():
@@ -161,14 +171,18 @@ class DeltaHistory:
             if path not in self._rows:
                 table = pq.read_table(io.BytesIO(bytes(self.world.place("t").read(path))), use_threads=False)
                 columns = [table[names[n]].to_pylist() for n in ("id", "k", "v")]
-                self._rows[path] = [(i, (k, v)) for i, k, v in zip(*columns, strict=True)]
+                others = {n: table[n].to_pylist() for n in table.column_names if n.startswith("_row-")}
+                if "n" in names:
+                    others["n"] = table[names["n"]].to_pylist()
+                self._rows[path] = [(i, (k, v)) for i, k, v in zip(*columns, strict=True)], others
             gone = self._deleted(add)
-            for index, (id, row) in enumerate(self._rows[path]):
+            for index, (id, row) in enumerate(self._rows[path][0]):
                 if index in gone:
                     continue
                 if id in rows:
                     raise Violation(f"row {id} is visible twice, in {path} and in another file")
                 rows[id] = row
+                self._row_rules.seen(number, version, add, index, id, self._rows[path][1])
         return rows
 
     def _deleted(self, add: dict[str, Any]) -> set[int]:
@@ -180,11 +194,13 @@ class DeltaHistory:
 
     # --- what a commit must be ---
 
-    def _judge(self, version: int, found: Version, before: Version | None) -> None:
-        if before is None:
-            return
+    def _judge(self, version: int, found: Version, before: Version | None) -> Version | None:
+        """Whether the rows are those that they must be; the version that a restore brings back."""
+        if before is None or not self.world.steps:  # the table is being made
+            return None
         op, name = found.op, str(found.info.get("operation"))
         rows, expected = before.rows, before.rows
+        restored: Version | None = None
         if op is not None and op.kind in CHANGES and name not in _KEEPS:
             self.committed.setdefault(op.number, []).append(version)
             if len(self.committed[op.number]) > 1:
@@ -195,14 +211,15 @@ class DeltaHistory:
             else:
                 unseen = self._unseen(version, found)
                 seen = {i: r for i, r in rows.items() if i not in unseen}
-                old = None
                 if op.kind == "restore":
                     parameters = found.info["operationParameters"]
-                    old = self.versions[int(parameters["version"])].rows
+                    restored = self.versions[int(parameters["version"])]
+                old = None if restored is None else restored.rows
                 expected = effect(op, seen, old) | {i: r for i, r in rows.items() if i in unseen}
         if expected != found.rows:
             what = f"#{op.number} {op.kind}" if op else name
             raise Violation(f"version {version} by {what} ({name}): {difference(expected, found.rows)}")
+        return restored
 
     def _unseen(self, version: int, found: Version) -> set[int]:
         """Rows of blind appends that WriteSerializable may order after this commit."""
@@ -248,7 +265,7 @@ class DeltaHistory:
         match = _COMMIT.match(key)
         if match is not None:
             version = int(match[1])
-            held = [int(m[1]) for m in map(_CHECKPOINT.match, self._log_keys()) if m]
+            held = [int(m[1]) for m in map(_CHECKPOINT.match, self._log_keys()) if m and m[0] not in self.rotten]
             if not any(c > version for c in held):
                 raise Violation(f"the commit of version {version} was deleted and no checkpoint stands for it")
             follower = self.versions[version + 1].time if version < self.newest else self.world.now
@@ -267,6 +284,13 @@ class DeltaHistory:
         return [m.key for m in self.world.place("t").list("_delta_log")]
 
     # --- operations ---
+
+    def passed_over(self, segment: Any) -> None:
+        """A reader went past a checkpoint that it took for damaged."""
+        if not any(o.kind == "rot" for o in self.ops.values()) and all(
+            _has(self.world.place("t"), f.key) for f in segment.checkpoint_files
+        ):
+            raise Violation(f"the checkpoint of version {segment.checkpoint_version} was taken for damaged")
 
     def current_since(self, version: int) -> int:
         """The true time until which a version was the newest; now for the newest."""
@@ -292,8 +316,11 @@ class DeltaHistory:
     def _may_do_nothing(self, outcome: Outcome) -> bool:
         """Whether some version that it can have read stays as it is by it."""
         op = outcome.op
-        if op.kind in ("append", "batch", "restore"):
+        if op.kind in ("append", "batch", "restore", "replace"):
             return False
+        if op.kind == "txn":  # the table has this version of the application, or a newer one
+            txn = self.versions[-1].keyed["txn"].get("application")
+            return txn is not None and int(txn["version"]) >= op.args[0]
         return any(effect(op, v.rows) == v.rows for v in self.versions[outcome.began :])
 
     def finish(self) -> None:
@@ -303,9 +330,13 @@ class DeltaHistory:
                 raise Violation(
                     f"#{outcome.op.number} {outcome.op.kind} failed with {outcome.value!r} and landed later"
                 )
-        from tests.simulation.delta_ops import check_end
+        from tests.simulation.delta_end import check_end
 
         check_end(self)
+
+
+def _has(store: MemoryStore, key: str) -> bool:
+    return store._root + key in store._space.objects
 
 
 def _keyed(before: Version | None, actions: list[tuple[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from tests.runtimes import runtime_in_ms
-from tests.simulation.delta_history import WEEK_MS, DeltaHistory
+from tests.simulation.commit_rules import EXTRA
+from tests.simulation.delta_end import check_feed, run_stream
+from tests.simulation.delta_feature_ops import OPERATIONS, feature_explains
+from tests.simulation.delta_history import MAIN_COLUMNS, WEEK_MS, DeltaHistory
+from tests.simulation.delta_rows import FIRST_ROWS, SCHEMA, arrow, model
 from tests.simulation.model import Rows, difference, new_rows, source_rows
 from tests.simulation.plan import Op
 from tests.simulation.store import SimStore
 from tests.simulation.world import DAY_MS, HOUR_MS, Actor, Violation, World
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import plan_write, write_arrow
 from trilake.delta.files.write_files import write_files
@@ -23,14 +27,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.protocol.schema import from_arrow
-from trilake.delta.scan.read import read_task
-from trilake.delta.scan.scan import FileTask
 from trilake.delta.stream.errors import StreamDataLossError, StreamSchemaChangedError
-from trilake.delta.stream.offset import Limit
-from trilake.delta.stream.options import StreamOptions
-from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.sink import BatchId, commit_batch
-from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import (
@@ -39,7 +37,6 @@ from trilake.errors import (
     ForeignFilesError,
     InvalidArgumentError,
     MissingFileError,
-    SchemaMismatchError,
     StorageError,
     TableExistsError,
     TrilakeError,
@@ -49,29 +46,7 @@ from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("p", pa.string()), ("v", pa.string())])
-
-
-def arrow(rows: Rows) -> pa.Table:
-    """Rows of the model as a table."""
-    columns = {
-        "id": list(rows),
-        "k": [k for k, _ in rows.values()],
-        "p": [str(k % 2) for k, _ in rows.values()],
-        "v": [v for _, v in rows.values()],
-    }
-    return pa.table(columns, schema=SCHEMA)
-
-
-def model(table: pa.Table) -> Rows:
-    """A table as rows of the model; a row that comes twice is a broken promise."""
-    columns = [table[n].to_pylist() for n in ("id", "k", "v")]
-    found = {i: (k, v) for i, k, v in zip(*columns, strict=True)}
-    if len(found) < table.num_rows:
-        raise Violation("a row was read twice")
-    return found
+    pass
 
 
 def runtime_of(actor: Actor) -> Runtime:
@@ -81,18 +56,33 @@ def runtime_of(actor: Actor) -> Runtime:
 
 def begin(world: World) -> None:
     """Make the table of a plan, before anybody is at work."""
-    options = {k: v for k, v in world.plan.options.items() if "." in k}
+    options, rows = {k: v for k, v in world.plan.options.items() if "." in k}, arrow(FIRST_ROWS)
     request = WriteRequest(
         "error",
         from_arrow(SCHEMA),
         partition_by=("p",) if "partitioned" in world.plan.options else None,
+        cluster_by=("k",) if "clustered" in world.plan.options else None,
         properties=options,
     )
     runtime = runtime_in_ms(lambda: world.now, lambda: f"00000000-0000-4000-8000-{world.rng.getrandbits(48):012x}")
     store = Watched(world)
     log = DeltaLog(store, standard_engine(runtime=runtime))
-    write_arrow(log, SCHEMA, arrow({1: (0, "v0"), 2: (1, "v0"), 3: (2, "v0")}).to_batches(), request)
+    if "identity" in world.plan.options or "extra" in world.plan.options:
+        _create(log, world, request)
+        if "extra" in world.plan.options:
+            rows = rows.append_column(EXTRA, rows["id"].cast("int32"))
+        request = WriteRequest("append", from_arrow(rows.schema))
+    write_arrow(log, rows.schema, rows.to_batches(), request)
     world.now += int(world.plan.options.get("aged", 0)) * DAY_MS
+
+
+def _create(log: DeltaLog, world: World, request: WriteRequest) -> None:
+    """The table without rows, where a column is more than one of the rows that come."""
+    columns = {"id": "bigint", "k": "bigint", "p": "string", "v": "string"}
+    more = {n: t for n, o, t in (("n", "identity", "bigint"), (EXTRA, "extra", "int")) if o in world.plan.options}
+    schema = with_rules({**columns, **more}, {}, {"n": (1, 1)} if "n" in more else {}, {})
+    parts, keys = request.partition_by or (), request.cluster_by or ()
+    create_table(log, TableDescription(schema, parts, request.properties or {}, cluster_by=keys))
 
 
 class Watched(SimStore):
@@ -136,7 +126,8 @@ class Job:
         began, faults = self.history.newest, self.actor.faults
         steps = self.world.steps
         try:
-            return getattr(self, "_" + self.op.kind)()
+            done = OPERATIONS.get(self.op.kind)
+            return getattr(self, "_" + self.op.kind)() if done is None else done(self)
         except TrilakeError as e:
             if self.actor.faults == faults:
                 self._explained(e, began, steps)
@@ -146,24 +137,24 @@ class Job:
         """Raise where nothing that happened explains an error."""
         kind = self.op.kind
         changed = {n for v in self.history.versions[began + 1 :] for n, _ in v.actions}
-        if isinstance(e, SchemaMismatchError) and kind == "narrow" and "metaData" in changed:
-            return  # the column that it has seen is not there any more
+        if feature_explains(self, e, began, changed):
+            return
         if isinstance(e, ConflictError) and self.history.newest > began:
             if kind == "append" and not changed & {"metaData", "protocol"}:
                 raise Violation(f"an append conflicts with {sorted(changed)}: {e}") from e
             return
-        if isinstance(e, ConflictError) and kind in ("clone", "shallow", "stream"):
+        if isinstance(e, ConflictError) and kind in ("clone", "shallow", "reclone", "tidy", "stream"):
             return
         if isinstance(e, ClockError) and self.actor.most_skew_ms > 5 * 60_000:
             return
         if isinstance(e, VersionNotFoundError) and (self.history.cleaned_at >= steps or self._asked_for_the_past(e)):
             return
-        if isinstance(e, MissingFileError) and kind in ("restore", "shallow"):
+        if isinstance(e, MissingFileError) and kind in ("restore", "shallow", "reclone"):
             return
         if isinstance(e, InvalidArgumentError) and kind in ("restore", "drop", "column", "narrow", "property"):
             return
-        if isinstance(e, ForeignFilesError) and kind == "stream":
-            return  # the first batch died long ago and left files
+        if isinstance(e, ForeignFilesError) and kind in ("stream", "reclone"):
+            return  # the first batch, or the first clone, died long ago and left files
         if isinstance(e, TableExistsError) and kind in ("clone", "shallow"):
             return
         if kind == "drop" or isinstance(e, StreamSchemaChangedError | StreamDataLossError):
@@ -192,29 +183,39 @@ class Job:
             self.actor.memory["table"] = found
         return found
 
-    def _write(self, rows: Rows, mode: Any, **how: Any) -> int | None:
-        request = WriteRequest(mode, from_arrow(SCHEMA), **how)
-        return write_arrow(self.log(), SCHEMA, arrow(rows).to_batches(), request).version
+    def write(self, rows: Rows, mode: Any, *, bare: bool = False, **how: Any) -> int | None:
+        """Write rows; ``bare``: without columns that the table may have beside those of every row."""
+        table = arrow(rows) if bare else self._with_extra(arrow(rows))
+        request = WriteRequest(mode, from_arrow(table.schema), **how)
+        return write_arrow(self.log(), table.schema, table.to_batches(), request).version
+
+    def _with_extra(self, rows: pa.Table) -> pa.Table:
+        """Rows with the column that is named as ``EXTRA`` says, as the table has it when its writer looks."""
+        if "extra" in self.world.plan.options:
+            names = [f.name for f in self.log().head().metadata.schema.fields if f.name.startswith(EXTRA)]
+            for name in names:
+                rows = rows.append_column(name, rows["id"].cast("int32"))
+        return rows
 
     # --- rows ---
 
     def _append(self) -> int | None:
-        return self._write(new_rows(self.op), "append")
+        return self.write(new_rows(self.op), "append")
 
     def _overwrite(self) -> int | None:
-        return self._write(new_rows(self.op), "overwrite")
+        return self.write(new_rows(self.op), "overwrite")
 
     def _dynamic(self) -> int | None:
         if "partitioned" not in self.world.plan.options:
             rows = new_rows(self.op)
             parts = sorted({str(k % 2) for k, _ in rows.values()})
-            return self._write(rows, "overwrite", replace_where=f"p in ({', '.join(map(repr, parts))})")
-        return self._write(new_rows(self.op), "overwrite", partition_overwrite="dynamic")
+            return self.write(rows, "overwrite", replace_where=f"p in ({', '.join(map(repr, parts))})")
+        return self.write(new_rows(self.op), "overwrite", partition_overwrite="dynamic")
 
     def _where(self) -> int | None:
         key = self.op.args[0]
         rows = {i: (key, v) for i, (_, v) in new_rows(self.op).items()}
-        return self._write(rows, "overwrite", replace_where=f"k = {key} and p = '{key % 2}'")
+        return self.write(rows, "overwrite", replace_where=f"k = {key} and p = '{key % 2}'")
 
     def _delete(self) -> int | None:
         return self.table().delete(f"k = {self.op.args[0]}").version
@@ -223,8 +224,9 @@ class Job:
         return self.table().update({"v": f"'u{self.op.number}'"}, f"k = {self.op.args[0]}").version
 
     def _merge(self) -> int | None:
-        merge = self.table().merge(arrow(source_rows(self.op)), "t.k = s.k", source_alias="s", target_alias="t")
-        columns = {n: f"s.{n}" for n in SCHEMA.names}
+        source = self._with_extra(arrow(source_rows(self.op)))
+        merge = self.table().merge(source, "t.k = s.k", source_alias="s", target_alias="t")
+        columns = {n: f"s.{n}" for n in source.column_names}
         done = merge.when_matched_update({"v": "s.v"}).when_not_matched_insert(columns).execute()
         return done.version
 
@@ -284,7 +286,7 @@ class Job:
     def _narrow(self) -> int | None:
         """Drop a column that somebody has added, where columns are mapped by name; its files keep it until a purge."""
         log = self.log()
-        extra = [f.name for f in log.head().metadata.schema.fields if f.name not in SCHEMA.names]
+        extra = [f.name for f in log.head().metadata.schema.fields if f.name not in MAIN_COLUMNS]
         if not extra or "delta.columnMapping.mode" not in self.world.plan.options:
             return None
         return Alter(log).drop_columns(extra[0])
@@ -379,126 +381,3 @@ class Job:
 
     def _stream(self) -> None:
         run_stream(self.log(), self.log(self.store("s")), self.actor.kept, int(self.world.plan.options["stream"]))
-
-
-def run_stream(source: DeltaLog, sink: DeltaLog, kept: dict[str, Any], files: int) -> None:
-    """Micro-batches as Spark runs them until nothing is left; ``kept`` is what survives a crash."""
-    head = source.head()
-    stream = DeltaStream(source, Reading(head.metadata, head.version), StreamOptions(skip_change_commits=True))
-    offsets = kept.setdefault("offsets", [])
-    while True:
-        if kept.get("commits", 0) == len(offsets):
-            start = offsets[-1][1] if offsets else stream.initial()
-            end = stream.latest(start, Limit(files))
-            if end == start and offsets:
-                return
-            offsets.append((start, end))
-        number = len(offsets) - 1
-        start, end = offsets[number]
-        if number == 0:
-            start = stream.initial()
-        batch = stream.batch(start, end)
-        rows = [b for t in batch.tasks if isinstance(t, FileTask) for b in read_task(source.store, t, batch.plan)]
-        table = pa.Table.from_batches(rows).select(SCHEMA.names) if rows else SCHEMA.empty_table()
-        plan = plan_write(sink, WriteRequest("append", from_arrow(SCHEMA)))
-        parts = [write_files(sink.store, plan.files, table.to_batches(), tasks=1, runtime=sink.engine.runtime)]
-        commit_batch(sink, plan, BatchId("query", number), parts)
-        kept["commits"] = number + 1
-
-
-def check_feed(history: DeltaHistory, table: ArrowDeltaTable, start: int, end: int) -> None:
-    """The change feed is the difference of snapshots."""
-    changes: Iterable[dict[str, Any]] = table.changes(start, end).to_pylist()
-    by_version: dict[int, list[dict[str, Any]]] = {}
-    for change in changes:
-        by_version.setdefault(change["_commit_version"], []).append(change)
-    for version in range(start, end + 1):
-        rows = dict(history.versions[version - 1].rows) if version else {}
-        ordered = sorted(
-            by_version.get(version, []), key=lambda c: c["_change_type"] not in ("delete", "update_preimage")
-        )
-        for change in ordered:
-            id, row = change["id"], (change["k"], change["v"])
-            if change["_change_type"] in ("delete", "update_preimage"):
-                if rows.pop(id, None) != row:
-                    raise Violation(f"the change feed of version {version} takes away {id}: {row}, which was not there")
-            elif id in rows:
-                raise Violation(f"the change feed of version {version} brings {id}, which is there")
-            else:
-                rows[id] = row
-        if rows != history.versions[version].rows:
-            raise Violation(f"the change feed of version {version}: {difference(history.versions[version].rows, rows)}")
-
-
-def check_end(history: DeltaHistory) -> None:
-    """When all is quiet: the library's replay, with and without checkpoints, is the history's."""
-    world = history.world
-    world.now += 1000
-    store = world.place("t")
-    log = DeltaLog(store, standard_engine())
-    snapshot = log.snapshot()
-    newest = history.versions[-1]
-    if snapshot.version != history.newest:
-        raise Violation(f"the newest version is {history.newest}, and {snapshot.version} is shown")
-    live = sorted(path for path, _ in newest.live)
-    shown = sorted(snapshot.adds["path"].to_pylist())
-    if [unquoted(p) for p in shown] != live:
-        raise Violation(f"checkpoint and commits show the files {shown}, replay has {live}")
-    table = ArrowDeltaTable(store, standard_engine())
-    found = model(table.to_arrow())
-    if found != newest.rows:
-        raise Violation(f"the newest version as read at the end: {difference(newest.rows, found)}")
-    oldest = max(history.cleaned, history.newest - 3)
-    for version in range(oldest, history.newest):
-        if world.now - history.current_since(version) < WEEK_MS:
-            found = model(ArrowDeltaTable(store, standard_engine(), version=version).to_arrow())
-            if found != history.versions[version].rows:
-                raise Violation(
-                    f"version {version} as read at the end: {difference(history.versions[version].rows, found)}"
-                )
-            break
-    dropped = any(o.kind == "drop" for o in history.ops.values())
-    if world.plan.options.get("delta.enableChangeDataFeed") and not history.cleaned and not dropped:
-        # The files that a version has taken away, and those of its changes, are kept for a week from itself on.
-        recent = [v for v, made in enumerate(history.versions) if world.now - made.time < WEEK_MS]
-        if recent:
-            check_feed(history, table, recent[0], history.newest)
-    _check_stream(history)
-
-
-def unquoted(path: str) -> str:
-    """A path of the log as a key."""
-    from urllib.parse import unquote
-
-    return unquote(path)
-
-
-def _check_stream(history: DeltaHistory) -> None:
-    """The sink has every row that the stream promises, once."""
-    world = history.world
-    kinds = {o.kind for o in world.plan.ops.values()}
-    if "stream" not in world.plan.options or kinds & {"days", "column", "narrow", "drop"}:
-        return
-    source = DeltaLog(world.place("t"), standard_engine())
-    sink = DeltaLog(world.place("s"), standard_engine())
-    kept = world.actors[-1].kept
-    try:
-        run_stream(source, sink, kept, int(world.plan.options["stream"]))
-    except ForeignFilesError:
-        if sink.exists():
-            raise
-        return  # the first batch died long ago and left files, which the next does not take for its own
-    first = kept["offsets"][0][0]
-    expected = Counter(history.versions[first.reservoir_version].rows.items())
-    for number in range(first.reservoir_version + 1, len(history.versions)):
-        version = history.versions[number]
-        changed = [a for a in version.removes if a["dataChange"]]
-        if not changed and any(a["dataChange"] for a in version.adds):
-            # A row that a delete took and a restore brought back is new again to who passes deletes over.
-            before = history.versions[number - 1].rows
-            expected.update((i, r) for i, r in version.rows.items() if i not in before)
-    table = ArrowDeltaTable(world.place("s"), standard_engine()).to_arrow()
-    ids, ks, vs = (table[n].to_pylist() for n in ("id", "k", "v"))
-    found = Counter(zip(ids, zip(ks, vs, strict=True), strict=True))
-    if found != expected:
-        raise Violation(f"the stream lacks {dict(expected - found)} and has too many of {dict(found - expected)}")

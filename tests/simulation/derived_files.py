@@ -55,9 +55,14 @@ def check_sidecar_deleted(history: DeltaHistory, key: str) -> None:
     """A sidecar was deleted: no checkpoint that is there names it."""
     store = history.world.place("t")
     for meta in store.list("_delta_log/") if key.startswith(_SIDECARS) else ():
-        match = _CHECKPOINT.match(meta.key)
+        match = None if meta.key in history.rotten else _CHECKPOINT.match(meta.key)
         if match is not None and any(name == "sidecar" and _sidecar(d) == key for name, d in _actions(store, meta.key)):
             raise Violation(f"{key} was deleted, and {meta.key} names it")
+
+
+def damageable(store: MemoryStore) -> list[str]:
+    """Checkpoints that may get damaged: files that the log names itself, and none of its sidecars."""
+    return [m.key for m in store.list("_delta_log/") if _CHECKPOINT.match(m.key)]
 
 
 # --- checkpoints -----------------------------------------------------------------------------------------------------
@@ -69,7 +74,7 @@ def _check_checkpoint(history: DeltaHistory, key: str, match: re.Match[str]) -> 
     if match[2] is not None:
         pattern = re.compile(rf"_delta_log/{match[1]}\.checkpoint\.\d{{10}}\.{match[3]}\.parquet\Z")
         keys = [m.key for m in store.list("_delta_log/") if pattern.match(m.key)]
-        if len(keys) < int(match[3]):
+        if len(keys) < int(match[3]) or history.rotten & set(keys):
             return  # the others follow
     actions = [a for k in keys for a in _actions(store, k)]
     for name, data in [a for a in actions if a[0] == "sidecar"]:

@@ -36,9 +36,9 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
     """The rows after an operation that found ``rows``; ``old`` are those of the version that a restore names."""
     key = op.args[0]
     match op.kind:
-        case "append" | "batch":
+        case "append" | "batch" | "txn":
             return {**rows, **new_rows(op)}
-        case "overwrite":
+        case "overwrite" | "replace":
             return new_rows(op)
         case "dynamic":
             new = new_rows(op)
@@ -72,6 +72,8 @@ CHANGES = frozenset(
     (
         "append",
         "batch",
+        "txn",
+        "replace",
         "overwrite",
         "dynamic",
         "where",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 #: Kinds of faults, with their weights.  ``error``: nothing happened; ``lost``: it happened and the reply was lost;
@@ -134,6 +134,18 @@ LARGE = {
     "trilake.checkpoint.partSize": ("1", "2", "4"),
 }
 
+#: What came later still: what tables carry beside rows, copies that are made again, and checkpoints that get damaged.
+NEWER = (
+    "cluster", "rename", "bigger", "constraint", "unconstrain", "txn", "reclone", "tidy", "feature", "rot", "replace",
+)  # fmt: skip
+NEWER_CHANCE = 0.15
+NEWER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
+    "identity": (0.1, ("true",)),
+    "clustered": (0.1, ("true",)),
+    "extra": (0.2, ("true",)),
+    "delta.enableTypeWidening": (0.1, ("true",)),
+}
+
 
 def make_plan(seed: int, format: str | None = None) -> Plan:
     """The plan of a seed; the same in every process."""
@@ -173,7 +185,7 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
     plan = Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)
     from tests.simulation.scenes import with_scene  # scenes are made of what plans are made of
 
-    return with_scene(_with_later(plan, random.Random(f"later {seed}")))
+    return _with_newer(with_scene(_with_later(plan, random.Random(f"later {seed}"))), random.Random(f"newer {seed}"))
 
 
 def _with_later(plan: Plan, rng: random.Random) -> Plan:
@@ -183,11 +195,25 @@ def _with_later(plan: Plan, rng: random.Random) -> Plan:
         drawn = random.Random(f"large {plan.seed}")
         if drawn.random() < LARGE_CHANCE:
             options |= {k: drawn.choice(v) for k, v in LARGE.items()}
-    number, actors = len(plan.ops), list(plan.actors)
+    return replace(plan, options=options, actors=_with_more(plan, rng, LATER[plan.format], LATER_CHANCE))
+
+
+def _with_newer(plan: Plan, rng: random.Random) -> Plan:
+    if plan.format != "delta":
+        return plan
+    drawn = {k: rng.choice(v) for k, (chance, v) in NEWER_OPTIONS.items() if rng.random() < chance}
+    if "partitioned" in plan.options:
+        drawn.pop("clustered", None)
+    return replace(plan, options={**drawn, **plan.options}, actors=_with_more(plan, rng, NEWER, NEWER_CHANCE))
+
+
+def _with_more(plan: Plan, rng: random.Random, kinds: Sequence[str], chance: float) -> tuple[tuple[Op, ...], ...]:
+    """The actors, of whom some do one operation more."""
+    number, actors = max(plan.ops), list(plan.actors)
     for i, ops in enumerate(actors):
-        if ops[0].kind != "stream" and rng.random() < LATER_CHANCE:
+        if ops[0].kind != "stream" and rng.random() < chance:
             number += 1
-            more = Op(number, rng.choice(LATER[plan.format]), (rng.randrange(4), rng.randrange(1 << 16)))
+            more = Op(number, rng.choice(kinds), (rng.randrange(4), rng.randrange(1 << 16)))
             at = rng.randint(0, len(ops))
             actors[i] = (*ops[:at], more, *ops[at:])
-    return replace(plan, options=options, actors=tuple(actors))
+    return tuple(actors)

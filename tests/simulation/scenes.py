@@ -63,6 +63,47 @@ DELTA: Mapping[str, Scene] = {
         "append append append | append append append | read:2 update read:2 | read:2 read:2", {"torn": "true"}
     ),
 }
+#: Scenes that came later, drawn apart, so that a seed keeps what it played before.
+NEWER: Mapping[str, Scene] = {
+    "damaged checkpoint": Scene(
+        "append append/delete checkpoint rot days:2 append cleanup | append/checkpoint cleanup read",
+        {"delta.checkpointInterval": "10"},
+    ),
+    "damaged checkpoint meanwhile": Scene(
+        "append append rot append days:2 append rot cleanup | read:2 update/append checkpoint cleanup read:2",
+        {"delta.checkpointInterval": "2"},
+    ),
+    "ids of rows": Scene(
+        "update/merge/delete optimize/purge restore | feature/drop update/restore append | restore/merge update",
+        {"delta.enableRowTracking": "true"},
+    ),
+    "identities": Scene(
+        "append merge/overwrite append | append insert/restore append | append/txn append", {"identity": "true"}
+    ),
+    "names": Scene(
+        "rename update/append rename | append merge/narrow restore | optimize/update append read:2",
+        {"extra": "true", "delta.columnMapping.mode": "name"},
+    ),
+    "types": Scene(
+        "append bigger append | append/merge update read:2 | optimize restore/append read:2",
+        {"extra": "true", "delta.enableTypeWidening": "true"},
+    ),
+    "constraints": Scene(
+        "constraint/append append | delete/update constraint append | merge/insert/txn constraint/unconstrain append"
+    ),
+    "applications": Scene("txn:0 txn:1 txn:2 | txn:0 txn:1 append | txn:1 txn:2 optimize"),
+    "copies": Scene(
+        "append reclone append/delete reclone | reclone tidy update | overwrite days:0 tidy reclone vacuum",
+        {"aged": "8"},
+    ),
+    "clusters": Scene(
+        "append cluster optimize | append/merge optimize cluster | restore cluster/delete optimize read:2",
+        {"clustered": "true"},
+    ),
+    "features": Scene("append feature update | feature/drop append delete | feature/restore merge/optimize checkpoint"),
+    "new tables": Scene("replace append/column | append/merge replace restore | column/update replace read:2"),
+}
+NEWER_CHANCE = 0.2
 LANCE: Mapping[str, Scene] = {
     "garbage": Scene("delete/update/optimize cleanup | append cleanup read", {"aged": "8"}),
     "fast clock cleans": Scene("append/delete | append cleanup | cleanup", {"aged": "6"}, "1@1 ahead; 2@1 ahead"),
@@ -74,10 +115,11 @@ LANCE: Mapping[str, Scene] = {
 
 def with_scene(plan: Plan) -> Plan:
     """The plan of a seed, which may play a scene in place of what it had chosen."""
-    rng = random.Random(f"scene {plan.seed}")
-    if rng.random() >= CHANCE:
-        return plan
-    scenes = DELTA if plan.format == "delta" else LANCE
+    rng, scenes = random.Random(f"newer scene {plan.seed}"), NEWER
+    if plan.format != "delta" or rng.random() >= NEWER_CHANCE:
+        rng, scenes = random.Random(f"scene {plan.seed}"), DELTA if plan.format == "delta" else LANCE
+        if rng.random() >= CHANCE:
+            return plan
     scene = scenes[rng.choice(sorted(scenes))]
     key, number = (rng.randrange(4), rng.randrange(1 << 16)), 0
     actors: list[tuple[Op, ...]] = []
@@ -93,6 +135,8 @@ def with_scene(plan: Plan) -> Plan:
             ops.append(batches.setdefault(args[0], op) if kind == "batch" else op)
         actors.append(tuple(ops))
     options = {k: v for k, v in plan.options.items() if k != "stream"} | dict(scene.options)
+    if "clustered" in options:
+        options.pop("partitioned", None)
     if "stream" in options:
         actors.append(tuple(Op(number + i + 1, "stream", (0, rng.randrange(1 << 16))) for i in range(2)))
     faults = [f for f in plan.faults if f.actor < len(actors)]

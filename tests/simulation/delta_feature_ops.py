@@ -1,0 +1,152 @@
+"""The simulation's operations on what a Delta table carries beside rows: features, constraints, clustering, columns'
+names and types; on copies that are made again and again; and on checkpoints, which get damaged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.simulation.commit_rules import EXTRA
+from tests.simulation.delta_history import MAIN_COLUMNS
+from tests.simulation.delta_rows import model
+from tests.simulation.derived_files import damageable
+from tests.simulation.model import difference, new_rows
+from tests.simulation.world import Violation
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import (
+    ConstraintViolatedError,
+    CorruptLogError,
+    InvalidArgumentError,
+    MissingFileError,
+    SchemaMismatchError,
+    TrilakeError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.delta_ops import Job
+
+COPY = "copy"
+_FEATURES = (
+    {"delta.enableRowTracking": "true"},
+    {"delta.enableDeletionVectors": "true"},
+    {"delta.enableInCommitTimestamps": "true"},
+    {"delta.columnMapping.mode": "name"},
+)
+_KEYS = (("k",), ("id",), ("k", "id"), ())
+
+
+def _extra(job: Job) -> list[str]:
+    """Columns that are none of those that every row has."""
+    return [f.name for f in job.log().head().metadata.schema.fields if f.name not in MAIN_COLUMNS]
+
+
+def _cluster(job: Job) -> int:
+    return Alter(job.log()).cluster_by(*_KEYS[job.op.args[0]])
+
+
+def _rename(job: Job) -> int | None:
+    extra = _extra(job)
+    if not extra or "delta.columnMapping.mode" not in job.world.plan.options:
+        return None
+    mark = EXTRA if extra[0].startswith(EXTRA) else "r"
+    return Alter(job.log()).rename_column(extra[0], f"{mark}{job.op.number}")
+
+
+def _bigger(job: Job) -> int | None:
+    extra = _extra(job)
+    if not extra or "delta.enableTypeWidening" not in job.world.plan.options:
+        return None
+    return Alter(job.log()).change_type(extra[0], "bigint")
+
+
+def _constraint(job: Job) -> int:
+    return Alter(job.log()).add_constraint(f"c{job.op.number}", f"k <> {job.op.args[0]}")
+
+
+def _unconstrain(job: Job) -> int | None:
+    names = [k for k in job.log().head().metadata.configuration if k.startswith("delta.constraints.")]
+    return Alter(job.log()).drop_constraint(min(names).rpartition(".")[2], if_exists=True) if names else None
+
+
+def _feature(job: Job) -> int:
+    return Alter(job.log()).set_properties(_FEATURES[job.op.args[0]])
+
+
+def _txn(job: Job) -> int | None:
+    """An append that stands for a version of an application: whoever comes second with it leaves the table as it is."""
+    return job.write(new_rows(job.op), "append", txn=("application", job.op.args[0]))
+
+
+def _replace(job: Job) -> int | None:
+    """New rows under a new schema, which has none of the columns that were added."""
+    return job.write(new_rows(job.op), "overwrite", bare=True, schema_mode="overwrite")
+
+
+def _reclone(job: Job) -> None:
+    """Clone over what the clone before has made, while others do so and clean it up."""
+    log = job.log()
+    source = log.snapshot()
+    into = DeltaLog(job.store(COPY), job.engine)
+    done = clone(source, log, into, shallow=job.op.args[1] % 4 == 0, replace_target=True)
+    try:
+        found = model(ArrowDeltaTable(job.store(COPY), job.engine, version=done.version).to_arrow())
+    except MissingFileError as e:
+        raise Violation(f"the clone of version {source.version} was committed and lacks a file: {e}") from e
+    expected = job.history.versions[source.version].rows
+    if found != expected:
+        raise Violation(f"the clone of version {source.version}: {difference(expected, found)}")
+
+
+def _tidy(job: Job) -> None:
+    """A vacuum of the copy: what a shallow clone names is the other table's, and stays."""
+    if DeltaLog(job.store(COPY), job.engine).exists():
+        ArrowDeltaTable(job.store(COPY), job.engine).vacuum()
+
+
+def _rot(job: Job) -> None:
+    """A checkpoint gets damaged, while every commit before it is there."""
+    store, history = job.world.place("t"), job.history
+    keys = [] if history.cleaned else damageable(store)
+    if not keys:
+        return
+    key = keys[-1 - job.op.args[0] % len(keys)]
+    content, kind = bytes(store.read(key)), job.op.args[1] % 3
+    half = len(content) // 2
+    store.put(key, (content[:half], b"", content[: half // 2] + bytes(half) + content[half // 2 + half :])[kind])
+    history.rotten.add(key)
+    job.world.trace(job.actor.number, "rot", f"{key} {kind}")
+
+
+def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -> bool:
+    """Whether what the table is beside rows explains an error; ``changed`` is what commits did since the operation
+    began on version ``began``."""
+    kind, history = job.op.kind, job.history
+    if isinstance(e, ConstraintViolatedError):
+        known = (v.metadata["configuration"] for v in history.versions[max(0, began) :])
+        return kind == "constraint" or any(k.startswith("delta.constraints.") for c in known for k in c)
+    if isinstance(e, InvalidArgumentError) and (kind == "cluster" or e.condition == "DELTA_CLUSTERING_WITH_ZORDER_BY"):
+        return True  # a table is partitioned or clustered, and a clustered one has an order already
+    if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:
+        # The column that it has seen is not there any more.
+        return kind in ("narrow", "rename", "bigger") or "extra" in job.world.plan.options
+    # Nothing is deleted where a checkpoint is in doubt.
+    return isinstance(e, CorruptLogError) and bool(history.rotten) and kind in ("cleanup", "drop")
+
+
+OPERATIONS: dict[str, Callable[[Job], object]] = {
+    "cluster": _cluster,
+    "rename": _rename,
+    "bigger": _bigger,
+    "constraint": _constraint,
+    "unconstrain": _unconstrain,
+    "feature": _feature,
+    "txn": _txn,
+    "replace": _replace,
+    "reclone": _reclone,
+    "tidy": _tidy,
+    "rot": _rot,
+}

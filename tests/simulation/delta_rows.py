@@ -1,0 +1,37 @@
+"""The rows of the simulation's Delta table, as the model has them and as Arrow tables."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from tests.simulation.commit_rules import EXTRA
+from tests.simulation.model import Rows
+from tests.simulation.world import Violation
+
+FIRST_ROWS: Rows = {1: (0, "v0"), 2: (1, "v0"), 3: (2, "v0")}
+SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.int64()), ("p", pa.string()), ("v", pa.string())])
+
+
+def arrow(rows: Rows) -> pa.Table:
+    """Rows of the model as a table."""
+    columns = {
+        "id": list(rows),
+        "k": [k for k, _ in rows.values()],
+        "p": [str(k % 2) for k, _ in rows.values()],
+        "v": [v for _, v in rows.values()],
+    }
+    return pa.table(columns, schema=SCHEMA)
+
+
+def model(table: pa.Table) -> Rows:
+    """A table as rows of the model; a row that comes twice is a broken promise."""
+    columns = [table[n].to_pylist() for n in ("id", "k", "v")]
+    found = {i: (k, v) for i, k, v in zip(*columns, strict=True)}
+    if len(found) < table.num_rows:
+        raise Violation("a row was read twice")
+    for name in table.column_names:
+        # A row that was written while the column was away has no value in it.
+        wrong = [i for i, x in zip(columns[0], table[name].to_pylist(), strict=True) if x not in (None, i)]
+        if name.startswith(EXTRA) and wrong:
+            raise Violation(f"rows {wrong} have a wrong value in {name}")
+    return found
