@@ -31,6 +31,7 @@ class Around:
     wide: whether decimals are computed in 128 bits from the start.
     subqueries: DuckDB's texts of queries inside of expressions, with their types.
     texts: those of all queries inside of expressions.
+    timed: whether anything asked what ``now`` is.
     """
 
     idents: Idents
@@ -39,3 +40,4 @@ class Around:
     wide: bool
     subqueries: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
+    timed: bool = False

@@ -87,6 +87,10 @@ class QueryTranslator(Translator):
     def column(self, node: exp.Expression) -> None:
         """No column can be pruned by: a query is no filter of one table."""
 
+    def _time(self, only_date: bool) -> Literal:
+        self.around.timed = True
+        return super()._time(only_date)
+
     def _name(self, node: exp.Expression) -> Sql:
         return self.named(_parts(node))
 
