@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from tests.expr.semantics import ROWS
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
+from trilake.expr.sql import parse
+from trilake.expr.terms.char_padding import char_field
 
 
 def parsed(filter: str | pc.Expression, schema: pa.Schema = ROWS.schema) -> Filter:
@@ -96,6 +98,39 @@ def test_time_is_what_the_caller_says() -> None:
         bound = parse_filter(text, ROWS.schema, now=now)
         assert bound is not None
         assert bound.apply(ROWS)["id"].to_pylist() == ids, text
+
+
+def test_a_text_is_parsed_once_for_a_schema_unless_it_asks_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts: list[str] = []
+    own = parse.parse_text
+
+    def spied(text: str, names: frozenset[str]) -> object:
+        texts.append(text)
+        return own(text, names)
+
+    monkeypatch.setattr(parse, "parse_text", spied)
+    text = "id IN (3, 5) AND id <> 4 AND 'once' = 'once'"
+    assert [kept(text) for _ in range(3)] == [[3, 5]] * 3
+    assert texts == [text]
+    moment = dt.datetime(2020, 1, 1, tzinfo=dt.UTC)
+    for day in range(3):
+        bound = parse_filter("t > now() AND 'timed' = 'timed'", ROWS.schema, now=moment + dt.timedelta(days=day))
+        assert bound is not None
+    assert len(texts) == 4
+
+
+def test_a_text_that_is_known_is_bound_to_each_schema() -> None:
+    text = "X = '1' AND 'bound' = 'bound'"
+    number, name = pa.table({"x": [1, 2]}), pa.table({"x": ["1", "01"], "id": [7, 8]})
+    padded = pa.table([pa.array(["1  ", "2  "])], schema=pa.schema([char_field(pa.field("x", pa.string()), 3)]))
+    for _ in range(2):
+        assert parsed(text, number.schema).apply(number).num_rows == 1
+        assert parsed(text, name.schema).apply(name)["id"].to_pylist() == [7]
+        assert parsed(text, padded.schema).apply(padded).num_rows == 1
+        unpadded = padded.cast(pa.schema({"x": pa.string()}))
+        assert parsed(text, unpadded.schema).apply(unpadded).num_rows == 0
+        with pytest.raises(FilterError, match="X"):
+            parse_filter(text, number.schema, case_sensitive=True)
 
 
 def test_errors_of_a_row_spare_the_rows_that_another_condition_excludes() -> None:

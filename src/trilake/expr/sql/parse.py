@@ -10,7 +10,7 @@ import datetime as dt
 import math
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
 from typing import TypeVar
@@ -45,17 +45,39 @@ from trilake.expr.terms.predicate import (
 MAX_TEXT = 1_000_000
 #: Conditions that DuckDB computes: it looks at each of them for milliseconds before anything runs.
 MAX_OPAQUE = 2_000
+#: Conditions that are known, and the characters of one.
+_MOST_KNOWN, _LONGEST_KNOWN = 256, 1_000
 #: Calls and bytes of stack for filters that are nested more deeply than usual.
 _DEEP_CALLS, _DEEP_STACK = 5_000, 1 << 26
 
 Built = TypeVar("Built")
 
+#: The conditions that were parsed last, by text and whether case matters, with the schema of which each holds: a scan
+#: of few rows takes no longer than the parsing.  None of them asks for the time.
+_known: dict[tuple[str, bool], tuple[pa.Schema, Sequence[Conjunct]]] = {}
 
-def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> list[Conjunct]:
+
+def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> Sequence[Conjunct]:
     """The conjuncts of a Spark SQL condition over the columns of ``schema``.
 
     ``now`` is what ``current_timestamp()`` and ``current_date()`` mean.  Raises :class:`FilterError`.
     """
+    key = (text, case_sensitive)
+    known = _known.get(key)
+    if known is not None and known[0].equals(schema, check_metadata=True):
+        return known[1]
+    parsed, timed = _parsed(text, schema, case_sensitive=case_sensitive, now=now)
+    if not timed and len(text) <= _LONGEST_KNOWN:
+        if len(_known) >= _MOST_KNOWN:
+            _known.clear()
+        _known[key] = (schema, parsed)
+    return parsed
+
+
+def _parsed(
+    text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime
+) -> tuple[tuple[Conjunct, ...], bool]:
+    """The conjuncts, and whether they depend on ``now``."""
     if len(text) > MAX_TEXT:
         raise FilterError(
             f"the filter is {len(text):,} characters long, and the limit is {MAX_TEXT:,}",
@@ -66,9 +88,11 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
 
     names = column_names(schema)
 
-    def build() -> list[Conjunct]:
+    def build() -> tuple[tuple[Conjunct, ...], bool]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        return [Conjunct(spark_text(part), builder.predicate(part)) for part in conjuncts(parse_text(text, names))]
+        parts = conjuncts(parse_text(text, names))
+        built = tuple(Conjunct(spark_text(part), builder.predicate(part)) for part in parts)
+        return built, builder.translator.timed
 
     try:
         return with_room(build)

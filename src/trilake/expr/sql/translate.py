@@ -79,13 +79,13 @@ def operands(node: exp.Expression) -> list[exp.Expression]:
 class Translator:
     """Translates the expressions of one filter over one schema.
 
-    ``now`` is what ``current_timestamp()`` means.
+    ``now`` is what ``current_timestamp()`` means, and ``timed`` says whether anything asked for it.
     """
 
     def __init__(self, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> None:
         self.schema = schema
         self.case_sensitive = case_sensitive
-        self.now = now
+        self.now, self.timed = now, False
         self._read: dict[Path, Sql] = {}
         self._types: dict[str, str] = {}
 
@@ -165,6 +165,7 @@ class Translator:
         return None
 
     def _time(self, only_date: bool) -> Literal:
+        self.timed = True
         return Literal.of(self.now.astimezone(dt.UTC).date() if only_date else self.now)
 
     def _typed_literal(self, node: exp.Cast) -> Literal | None:

@@ -24,8 +24,9 @@ from trilake.storage.reader import coalesce
 Bytes = npt.NDArray[np.uint8]
 _T = TypeVar("_T")
 
-#: Bytes of a piece up to which numpy copies many faster than one by one.
-_SHORT = 1 << 16
+#: Bytes of a piece from which on pieces are copied one by one: numpy copies shorter ones in half the time, but into
+#: memory that it has from the system anew for each scan, which takes longer than the copy.
+_LONG = 1 << 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +118,27 @@ class MappedSource(Source):
     def _gather(self, pieces: Pieces) -> Bytes:
         width = _same(pieces.lengths)
         if width is None:
-            view = memoryview(self._data)
-            ends = (pieces.starts + pieces.lengths).tolist()
-            parts = [view[a:b] for a, b in zip(pieces.starts.tolist(), ends, strict=True)]
-            return np.frombuffer(b"".join(parts), np.uint8)
+            return self._one_by_one(pieces.starts, np.broadcast_to(pieces.lengths, pieces.starts.shape))
         if not width or not len(pieces.starts):
             return np.empty(0, np.uint8)
         # The file as elements of this width that overlap, one beginning at each byte: numpy picks some of them.
         count = self.size - width + 1
         elements: Any = np.ndarray((count,), np.dtype((np.void, width)), self._bytes, strides=(1,))
         return elements[pieces.starts].view(np.uint8)  # type: ignore[no-any-return]
+
+    def _one_by_one(self, starts: Int64s, lengths: Int64s) -> Bytes:
+        """The pieces in memory of Arrow's pool, which keeps what scans give back."""
+        ends = (starts + lengths).tolist()
+        whole = memoryview(self._data)
+        parts = [whole[a:b] for a, b in zip(starts.tolist(), ends, strict=True)]
+        size = int(lengths.sum())
+        if size < _LONG * len(parts):
+            return np.frombuffer(b"".join(parts), np.uint8)
+        gathered = pa.allocate_buffer(size)
+        target, stops = memoryview(gathered), np.cumsum(lengths)
+        for part, a, b in zip(parts, (stops - lengths).tolist(), stops.tolist(), strict=True):
+            target[a:b] = part
+        return np.frombuffer(gathered, np.uint8)
 
 
 class RangedSource(Source):
@@ -224,6 +236,6 @@ def _same(lengths: Int64s | int) -> int | None:
     """The length that all pieces have, unless they are so long that it makes no difference."""
     if isinstance(lengths, int):
         return lengths
-    if not len(lengths) or lengths[0] > _SHORT or (lengths != lengths[0]).any():
+    if not len(lengths) or lengths[0] >= _LONG or (lengths != lengths[0]).any():
         return None
     return int(lengths[0])

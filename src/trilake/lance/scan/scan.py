@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from trilake.expr import Filter
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.types import PageKind
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, no_columns, row_ids
 from trilake.lance.scan.skipping import candidate_groups
@@ -31,6 +32,10 @@ from trilake.lance.scan.skipping import candidate_groups
 #: Chunks that are read at once, and about how many stored bytes and rows each has.
 THREADS = min(4, os.cpu_count() or 1)
 CHUNK_BYTES, CHUNK_ROWS = 1 << 24, 1 << 17
+
+#: Bytes of a local fragment that a filter looks at together: a call costs as much as a thousand rows, and more bytes
+#: than these leave the processor's cache before they are looked at.
+_TESTED_BYTES = 1 << 21
 
 #: Where fewer rows than this part of a chunk match, the other columns are taken row by row.
 _FEW = 8
@@ -113,7 +118,7 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
             continue
         if plan.filter is not None and plan.use_stats and not _is_quickly_read(reader):
             ranges = candidate_groups(reader, plan.filter, plan.view)
-        yield from _cut(reader, ranges)
+        yield from _cut(reader, ranges, _chunk_rows(plan, reader))
 
 
 def _is_quickly_read(reader: FragmentReader) -> bool:
@@ -128,10 +133,23 @@ def _picked_chunks(reader: FragmentReader, rows: Rows) -> Iterator[Chunk]:
         yield Chunk(reader, int(part[0]), int(part[-1]) + 1, part)
 
 
-def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]]) -> Iterator[Chunk]:
-    if not ranges:
-        return
-    rows = int(min(CHUNK_ROWS, max(1, CHUNK_BYTES / max(reader.bytes_per_row, 1))))
+def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
+    """Rows of a chunk.  Of a local file a filter sees more at a time, where its columns are narrow."""
+    rows = _result_rows(reader)
+    if plan.filter is None or not reader.is_local:
+        return rows
+    tested = [f.layout for f in plan.view.schema.fields if f.name in plan.filter.columns]
+    if any(layout.kind is not PageKind.FIXED for layout in tested):
+        return rows
+    return max(rows, _TESTED_BYTES * 8 // max(sum(layout.bits for layout in tested), 1))
+
+
+def _result_rows(reader: FragmentReader) -> int:
+    """Rows of all columns that are held together."""
+    return int(min(CHUNK_ROWS, max(1, CHUNK_BYTES / max(reader.bytes_per_row, 1))))
+
+
+def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]], rows: int) -> Iterator[Chunk]:
     offsets = reader.batch_offsets
     for start, stop in ranges:
         while start < stop:
@@ -147,15 +165,21 @@ def _cut(reader: FragmentReader, ranges: Sequence[tuple[int, int]]) -> Iterator[
 # --- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
+def read_chunk(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     """The matching rows of a chunk, as batches of the plan's columns."""
     if chunk.rows is not None:
-        batches = _picked(plan, chunk, chunk.rows)
+        batches: Iterable[pa.RecordBatch] = _picked(plan, chunk, chunk.rows)
     else:
         batches = _filtered(plan, chunk) if plan.filter is not None else _whole(plan, chunk)
-    if plan.batch_size is None:
-        return batches
-    return [b.slice(at, plan.batch_size) for b in batches for at in range(0, b.num_rows, plan.batch_size)]
+    for batch in batches:
+        if plan.batch_size is None:
+            yield batch
+        else:
+            yield from (batch.slice(at, plan.batch_size) for at in range(0, batch.num_rows, plan.batch_size))
+
+
+def _read_whole_chunk(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
+    return list(read_chunk(plan, chunk))
 
 
 def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
@@ -188,7 +212,7 @@ def _with_ids(batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> p
     return pa.RecordBatch.from_arrays([*batch.columns, ids], schema=batch.schema.append(pa.field(ROW_ID, pa.uint64())))
 
 
-def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
+def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
     tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
@@ -196,16 +220,25 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     shown = pa.Table.from_batches(read, schema=tested.to_arrow())
     matching = plan.filter.mask(shown)
     if not _true_count(matching):
-        return []
+        return
     mask = np.asarray(matching)
     live = reader.live_mask(chunk.start, chunk.stop)
     if live is not None:
         mask &= live
-    hits = np.flatnonzero(mask).astype(np.int64)
-    if not len(hits):
-        return []
     have = {f.id: f for f in tested.fields}
     rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
+    for part in _cut(reader, [(chunk.start, chunk.stop)], _result_rows(reader)):
+        low, high = part.start - chunk.start, part.stop - chunk.start
+        if mask[low:high].any():
+            yield _matching(plan, part, shown.slice(low, high - low), rest, mask[low:high])
+
+
+def _matching(
+    plan: ScanPlan, chunk: Chunk, shown: pa.Table, rest: LanceSchema, mask: npt.NDArray[np.bool_]
+) -> pa.RecordBatch:
+    """The rows of a chunk that ``mask`` says; ``shown`` has some of its columns, and ``rest`` says which it lacks."""
+    reader = chunk.reader
+    hits = np.flatnonzero(mask).astype(np.int64)
     offsets = hits + chunk.start
     groups = _groups_with(mask, reader.batch_offsets, chunk)
     if not rest.fields or len(hits) * _FEW < sum(b - a for a, b in groups):
@@ -215,9 +248,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     else:
         parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
-    if not plan.with_row_id:
-        return [batch]
-    return [_with_ids(batch, reader, offsets)]
+    return _with_ids(batch, reader, offsets) if plan.with_row_id else batch
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
@@ -341,12 +372,12 @@ def _parallel(plan: ScanPlan, pending: Iterator[Chunk], threads: int) -> Iterato
             yield from read_chunk(plan, chunk)
         return
     with ThreadPoolExecutor(threads, thread_name_prefix="lance") as pool:
-        running: deque[Future[list[pa.RecordBatch]]] = deque(pool.submit(read_chunk, plan, c) for c in first)
-        running.extend(pool.submit(read_chunk, plan, c) for c in islice(pending, max(threads - 2, 0)))
+        running: deque[Future[list[pa.RecordBatch]]] = deque(pool.submit(_read_whole_chunk, plan, c) for c in first)
+        running.extend(pool.submit(_read_whole_chunk, plan, c) for c in islice(pending, max(threads - 2, 0)))
         try:
             while running:
                 yield from running.popleft().result()
-                running.extend(pool.submit(read_chunk, plan, c) for c in islice(pending, 1))
+                running.extend(pool.submit(_read_whole_chunk, plan, c) for c in islice(pending, 1))
         finally:
             for future in running:
                 future.cancel()

@@ -1,0 +1,67 @@
+"""Scans with filters look at many rows at once and give few: whatever the windows are, the rows are the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.scan import scan
+from trilake.lance.scan.fragment_reader import FragmentReader
+
+_ROWS = 5_000
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> LanceDataset:
+    """Some thousand rows in small groups, of which every seventeenth is deleted."""
+    random = np.random.default_rng(7)
+    table = pa.table(
+        {
+            "id": np.arange(_ROWS),
+            "x": random.random(_ROWS),
+            "s": [f"text {i}" * (i % 5) for i in range(_ROWS)],
+            "v": pa.FixedSizeListArray.from_arrays(pa.array(random.random(_ROWS * 8, np.float32)), 8),
+        }
+    )
+    place = str(tmp_path_factory.mktemp("scan") / "t.lance")
+    made = lance.write_dataset(table, place, max_rows_per_group=64)
+    made.delete("id % 17 = 3")
+    return lance.dataset(place)
+
+
+@pytest.mark.parametrize("condition", ["id < 700", "x < 0.01", "x < 0.6", "id >= 0", "s = 'text 4'", "id < 0"])
+@pytest.mark.parametrize(("tested", "stored"), [(1, 4_000), (1_000, 4_000), (10_000, 40_000), (1 << 21, 4_000)])
+def test_windows_of_any_size_give_the_same_rows(
+    dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch, condition: str, tested: int, stored: int
+) -> None:
+    expected = dataset.to_table(filter=condition, use_stats=False)
+    monkeypatch.setattr(scan, "_TESTED_BYTES", tested)
+    monkeypatch.setattr(scan, "CHUNK_BYTES", stored)
+    assert dataset.to_table(filter=condition, use_stats=False).equals(expected)
+    some = dataset.to_table(["s", "id"], filter=condition, limit=70, offset=11, with_row_id=True, use_stats=False)
+    assert some["id"].to_pylist() == expected["id"].slice(11, 70).to_pylist()
+    assert some["s"].to_pylist() == expected["s"].slice(11, 70).to_pylist()
+
+
+def test_a_narrow_filter_sees_more_rows_at_once_than_are_held_together(
+    dataset: LanceDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    own = FragmentReader.read_range
+
+    def spied(reader: FragmentReader, projection: object, start: int, stop: int) -> object:
+        seen.append(stop - start)
+        return own(reader, projection, start, stop)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(scan, "CHUNK_BYTES", 20_000)
+    monkeypatch.setattr(FragmentReader, "read_range", spied)
+    batches = list(dataset.to_batches(filter="x >= 0", use_stats=False))
+    assert seen[0] == _ROWS
+    assert len(batches) > 5
+    assert max(b.num_rows for b in batches) < 1_000
+    seen.clear()
+    dataset.to_table(filter="s = 'nope'", use_stats=False)  # how long texts are is not known before they are read
+    assert max(seen) < 1_000
