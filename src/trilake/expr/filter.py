@@ -56,11 +56,14 @@ class Filter:
 
         ``rows`` need no more than :attr:`columns`.  Raises :class:`FilterError` where a value cannot be computed.
         """
-        table = pa.Table.from_batches([rows]) if isinstance(rows, pa.RecordBatch) else rows
-        needed = table.select([i for i, name in enumerate(table.schema.names) if name in self.columns])
+        columns = self.columns
+        needed = rows.select([i for i, name in enumerate(rows.schema.names) if name in columns])
+        if self.expression is not None and not columns:
+            needed = rows
+        table = pa.Table.from_batches([needed]) if isinstance(needed, pa.RecordBatch) else needed
         if self.expression is not None:
-            return arrow.evaluate(self.expression, needed if self.columns else table)
-        return evaluate(self.predicate, Rows.of(needed))
+            return arrow.evaluate(self.expression, table)
+        return evaluate(self.predicate, Rows.of(table))
 
     def mask(self, rows: pa.RecordBatch | pa.Table) -> pa.BooleanArray | pa.ChunkedArray:
         """For each row whether the condition is true: never null, in the order of the rows.

@@ -7,6 +7,7 @@ where a list is null.  So views end where rows come in; columns of runs, which f
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
@@ -16,6 +17,15 @@ import pyarrow.compute as pc
 from trilake.expr.terms.datatypes import remembered
 
 _T = pa.types
+#: Types that hold no other one and are no views, by Arrow's numbers.
+_PLAIN = frozenset(
+    t.id
+    for t in (
+        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
+        *(pa.float16(), pa.float32(), pa.float64(), pa.bool_(), pa.string(), pa.binary(), pa.date32()),
+        *(pa.timestamp("us"), pa.decimal128(1), pa.null()),
+    )
+)
 
 
 @remembered
@@ -56,14 +66,17 @@ def _field(field: pa.Field) -> pa.Field:
 
 def retyped(schema: pa.Schema, of_type: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
     """The schema with what ``of_type`` makes of its columns' types; ``schema`` itself where that is the same."""
-    fields = [f.with_type(of_type(f.type)) for f in schema]
-    if all(f.type == g.type for f, g in zip(fields, schema, strict=True)):
+    types = schema.types
+    new = list(map(of_type, types))
+    if all(map(operator.eq, types, new)):
         return schema
-    return pa.schema(fields, schema.metadata)
+    return pa.schema([f.with_type(t) for f, t in zip(schema, new, strict=True)], schema.metadata)
 
 
 def without_views_schema(schema: pa.Schema) -> pa.Schema:
     """The schema with plain layouts for views; ``schema`` itself where it has none."""
+    if all(t.id in _PLAIN for t in schema.types):
+        return schema
     return retyped(schema, without_views_type)
 
 

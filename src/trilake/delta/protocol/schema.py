@@ -197,6 +197,15 @@ class StructType:
         return StructType(tuple(inside), case_sensitive=True)
 
     @cached_property
+    def nullable(self) -> StructType:
+        """The same fields with every part nullable, as :func:`all_nullable` has them."""
+        fields = tuple(map(_nullable_field, self.fields))
+        return self if all(map(operator.is_, fields, self.fields)) else StructType(fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StructType, (self.fields, self.case_sensitive)  # what was made of them stays here
+
+    @cached_property
     def _by_name(self) -> dict[str, StructField]:
         return {f.name: f for f in reversed(self.fields)}  # of two of one name the first
 
@@ -484,12 +493,9 @@ def all_nullable(t: DataType) -> DataType:
         return ArrayType(all_nullable(t.element), True)
     if isinstance(t, MapType):
         return MapType(all_nullable(t.key), all_nullable(t.value), True)
-    if isinstance(t, StructType):
-        fields = tuple(_nullable_field(f) for f in t.fields)
-        return t if all(map(operator.is_, fields, t.fields)) else StructType(fields)
-    return t
+    return t.nullable if isinstance(t, StructType) else t
 
 
 def _nullable_field(f: StructField) -> StructField:
-    type_ = all_nullable(f.type)
+    type_ = f.type if isinstance(f.type, PrimitiveType) else all_nullable(f.type)
     return f if f.nullable and type_ is f.type else replace(f, type=type_, nullable=True)

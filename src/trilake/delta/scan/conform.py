@@ -6,8 +6,9 @@ them in another order, under physical names or known by field id only, and of na
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,7 @@ from trilake.errors import CorruptFileError
 from trilake.expr.views import list_of_view, plain_array
 
 _FIELD_ID = b"PARQUET:field_id"
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,12 @@ class Resolver:
 
     mode: str = "none"
 
-    def places(self, fields: Sequence[StructField], candidates: Sequence[pa.Field]) -> list[int | None]:
+    def places(self, fields: Sequence[StructField], candidates: Sequence[pa.Field] | pa.Schema) -> list[int | None]:
         """For each of ``fields`` the index of the candidate that is it; ``None`` where the file has none."""
+        names = candidates.names if isinstance(candidates, pa.Schema) else [c.name for c in candidates]
+        by_name = _numbered(names)
         if self.mode == "id":
-            by_id = {(c.metadata or {}).get(_FIELD_ID): i for i, c in _backwards(candidates)}
-        by_name = {c.name: i for i, c in _backwards(candidates)}  # of two of one name the first
+            by_id = _numbered([(c.metadata or {}).get(_FIELD_ID) for c in candidates])
         out: list[int | None] = []
         folded: dict[str, int] | None = None
         for field in fields:
@@ -43,14 +46,15 @@ class Resolver:
             place = by_name.get(name)
             if place is None and self.mode == "none":
                 if folded is None:
-                    folded = {c.name.lower(): i for i, c in _backwards(candidates)}
+                    folded = _numbered([n.lower() for n in names])
                 place = folded.get(name.lower())
             out.append(place)
         return out
 
 
-def _backwards(candidates: Sequence[pa.Field]) -> Iterator[tuple[int, pa.Field]]:
-    return zip(range(len(candidates) - 1, -1, -1), reversed(candidates))
+def _numbered(keys: Sequence[_Key]) -> dict[_Key, int]:
+    """The place of each key; of two that are alike the first."""
+    return dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
 
 
 def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
@@ -246,4 +250,4 @@ def _repeat(value: pa.Scalar, length: int) -> pa.Array:
 
 def needed_file_columns(fields: list[StructField], file_schema: pa.Schema, resolver: Resolver) -> list[int]:
     """Indexes of the file's top-level columns that ``fields`` are read from."""
-    return sorted({i for i in resolver.places(fields, list(file_schema)) if i is not None})
+    return sorted({i for i in resolver.places(fields, file_schema) if i is not None})

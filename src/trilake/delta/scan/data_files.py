@@ -86,7 +86,8 @@ def parquet_batches(
     schema = file.schema_arrow
     fields = [f for f in plan.fields if f.name not in plan.partition_columns]
     indexes = needed_file_columns(fields, schema, plan.resolver)
-    columns = [schema.field(i).name for i in indexes]
+    names = schema.names
+    columns = [names[i] for i in indexes]
     refuse_two_of_one_name(columns, schema)
     if len(indexes) < len(fields) and not checked:
         checked_footer(source, file)  # a column that is not there may be one whose name was damaged

@@ -83,7 +83,7 @@ def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tup
 
 def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
     texts = {}
-    for f, i in zip(plan.fields, plan.resolver.places(plan.fields, list(raw.schema)), strict=True):
+    for f, i in zip(plan.fields, plan.resolver.places(plan.fields, raw.schema), strict=True):
         if (
             i is not None
             and f.name not in constants

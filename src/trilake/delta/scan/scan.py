@@ -6,7 +6,7 @@ A plan is made from a snapshot alone and is the same for every way in: Arrow in 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,7 +20,7 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
-from trilake.delta.protocol.schema import StructField, StructType, all_nullable, nested_fields
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.skipping import Skipped, skip_files
 from trilake.errors import InvalidArgumentError
@@ -74,7 +74,7 @@ class ReadPlan:
         """What rows of a file look like that are the table's as they are; ``None`` where none are."""
         if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
             return None
-        if any(f.physical_name != f.name for f in nested_fields(StructType(self.fields))):
+        if any(f.metadata and f.physical_name != f.name for f in _every_field(self.fields)):
             return None
         return pa.schema([pa.field(f.name, f.type.arrow, True) for f in self.fields])
 
@@ -83,6 +83,14 @@ class ReadPlan:
         """Schema of the batches."""
         by_name = {f.name: f for f in self.fields}
         return pa.schema([pa.field(n, by_name[n].type.arrow) for n in self.output])
+
+
+def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:
+    """Fields at every depth."""
+    for field in fields:
+        yield field
+        if not isinstance(field.type, PrimitiveType):
+            yield from nested_fields(field.type)
 
 
 @dataclass(frozen=True)
@@ -121,9 +129,7 @@ class Scan:
 
 def read_schema(schema: StructType) -> StructType:
     """The schema of what is read: every part nullable, since files may lack columns that the table requires."""
-    nullable = all_nullable(schema)
-    assert isinstance(nullable, StructType)
-    return nullable
+    return schema.nullable
 
 
 def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Head) -> Filter | None:
