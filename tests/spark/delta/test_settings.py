@@ -138,10 +138,41 @@ def test_a_session_that_merges_schemas(session: SparkSession, tmp_path: Path) ->
     assert trilake.open(path).schema.names == ["p", "n", "more"]
 
 
+@pytest.mark.parametrize("sql", [True, False])
+def test_a_session_that_writes_what_replace_where_does_not_match(
+    session: SparkSession, tmp_path: Path, sql: bool
+) -> None:
+    path = str(tmp_path / "t")
+    _frame(session, ("a", 1), ("a", 2), ("b", 3)).write.format("delta").partitionBy("p").save(path)
+
+    def replaced(where: str, *rows: tuple[str, int]) -> None:
+        df = _frame(session, *rows)
+        if sql:
+            df.createOrReplaceTempView("new_rows")
+            session.sql(f"INSERT INTO delta.`{path}` REPLACE WHERE {where} SELECT * FROM new_rows")
+        else:
+            df.write.format("delta").mode("overwrite").option("replaceWhere", where).save(path)
+
+    trilake.install(session)
+    try:
+        with pytest.raises(AnalysisException, match="violates"):
+            replaced("p = 'a'", ("b", 9))
+        with _set(session, **{"replaceWhere.constraintCheck.enabled": "false"}):
+            replaced("p = 'a'", ("b", 9))
+        assert _rows(path) == [("b", 3), ("b", 9)]
+        with _set(session, **{"replaceWhere.dataColumns.enabled": "false"}):
+            with pytest.raises(AnalysisException, match="names n, and the table is partitioned by p"):
+                replaced("n = 3", ("b", 3))
+            replaced("p = 'b'", ("b", 4))
+        assert _rows(path) == [("b", 4)]
+    finally:
+        trilake.uninstall(session)
+
+
 def test_what_is_not_done_is_refused_before_anything_is_stored(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     df = _frame(session, ("a", 1))
-    for name, value in (("write.txnAppId", "a"), ("write.txnVersion", "1"), ("schema.typeCheck.enabled", "false")):
+    for name, value in (("schema.typeCheck.enabled", "false"), ("generatedColumn.allowNullable", "false")):
         with _set(session, **{name: value}), pytest.raises(AnalysisException, match=name) as found:
             df.write.format("delta").save(path)
         assert isinstance(found.value, InvalidArgumentError)
@@ -188,7 +219,8 @@ def test_every_setting_has_one_meaning() -> None:
         PREFIX + "merge.materializeSource": "harmless",
         PREFIX + "vacuum.lite.enabled": "honoured",
         PREFIX + "vacuum.parallelDelete.enabled": "harmless",
-        PREFIX + "write.txnAppId": "refused",
+        PREFIX + "write.txnAppId": "honoured",
+        PREFIX + "write.utcTimestampPartitionValues": "refused",
     }.items():
         found = setting_of(name)
         assert found is not None

@@ -51,6 +51,11 @@ class Head:
         """The table's properties, each with the type that it has."""
         return TableProperties(self.metadata.configuration)
 
+    def has_transaction(self, app_id: str, version: int) -> bool:
+        """Whether the table has what an application writes as ``version``, or as a later one."""
+        txn = self.state.txns.get(app_id)
+        return txn is not None and int(txn.get("version") or 0) >= version
+
 
 @dataclass(frozen=True)
 class Snapshot(Head):

@@ -11,6 +11,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import FilterError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import addressed_rows
+from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
 from trilake.spark.native.columns import read_condition
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.runner import SparkRunner
@@ -30,14 +31,31 @@ def delete_rows(
 
     Raises as :func:`trilake.delta.commands.write.delete.delete_rows` does.
     """
+    snapshot, txn = table.snapshot, session_transaction(spark)
+    if txn is not None and snapshot.has_transaction(*txn):
+        done = ChangeResult("DELETE", snapshot.version, {"numDeletedRows": 0}, committed=False)
+    else:
+        done = _delete(spark, table, condition, alias, frames, txn)
+    settle(spark, txn)
+    return done
+
+
+def _delete(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    condition: str | Column | None,
+    alias: str | None,
+    frames: FrameColumns | None,
+    txn: Transaction | None,
+) -> ChangeResult:
     snapshot = table.snapshot
     if condition is None:
-        command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime)
+        command = Deletion(table.log, snapshot, "true", None, table.log.engine.runtime, txn=txn)
         command.check()
         return command.finish(every_row(snapshot), SparkRunner(spark))
     frames = frames or FrameColumns()
     read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
-    command = Deletion(table.log, snapshot, read.text, read.filter, table.log.engine.runtime)
+    command = Deletion(table.log, snapshot, read.text, read.filter, table.log.engine.runtime, txn=txn)
     command.check()
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:

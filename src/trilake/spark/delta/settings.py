@@ -36,6 +36,10 @@ AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
 #: Whether a change feed may begin or end after the newest commit: what is not there yet has no rows.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
+#: Whether the rows of replaceWhere must match its predicate.
+REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
+#: Whether the predicate of replaceWhere may name columns that the table is not partitioned by.
+REPLACED_BY_DATA = PREFIX + "replaceWhere.dataColumns.enabled"
 #: A text that every commit carries.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
 #: Properties of new tables: what follows is the property without ``delta.``.
@@ -72,6 +76,11 @@ SETTINGS: tuple[Setting, ...] = (
         ("changeDataFeed.timestampOutOfRange.enabled", "a change feed may begin or end after the newest commit"),
         ("commitInfo.userMetadata", "a text that every commit carries"),
         ("properties.defaults.", "properties of new tables"),
+        ("write.txnAppId", "an application: INSERT, DELETE, UPDATE and MERGE happen once for each version of it"),
+        ("write.txnVersion", "the version of that application"),
+        ("write.txnVersion.autoReset.enabled", "the session forgets the version once a change stood for it"),
+        ("replaceWhere.constraintCheck.enabled", "false: rows that replaceWhere does not match are written too"),
+        ("replaceWhere.dataColumns.enabled", "false: replaceWhere takes partition columns alone"),
         ("retentionDurationCheck.enabled", "VACUUM may be told a retention shorter than the table's"),
         ("vacuum.logging.enabled", "VACUUM writes commits about itself"),
         ("vacuum.lite.enabled", "VACUUM looks at the log alone"),
@@ -129,9 +138,6 @@ SETTINGS: tuple[Setting, ...] = (
         ("variant.", "checks of delta-spark"),
         ("writeChecksumFile.enabled", "checksums of versions are always written here"),
     ),
-    Setting(PREFIX + "write.txnAppId", "refused", "every write of the session happens once"),
-    Setting(PREFIX + "write.txnVersion", "refused", "every write of the session happens once"),
-    Setting(PREFIX + "write.txnVersion.autoReset.enabled", "refused", "every write happens once", unless="false"),
     Setting(
         PREFIX + "write.utcTimestampPartitionValues",
         "refused",
@@ -139,18 +145,6 @@ SETTINGS: tuple[Setting, ...] = (
         unless="true",
     ),
     Setting(PREFIX + "schema.typeCheck.enabled", "refused", "false: types that Delta does not have", unless="true"),
-    Setting(
-        PREFIX + "replaceWhere.constraintCheck.enabled",
-        "refused",
-        "false: rows are written that the predicate of replaceWhere does not match",
-        unless="true",
-    ),
-    Setting(
-        PREFIX + "replaceWhere.dataColumns.enabled",
-        "refused",
-        "false: replaceWhere takes partition columns only",
-        unless="true",
-    ),
     Setting(
         PREFIX + "convert.partitionValues.ignoreCastFailure",
         "refused",
@@ -163,10 +157,6 @@ SETTINGS: tuple[Setting, ...] = (
 )
 
 _BY_NAME = {s.name.lower(): s for s in SETTINGS}
-_HELP = {
-    PREFIX + "write.txnAppId": 'unset it, and write option("txnAppId", ...) with option("txnVersion", ...)',
-    PREFIX + "write.txnVersion": 'unset it, and write option("txnAppId", ...) with option("txnVersion", ...)',
-}
 #: Names already warned of in this process, so that a stream of writes says it once.
 _warned: set[str] = set()
 
@@ -213,9 +203,7 @@ def check_settings(settings: Mapping[str, str]) -> None:
         elif setting.effect == "refused" and value.lower() != setting.unless:
             raise InvalidArgumentError(
                 f"the session's {name} is {value!r} ({setting.meaning}), which is not done here",
-                help=_HELP.get(
-                    setting.name, "unset it" if setting.unless is None else f"unset it, or say {setting.unless}"
-                ),
+                help="unset it" if setting.unless is None else f"unset it, or say {setting.unless}",
                 setting=name,
             )
 
@@ -256,6 +244,9 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
         new["prefer_dynamic"] = overwrites_dynamically(spark)
     if request.schema_mode is None and "mergeSchema" not in decided and session_flag(spark, AUTO_MERGE, False):
         new["schema_mode"] = "merge"
+    if request.replace_where is not None:
+        new["replace_where_checked"] = session_flag(spark, REPLACED_CHECKED, True)
+        new["replace_where_data"] = session_flag(spark, REPLACED_BY_DATA, True)
     return replace(request, **new) if new else request
 
 

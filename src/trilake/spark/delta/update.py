@@ -40,6 +40,7 @@ from trilake.spark.delta.row_addresses import (
     bitmaps,
     old_images,
 )
+from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
 from trilake.spark.delta.storing.zones import is_utc
@@ -69,13 +70,30 @@ def update_rows(
     Raises as :func:`trilake.delta.commands.write.update.update_rows` does, ``FilterError`` and ``ExpressionError`` for
     expressions that Spark cannot resolve, and ``WriteFailedError`` where its job failed: then nothing was committed.
     """
+    snapshot, txn = table.snapshot, session_transaction(spark)
+    if txn is not None and snapshot.has_transaction(*txn):
+        done = ChangeResult("UPDATE", snapshot.version, {"numUpdatedRows": 0}, committed=False)
+    else:
+        done = _update(spark, table, set, condition, alias, frames or FrameColumns(), txn)
+    settle(spark, txn)
+    return done
+
+
+def _update(
+    spark: SparkSession,
+    table: ArrowDeltaTable,
+    set: Mapping[str, Column],
+    condition: str | Column | None,
+    alias: str | None,
+    frames: FrameColumns,
+    txn: Transaction | None,
+) -> ChangeResult:
     snapshot = table.snapshot
-    frames = frames or FrameColumns()
     read = None
     if condition is not None:
         read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
-    text = None if read is None else read.text
-    command = Update(table.log, snapshot, text, None if read is None else read.filter, table.log.engine.runtime)
+    text, chosen = (None, None) if read is None else (read.text, read.filter)
+    command = Update(table.log, snapshot, text, chosen, table.log.engine.runtime, txn=txn)
     command.check()
     values = without_qualifier(set, alias)
     assigned = targets(values, named_columns(spark, snapshot.schema), uri=snapshot.uri)

@@ -20,6 +20,7 @@ from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.zones import is_utc, predicate_in_utc
 from trilake.spark.native.local_rows import rows_on_driver
@@ -66,6 +67,9 @@ def write_dataframe(
     store = session_options(df.sparkSession, uri, store)
     log = session_log(df.sparkSession, open_store(uri, store))
     request = with_session(df.sparkSession, request, decided=decided)
+    txn = session_transaction(df.sparkSession) if request.txn is None else None
+    if txn is not None:
+        request = replace(request, txn=txn)
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and zoned:
         seen = log.snapshot() if seen is None else seen
@@ -73,6 +77,7 @@ def write_dataframe(
         request = replace(request, replace_where=where)
     plan = plan_write(log, request, spark=True, zoned=zoned, seen=seen)
     if plan.nothing:
+        settle(df.sparkSession, txn)
         return finish_write(log, plan, [])
     try:
         if here is not None and _spark_computes(plan.files):
@@ -91,7 +96,9 @@ def write_dataframe(
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
         raise failed_job(e, log, plan.files.job_id, "write") from None
-    return finish(log, plan, written, run=SparkRunner(df.sparkSession))
+    done = finish(log, plan, written, run=SparkRunner(df.sparkSession))
+    settle(df.sparkSession, txn)
+    return done
 
 
 def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, files: FilePlan) -> list[WrittenFiles]:

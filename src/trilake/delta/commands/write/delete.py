@@ -57,6 +57,7 @@ class Deletion:
     ----------
     predicate: as the log shows it.
     filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
+    txn: an application id and the version of it that the deletion stands for, which is committed even if no row goes.
     """
 
     log: DeltaLog
@@ -65,6 +66,7 @@ class Deletion:
     filter: Filter | None
     runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
+    txn: tuple[str, int] | None = None
 
     def check(self) -> None:
         """Raise where the table's rows may not be deleted."""
@@ -89,7 +91,7 @@ class Deletion:
         rows = {} if taken.rows is None else {"numDeletedRows": taken.rows}
         times = {"scanTimeMs": scanned, "rewriteTimeMs": self.watch.lap(), "executionTimeMs": self.watch.total}
         metrics = {**rows, **taken.metrics, **times}
-        if not taken.actions:
+        if not taken.actions and self.txn is None:
             return ChangeResult("DELETE", snapshot.version, metrics, committed=False)
         done = commit_changes(
             self.log,
@@ -102,6 +104,7 @@ class Deletion:
             job_id=job_id,
             runtime=self.runtime,
             user_metadata=user_metadata,
+            txns={} if self.txn is None else dict([self.txn]),
         )
         return ChangeResult("DELETE", done.version, {**metrics, "executionTimeMs": self.watch.total})
 

@@ -42,6 +42,9 @@ class WriteRequest:
     partition_by: tuple[str, ...] | None = None
     properties: Mapping[str, str] | None = None
     replace_where: str | None = None
+    #: Whether the new rows must match ``replace_where``, and whether it may name columns of data.
+    replace_where_checked: bool = True
+    replace_where_data: bool = True
     partition_overwrite: Literal["static", "dynamic"] = "static"
     schema_mode: Literal["merge", "overwrite"] | None = None
     txn: tuple[str, int] | None = None

@@ -86,6 +86,7 @@ class Update:
     ----------
     predicate: as the log shows it; ``None`` for all rows.
     filter: the same, to choose files by; ``None`` where it cannot be said, and then every file counts as read.
+    txn: an application id and the version of it that the update stands for, which is committed even if no row changes.
     """
 
     log: DeltaLog
@@ -95,6 +96,7 @@ class Update:
     runtime: Runtime
     watch: Stopwatch = field(default_factory=Stopwatch)
     job_id: str = ""
+    txn: tuple[str, int] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "job_id", self.job_id or self.runtime.new_id())
@@ -145,7 +147,7 @@ class Update:
             **times,
         }
         actions = [*taken.actions, *({"add": a} for a in adds), *({"cdc": a} for a in cdc)]
-        if not actions:
+        if not actions and self.txn is None:
             return ChangeResult("UPDATE", snapshot.version, metrics, committed=False)
         metadata = moved_on(snapshot.metadata, [p.written for p in parts])
         done = commit_changes(
@@ -160,6 +162,7 @@ class Update:
             runtime=self.runtime,
             user_metadata=user_metadata,
             metadata=None if metadata == snapshot.metadata else metadata,
+            txns={} if self.txn is None else dict([self.txn]),
         )
         return ChangeResult("UPDATE", done.version, {**metrics, "executionTimeMs": self.watch.total})
 

@@ -6,7 +6,8 @@ wherever the rows are, :func:`finish_write` on the driver again.  Only the last 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
@@ -176,6 +177,8 @@ def plan_write(
             replaced = replaces_schema(request)
             protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaced)
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
+    with _offering_another_schema(request):
+        rules = RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark, zoned=zoned)
     files = FilePlan(
         metadata.schema,
         metadata.partition_columns,
@@ -183,7 +186,7 @@ def plan_write(
         log.engine.for_tasks(),
         metadata.configuration,
         provider=metadata.provider.lower(),
-        rules=RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark, zoned=zoned),
+        rules=rules,
         required=_required(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
         **request.files_limits(metadata.provider.lower()),
@@ -197,6 +200,22 @@ def _looked_at(log: DeltaLog, request: WriteRequest, seen: Head | None) -> Head:
     if isinstance(seen, Snapshot):
         return seen
     return log.snapshot(None if seen is None else seen.version)
+
+
+@contextmanager
+def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
+    """Lets errors about columns say that an overwrite of all rows may give the table other ones."""
+    try:
+        yield
+    except SchemaMismatchError as e:
+        partly = request.replace_where is not None or request.partition_overwrite == "dynamic"
+        if not request.replaces or partly or request.schema_mode == "overwrite":
+            raise
+        offered = (
+            'or let the table take columns and partitioning of the rows with option("overwriteSchema", "true")'
+            ' (schema_mode="overwrite" in trilake.write)'
+        )
+        raise type(e)(e.message, help=f"{e.help}; {offered}" if e.help else offered[3:], **e.context) from None
 
 
 def replaces_schema(request: WriteRequest) -> bool:
@@ -223,17 +242,20 @@ def _dynamic(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
 
 def _seen(base: Head, request: WriteRequest) -> bool:
     """Whether the table has this write already."""
-    if request.txn is None:
-        return False
-    app_id, version = request.txn
-    txn = base.state.txns.get(app_id)
-    return txn is not None and int(txn.get("version") or 0) >= version
+    return request.txn is not None and base.has_transaction(*request.txn)
 
 
 def _required(request: WriteRequest, metadata: Metadata) -> Filter | None:
-    if request.replace_where is None:
-        return None
-    return parse_filter(request.replace_where, filter_schema(metadata.schema))
+    where = parse_filter(request.replace_where, filter_schema(metadata.schema))
+    of_data = [] if where is None else sorted(where.columns - set(metadata.partition_columns))
+    if of_data and not request.replace_where_data:
+        raise InvalidArgumentError(
+            f"replaceWhere names {', '.join(of_data)}, and the table is partitioned by"
+            f" {', '.join(metadata.partition_columns) or 'nothing'}: the session allows partition columns alone",
+            help="unset spark.databricks.delta.replaceWhere.dataColumns.enabled, or name partition columns",
+            condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
+        )
+    return where if request.replace_where_checked else None
 
 
 def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
@@ -252,7 +274,8 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
     if request.schema_mode != "overwrite":
-        check_partitioning(request.partition_by, metadata, uri)
+        with _offering_another_schema(request):
+            check_partitioning(request.partition_by, metadata, uri)
     check_properties(request.properties, metadata, uri)
 
 
@@ -312,7 +335,7 @@ def _replaced(
     if base is None or not request.replaces:
         return NOTHING
     assert isinstance(base, Snapshot)
-    where = parse_table_filter(request.replace_where, base) if plan.files.required is not None else None
+    where = parse_table_filter(request.replace_where, base) if request.replace_where is not None else None
     return replace_files(
         log,
         base,

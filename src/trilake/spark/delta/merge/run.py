@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import SparkSession
@@ -16,6 +17,7 @@ from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.resolution import check_expressions, name_error, visible_columns
 from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import upsert
+from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
 from trilake.spark.native.resolution import resolving
 
@@ -28,6 +30,18 @@ def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkM
     the table's rules raise for rows that break them, ``WriteFailedError`` for a job that failed, and a
     ``ConflictError`` where another commit got in the way.
     """
+    if request.txn is not None:
+        return _merge(spark, table, request)
+    txn, snapshot = session_transaction(spark), table.snapshot
+    if txn is not None and snapshot.has_transaction(*txn):
+        done = MergeResult("MERGE", snapshot.version, committed=False)
+    else:
+        done = _merge(spark, table, replace(request, txn=txn))
+    settle(spark, txn)
+    return done
+
+
+def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:
     check_clauses(request.clauses)
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     job = MergeJob(spark, table, request)

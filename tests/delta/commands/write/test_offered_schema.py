@@ -1,0 +1,32 @@
+"""An overwrite whose columns are not the table's says how the table can have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import trilake
+from trilake.errors import SchemaMismatchError
+
+
+@pytest.mark.parametrize(
+    ("rows", "more", "offered"),
+    [
+        ({"id": ["x"], "p": ["a"]}, {}, True),
+        ({"id": [1], "p": ["a"], "z": [1]}, {}, True),
+        ({"id": [1], "p": ["a"]}, {"partition_by": "id"}, True),
+        ({"id": ["x"], "p": ["a"]}, {"replace_where": "p = 'a'"}, False),
+        ({"id": ["x"], "p": ["a"]}, {"partition_overwrite": "dynamic"}, False),
+        ({"id": ["x"], "p": ["a"]}, {"mode": "append"}, False),
+    ],
+)
+def test_an_overwrite_of_other_columns_says_how_to_mean_it(
+    tmp_path: Path, rows: dict[str, Any], more: dict[str, Any], offered: bool
+) -> None:
+    trilake.write({"id": [1], "p": ["a"]}, tmp_path, partition_by="p")
+    with pytest.raises(SchemaMismatchError) as found:
+        trilake.write(rows, tmp_path, **{"mode": "overwrite", **more})
+    assert ('option("overwriteSchema", "true")' in str(found.value.help)) is offered
+    assert found.value.condition in ("DELTA_METADATA_MISMATCH", "DELTA_FAILED_TO_MERGE_FIELDS")
