@@ -23,6 +23,7 @@ from trilake.sql.session.problems import deleted_by_spark, errors_of_spark, synt
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, find_entry, resolve
+from trilake.sql.text.ctes import behind_ctes
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args
@@ -135,7 +136,9 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.merge import run_merge
 
     cursor = Cursor(with_parameters(session, text, args))
-    if not cursor.is_word("MERGE", "WITH"):  # older releases do not know schema evolution
+    if (
+        " ".join(t.upper for t in cursor.tokens[behind_ctes(cursor.tokens) :][:2]) != "MERGE WITH"
+    ):  # older releases do not know schema evolution
         check_statement(session, text)
     merge = parse_merge(cursor)
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:

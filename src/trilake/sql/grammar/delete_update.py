@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.errors import InvalidArgumentError
+from trilake.sql.text.ctes import without_ctes
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
 
@@ -22,19 +23,26 @@ class DeleteOrUpdate:
 
 
 def parse_delete(cursor: Cursor) -> DeleteOrUpdate:
-    """``DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    """``[WITH ...] DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor = _beyond_ctes(cursor)
     cursor.expect("DELETE", "FROM")
     parts, alias = cursor.name(), table_alias(cursor, "WHERE")
     return DeleteOrUpdate(parts, alias, (), _where(cursor))
 
 
 def parse_update(cursor: Cursor) -> DeleteOrUpdate:
-    """``UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    """``[WITH ...] UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor = _beyond_ctes(cursor)
     cursor.expect("UPDATE")
     parts, alias = cursor.name(), table_alias(cursor, "SET")
     cursor.expect("SET")
     start, end = cursor.until("WHERE")
     return DeleteOrUpdate(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
+
+
+def _beyond_ctes(cursor: Cursor) -> Cursor:
+    """The statement with the queries that it names before it begins in those that use them."""
+    return Cursor(without_ctes(cursor.text)[0]) if cursor.is_any("WITH") else cursor
 
 
 def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:

@@ -8,6 +8,7 @@ from trilake.delta.commands.merge.clauses import Action, Kind
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.delete_update import assignments, table_alias
+from trilake.sql.text.ctes import without_ctes
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import items, split_names
 
@@ -42,6 +43,9 @@ class Merge:
 
 def parse_merge(cursor: Cursor) -> Merge:
     """Raises ``SyntaxProblem``."""
+    text, ctes = without_ctes(cursor.text)
+    if ctes.clause:
+        cursor = Cursor(text)
     cursor.expect("MERGE")
     evolve = cursor.accept("WITH", "SCHEMA", "EVOLUTION")
     cursor.expect("INTO")
@@ -58,6 +62,9 @@ def parse_merge(cursor: Cursor) -> Merge:
             cursor.until("AS", "ON") if _travels(cursor) else None
         source = cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]
     source_alias = table_alias(cursor, "ON")
+    if source_parts is not None and len(source_parts) == 1 and source_parts[0].lower() in ctes.names:
+        source, source_alias = f"({ctes.before(f'SELECT * FROM {source}')})", source_alias or source_parts[0]
+        source_parts = None
     cursor.expect("ON")
     start, end = cursor.until("WHEN")
     condition = cursor.text[start:end]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from trilake.sql.text.ctes import behind_ctes
 from trilake.sql.text.tokens import Token, depths, tokenize
 
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
@@ -18,10 +19,14 @@ def kind(tokens: Sequence[Token]) -> str:
     if not tokens:
         return ""
     word = tokens[0].upper or tokens[0].text
-    if word in ("WITH", "FROM"):
+    behind = behind_ctes(tokens)
+    first = tokens[behind].upper if behind < len(tokens) else ""
+    if first in _CHANGES:
+        return first
+    if first == "FROM":
         for i, (t, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
             follows = tokens[i + 1].upper if i + 1 < len(tokens) else ""
-            if depth == 0 and t.upper in _CHANGES and follows in ("INTO", "OVERWRITE", "FROM", "WITH"):
+            if i > behind and depth == 0 and t.upper in _CHANGES and follows in ("INTO", "OVERWRITE", "FROM", "WITH"):
                 return t.upper
     return word
 
