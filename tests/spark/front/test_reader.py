@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,40 @@ def test_names_show_the_newest_columns(session: SparkSession, table: str) -> Non
         assert session.table("read_view").columns == ["id"]
     finally:
         session.sql("DROP TABLE IF EXISTS read_names")
+
+
+@pytest.mark.parametrize("tracked", ["true", "false"])
+def test_a_table_s_name_may_stand_before_its_columns(session: SparkSession, tmp_path: Path, tracked: str) -> None:
+    place = str(tmp_path / "t")
+    rows = pa.table({"id": [1, 2, 3], "s": [{"x": 1}, {"x": 2}, None], "C c": ["a", "b", "c"]})
+    properties = {"delta.enableRowTracking": tracked, "delta.columnMapping.mode": "name"}
+    trilake.write(rows, place, partition_by="C c", properties=properties)
+    session.sql(f"CREATE TABLE qualified USING delta LOCATION '{place}'")
+    try:
+        for df in (session.table("qualified"), session.read.format("delta").table("Default.Qualified")):
+            assert df.columns == ["id", "s", "C c"]
+            assert df.where("qualified.id > 1 AND default.qualified.id < 3").count() == 1
+            found = df.select("spark_catalog.default.qualified.`C c`", F.col("qualified.s.x"), "QUALIFIED.id", "id")
+            assert sorted(map(tuple, found.collect())) == [("a", 1, 1, 1), ("b", 2, 2, 2), ("c", None, 3, 3)]
+            assert df.select("_metadata.file_path").distinct().count() == 3
+            assert df.select("qualified.*").columns == df.columns
+            assert df.alias("q").where("q.id = 1").count() == 1
+            assert df.join(df, "id").count() == df.alias("a").join(df.alias("b"), F.expr("a.id = b.id")).count() == 3
+            alone = session.read.format("delta").load(place).select("id")
+            plans = [re.sub(r"#\d+|scan-\w+", "", _plan(d)) for d in (df.select("qualified.id"), alone)]
+            assert plans[0] == plans[1]
+            with pytest.raises(AnalysisException):
+                df.where("other.id = 1")
+        if tracked == "true":
+            assert session.table("qualified").select("_metadata.row_id").distinct().count() == 3
+        other = session.range(2, 4).select(F.col("id").alias("k"))
+        assert session.table("qualified").join(other, F.expr("qualified.id = k")).count() == 2
+        session.table("qualified").createOrReplaceTempView("seen_rows")
+        assert session.sql("SELECT seen_rows.id FROM seen_rows WHERE seen_rows.id = 3").count() == 1
+        session.table("qualified").where("qualified.id = 1").write.insertInto("qualified")
+        assert trilake.open(place).count() == 4
+    finally:
+        session.sql("DROP TABLE qualified")
 
 
 def test_other_formats_and_names_are_spark_s(session: SparkSession, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from os import PathLike, fspath
 from typing import Any, Protocol
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
@@ -20,6 +21,8 @@ from trilake.spark.front.dataframe_writer import our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import frame_named, say_once
 from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.read import load_trevni
 
@@ -100,26 +103,41 @@ def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
 
 
 def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
-    table = table_at(name) or _table_of(spark, name)  # a path may have a version behind it
+    table, names = table_at(name), list[str]()  # a path may have a version behind it
+    if table is None:
+        table, names = _table_of(spark, name)
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
     place, load = table.location, _LOADERS[table.format]
 
     def act() -> DataFrame:
         frame = load(spark, place, session_options(spark, place, record.options), record.schema)
+        frame = _named(spark, frame, names)
         is_whole = not record.options and record.schema is None
         return note_whole_table(frame, table.format, place) if is_whole else frame
 
     return lambda: _translated(act)
 
 
-def _table_of(spark: SparkSession, name: str) -> NamedTable | None:
-    """The table of a name, if it is one of ours and no view."""
+def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
+    """The table of a name, if it is one of ours and no view, and the parts of its whole name."""
     if not spark.catalog.tableExists(name):
-        return None
-    if spark.catalog.getTable(name).tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
-        return None
-    return our_table(spark, name)
+        return None, []
+    known = spark.catalog.getTable(name)
+    if known.tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
+        return None, []
+    return our_table(spark, name), [*filter(None, (known.catalog, *(known.namespace or ()))), known.name]
+
+
+def _named(spark: SparkSession, frame: DataFrame, names: list[str]) -> DataFrame:
+    """The frame of a table of the catalogue, before whose columns the table's name may stand: ``sales.id``."""
+    if not names or is_connect(spark):
+        return frame
+    try:
+        return frame_named(spark, frame, names)
+    except Py4JError as e:
+        say_once("columns are found by their own names alone", e)
+        return frame
 
 
 def _translated(read: Callable[[], DataFrame]) -> DataFrame:

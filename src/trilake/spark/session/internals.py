@@ -17,6 +17,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
+| a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
 | a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
 """
 
@@ -239,6 +240,20 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
     plan = project(output.take(output.size() - 1), below)
     plan.setTagValue(project.hiddenOutputTag(), sequence(spark, [marked]))
     return dataset_of(spark, plan)
+
+
+def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The frame, with a name of several parts that may stand before its columns, as before those of Spark's own tables.
+
+    The columns alone carry it: below a ``SubqueryAlias`` nobody would see ``_metadata``.  Raises
+    :class:`InternalsError` on Connect.
+    """
+    plan = query_execution(df).analyzed()
+    *qualifier, name = names
+    identifier = java_class(spark, "org.apache.spark.sql.catalyst.AliasIdentifier")(name, sequence(spark, qualifier))
+    alias = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias")(identifier, plan)
+    project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    return dataset_of(spark, project(alias.output(), plan))
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
