@@ -149,3 +149,9 @@ names = {n for n in globals() if not n.startswith("__")} & set(dir(builtins))
 assert not names, names
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_place_in_front_of_the_rows_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot write a str") as found:
+        trilake.write(str(tmp_path / "t"), _ROWS)  # type: ignore[arg-type]
+    assert "the rows come first" in str(found.value)

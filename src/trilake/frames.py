@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +15,9 @@ _HELP = (
     "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
     " dicts, or anything with the Arrow stream interface"
 )
+
+
+_REFUSAL = "cannot write a"
 
 
 def is_dataframe(data: object) -> bool:
@@ -29,7 +33,7 @@ def _is(data: object, module: str, name: str) -> bool:
     )
 
 
-def arrow_batches(data: Any, refusal: str = "cannot write a") -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Schema and batches of whatever holds rows.  ``refusal`` is how the error of anything else begins.
 
     Raises ``InvalidArgumentError`` for what holds none, ``SchemaMismatchError`` for rows that are no columns of one
@@ -63,7 +67,9 @@ def arrow_batches(data: Any, refusal: str = "cannot write a") -> tuple[pa.Schema
         return arrow_batches(_columns(lambda: pa.table(dict(data))))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _of_items(data, refusal)
-    raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=_HELP)
+    swapped = isinstance(data, str | PathLike) and refusal == _REFUSAL
+    first = "the rows come first, the place behind them: trilake.write(rows, path); " if swapped else ""
+    raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=first + _HELP)
 
 
 def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:

@@ -230,6 +230,18 @@ def test_a_table_like_another_has_its_checks_and_replaces_rows(t: str, tmp_path:
         run(f"INSERT INTO {t} VALUES (-1)")
 
 
+def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trilake.write({"id": [1, 2]}, "orders")
+    assert run("SELECT count(*) AS n FROM delta.orders") == [{"n": 2}]
+    run("DELETE FROM delta.`orders` WHERE id = 1")
+    assert run("SELECT id FROM delta.`orders@v0` ORDER BY id") == [{"id": 1}, {"id": 2}]
+    run("CREATE TABLE delta.copy AS SELECT * FROM delta.orders")
+    assert trilake.open("copy").count() == 1
+    with pytest.raises(TableNotFoundError, match=r"delta\.`orders`.*orders=frame"):
+        run("SELECT * FROM orders")
+
+
 def test_mistakes_are_told_with_their_place(t: str) -> None:
     with pytest.raises(SqlTextError, match=r"line 2, pos \d+"):
         run(f"SELECT *\nFROM {t} WHERE")

@@ -57,12 +57,18 @@ class DeltaTable:
     def __init__(
         self,
         spark: SparkSession,
-        path: str,
-        options: Mapping[str, str],
+        path: str = "",
+        options: Mapping[str, str] | None = None,
         *,
         alias: str | None = None,
         frames: FrameColumns | None = None,
     ) -> None:
+        if not path or options is None:
+            raise InvalidArgumentError(
+                "a DeltaTable is not made of arguments",
+                help="write DeltaTable.forPath(spark, path) or DeltaTable.forName(spark, name); without Spark,"
+                " trilake.open(path)",
+            )
         self._spark, self._path, self._alias = spark, path, alias
         self._options = session_options(spark, path, options)
         #: The frames that were given away, whose columns conditions and values may name.

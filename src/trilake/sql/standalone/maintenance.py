@@ -106,7 +106,7 @@ def _moment(value: Any) -> str | dt.datetime:
 def _convert(context: Context, statement: Convert) -> pa.Table:
     parts = statement.parts
     path = parts[0] if len(parts) == 1 else parts[1]
-    if "/" not in path or (len(parts) == 2 and parts[0].lower() not in ("parquet", *FORMATS)):
+    if (len(parts) == 1 and "/" not in path) or (len(parts) == 2 and parts[0].lower() not in ("parquet", *FORMATS)):
         raise InvalidArgumentError(
             f"{'.'.join(parts)} cannot be converted without Spark", help="name a folder: parquet.`/path`"
         )

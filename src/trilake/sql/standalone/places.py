@@ -13,7 +13,7 @@ from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.formats import format_named
 from trilake.sql.standalone.known_tables import KnownTables
-from trilake.sql.text.paths import named_path, version_behind
+from trilake.sql.text.paths import FORMATS, named_path, version_behind
 from trilake.storage import open_store
 from trilake.table import Table
 from trilake.text import quote_name, quote_parts
@@ -85,10 +85,13 @@ def place_of(context: Context, parts: tuple[str, ...]) -> Place:
     if len(parts) == 1 and "/" in parts[0]:
         parts = ("delta", parts[0])
     named = named_path(parts)
+    if named is None and len(parts) == 2 and parts[0].lower() in FORMATS:
+        named = FORMATS[parts[0].lower()], parts[1]  # there are no databases here that could be called like a format
     if named is None:
         raise TableNotFoundError(
             f"the table {quote_parts(parts)} cannot be found: without Spark there is no catalogue",
-            help="name the table by its path, such as delta.`/lake/orders`",
+            help=f"name the table by its path, such as delta.{quote_name(parts[-1])} or delta.`/lake/orders`; a frame"
+            " or table of this process is named by a keyword: trilake.sql(text, orders=frame)",
         )
     format, path = named
     at = version_behind(path)
