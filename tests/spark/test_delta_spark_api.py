@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 import trilake
 from trilake import DeltaTable, DeltaTableBuilder, IdentityGenerator
+from trilake.errors import InvalidArgumentError
 
 
 @pytest.fixture
@@ -264,3 +265,26 @@ def test_parquet_folders_are_converted_where_they_are(session: SparkSession, tmp
         made = DeltaTable.convertToDelta(session, f"parquet.`{path}`", *args)
         assert isinstance(made, DeltaTable)
         assert sorted(made.toDF().select("key", "value").collect()) == [("a", 1), ("b", 2)]
+
+
+def test_a_table_by_its_name_has_it_before_its_columns(session: SparkSession) -> None:
+    session.range(4).selectExpr("id", "0L AS n").write.format("delta").saveAsTable("by_name")
+    session.range(2, 6).selectExpr("id", "7L AS n").write.format("delta").saveAsTable("its_source")
+    try:
+        table = DeltaTable.forName(session, "default.by_name")
+        table.delete("by_name.id = 0")
+        table.update("by_name.id = 1", {"n": "by_name.n + 1", "by_name.id": "id"})
+        merge = table.merge(session.table("its_source"), "by_name.id = its_source.id")
+        merge.whenMatchedUpdate("by_name.n = 0", {"n": "its_source.n + by_name.n"}).whenNotMatchedInsertAll().execute()
+        assert sorted(map(tuple, table.toDF().collect())) == [(1, 1), (2, 7), (3, 7), (4, 7), (5, 7)]
+        table.alias("t").delete("t.id = 5 AND n = 7")
+        table.delete("id = 4 AND n = 7")
+        assert table.toDF().select("_metadata.file_path", "id").count() == 3
+    finally:
+        session.sql("DROP TABLE by_name")
+        session.sql("DROP TABLE its_source")
+
+
+def test_a_table_is_not_made_of_arguments() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"forPath.*forName.*trilake\.open"):
+        DeltaTable("/lake/t")  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from trilake.spark.delta.maintenance import (
 )
 from trilake.spark.delta.merge.merge import DeltaMergeBuilder
 from trilake.spark.delta.merge.request import merge_request, source_frame
-from trilake.spark.delta.names.catalogue import known_location
+from trilake.spark.delta.names.catalogue import known_location, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log
@@ -70,6 +70,8 @@ class DeltaTable:
                 " trilake.open(path)",
             )
         self._spark, self._path, self._alias = spark, path, alias
+        #: The table's own name in the catalogue, which may stand before its columns where it has no alias.
+        self._name: str | None = None
         self._options = session_options(spark, path, options)
         #: The frames that were given away, whose columns conditions and values may name.
         self._frames = frames or FrameColumns()
@@ -99,7 +101,10 @@ class DeltaTable:
         """
         if not isinstance(tableOrViewName, str):
             raise InvalidArgumentError(f"the name is a {type(tableOrViewName).__name__}, not a text")
-        return cls.forPath(sparkSession, known_location(sparkSession, tableOrViewName), hadoopConf)
+        table = cls.forPath(sparkSession, known_location(sparkSession, tableOrViewName), hadoopConf)
+        if table_at(tableOrViewName) is None:
+            table._name = parts_of(tableOrViewName)[-1]
+        return table
 
     @classmethod
     def create(
@@ -176,6 +181,11 @@ class DeltaTable:
         log = self._log()
         return ArrowDeltaTable(log.store, log.engine, user_metadata=log.user_metadata)
 
+    @property
+    def _named(self) -> str | None:
+        """What may stand before the table's columns."""
+        return self._name if self._alias is None else self._alias
+
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
         df: DataFrame = read_dataframe(self._spark, self._open(), options=self._options)
@@ -206,7 +216,7 @@ class DeltaTable:
         Raises ``TypeError`` for anything else, and a ``ConflictError`` where another commit excludes this one.
         """
         table = self._open_to_change()
-        delete_rows(self._spark, table, checked_condition(condition), alias=self._alias, frames=self._frames)
+        delete_rows(self._spark, table, checked_condition(condition), alias=self._named, frames=self._frames)
 
     def update(self, condition: str | Column | None = None, set: Mapping[str, str | Column] | None = None) -> None:
         """Give the rows for which ``condition`` is true new values; all rows without one.
@@ -222,7 +232,7 @@ class DeltaTable:
         """
         values = assignment_columns(set)
         asked, table = checked_condition(condition), self._open_to_change()
-        update_rows(self._spark, table, values, asked, alias=self._alias, frames=self._frames)
+        update_rows(self._spark, table, values, asked, alias=self._named, frames=self._frames)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """The commits, newest first, at most ``limit`` of them."""
@@ -335,7 +345,7 @@ class DeltaTable:
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
         """
         frame = source_frame(self._spark, source, round_times=round_times)
-        request = merge_request(frame, condition, self._alias, self._frames)
+        request = merge_request(frame, condition, self._named, self._frames)
         return DeltaMergeBuilder(self._spark, self._open_to_change, request)
 
     def optimize(self) -> DeltaOptimizeBuilder:
