@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 
+from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.create import Create, parse_create
 from trilake.sql.grammar.descriptions import with_options
 from trilake.sql.session import jvm
@@ -46,6 +47,7 @@ def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
         return create_clone(session, with_options(call, "delta"))
     format = _format(session, call)
     if format is None:
+        _check_not_ours(session, call)
         return query(session, text, args) if names_ours(session, text, tokens) else None
     call = with_options(call, format)
     if call.like is not None:
@@ -53,6 +55,22 @@ def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     if call.query is not None:
         return create_as_select(session, call, format)
     return create_plain(session, call, format)
+
+
+def _check_not_ours(session: SqlSession, call: Create) -> None:
+    """Refuse a statement that would put a table of another format in the place of one of ours.
+
+    Spark would say no more than that its own tables are not replaced.  Raises ``InvalidArgumentError``.
+    """
+    target = resolve(session, call.parts) if call.replace else None
+    if isinstance(target, Target):
+        said = "no format" if call.provider is None else f"USING {call.provider}"
+        raise InvalidArgumentError(
+            f"{'.'.join(call.parts)} is a {target.format} table, and the statement that replaces it says {said}",
+            help=f"write USING {target.format} behind the name, or set spark.sql.sources.default to {target.format};"
+            " a table of another format takes its place after DROP TABLE",
+            condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+        )
 
 
 def _is_table(tokens: Sequence[Token]) -> bool:
