@@ -962,4 +962,10 @@ w RLIKE '\\\\bx'
 w RLIKE ''
 s LIKE 'a\\_b%'
 s LIKE 'a_b\\\\\\\\'
+left(w, j) IS NULL
+right(w, j) IS NULL
+repeat(w, j) IS NULL
+repeat(w, j) = ''
+lpad(w, j, 'x') IS NULL
+rpad(w, j, 'x') IS NULL
 """.strip().split("\n")

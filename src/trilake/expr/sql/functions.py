@@ -17,7 +17,7 @@ from trilake.expr.sql.datetimes import date_format, extract, format_pattern, par
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
 from trilake.expr.terms.casts import TYPES, cast
-from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, decimal_parameters, fail
+from trilake.expr.terms.duckdb_sql import Sql, at_least, common_type, counted, decimal_parameters, fail
 from trilake.text import single_quoted
 
 #: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
@@ -117,11 +117,16 @@ def _sign(call: Call) -> Sql:
     return Sql(f"(CASE WHEN isnan({x}) THEN {x} ELSE CAST(sign({x}) AS DOUBLE) END)", "DOUBLE")
 
 
+def _end(name: str) -> Handler:
+    """``left`` and ``right``, which give no text for a negative length."""
+    return lambda c: Sql(f"{name}({c.string(0)}, {at_least(c.integer(1), 0)})", "VARCHAR")
+
+
 def _limited(call: Call) -> str:
     """The second argument, a length: an error where it would fill the memory."""
     n = call.integer(1)
     refuse = fail(f"{call.name} is limited to {_MAX_LENGTH}")
-    return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE greatest({n}, 0) END)"
+    return f"(CASE WHEN {n} > {_MAX_LENGTH} THEN {refuse} ELSE {at_least(n, 0)} END)"
 
 
 def _pad(name: str) -> Handler:
@@ -323,8 +328,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "translate": (3, 3, _translate),
     "concat": (0, 255, lambda c: concat(list(c.args))),
     **dict.fromkeys(["substring", "substr"], (2, 3, _substring)),
-    "left": (2, 2, _simple("left({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
-    "right": (2, 2, _simple("right({}, greatest({}, 0))", "VARCHAR", "string", "integer")),
+    **{name: (2, 2, _end(name)) for name in ("left", "right")},
     "replace": (3, 3, _simple("replace({}, {}, {})", "VARCHAR", "string", "string", "string")),
     "reverse": (1, 1, _simple("reverse({})", "VARCHAR", "string")),
     "repeat": (2, 2, lambda c: Sql(f"repeat({c.string(0)}, {_limited(c)})", "VARCHAR")),

@@ -94,6 +94,9 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
             plain = f"CAST(CAST({text} AS VARCHAR) AS {target})"
         case "timestamp", "double":
             plain = f"(epoch_us({text}) / 1000000.0::DOUBLE)"
+        case "decimal", "string" if len(set(decimal_parameters(value.type))) == 1:
+            # Of digits behind the point alone: DuckDB 2.0 writes no 0 in front of it.
+            plain = rf"regexp_replace({plain}, '^(-?)\.', '\10.')"
         case (("integer" | "decimal"), ("integer" | "decimal" | "float" | "double" | "boolean" | "string")):
             pass
         case (("float" | "double"), ("float" | "double" | "boolean")):

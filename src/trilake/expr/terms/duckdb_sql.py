@@ -182,6 +182,11 @@ def counted(text: str) -> Sql:
     return Sql(f"CAST({text} AS INTEGER)", "INTEGER")
 
 
+def at_least(number: str, least: int) -> str:
+    """A number, or ``least`` where it is smaller; a null stays one, which DuckDB's ``greatest`` would leave out."""
+    return f"(CASE WHEN {number} < {least} THEN {least} ELSE {number} END)"
+
+
 def fail(message: str, shown: str | None = None) -> str:
     """An expression that raises; ``shown`` is a string expression whose value is put after the message."""
     return f"error({single_quoted(message)})" if shown is None else f"error({single_quoted(message + ' ')} || {shown})"

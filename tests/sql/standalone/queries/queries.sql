@@ -406,3 +406,12 @@ SELECT b, count(*) FROM {t} GROUP BY 3
 SELECT id FROM {t} ORDER BY -1
 SELECT id FROM {t} ORDER BY 'x', id DESC
 SELECT id FROM {t} ORDER BY NULL, 1 + 1, id DESC
+SELECT space(CAST(NULL AS INT)), space(i), array_repeat(1, CAST(NULL AS INT)), array_repeat(i, i), repeat(s, i), lpad(s, i, 'x'), rpad(s, i), left(s, i), right(s, i), left('abc', CAST(NULL AS INT)), right('abc', CAST(NULL AS INT)), repeat('a', CAST(NULL AS INT)), lpad('a', CAST(NULL AS INT)) FROM {t} WHERE i IS NULL OR i < 9
+SELECT locate('', s, 2), locate('', s, 0), locate('a', s, i), locate('b', s, CAST(NULL AS INT)), locate(CAST(NULL AS STRING), s, CAST(NULL AS INT)), locate(CAST(NULL AS STRING), s, 1) FROM {t}
+SELECT array_join(array('a', NULL), ',', s), array_join(array('a', NULL), s), array_join(array('a', NULL), ',', CAST(NULL AS STRING)) FROM {t}
+SELECT bit_count(-1), bit_count(i), bit_count(CAST(-1 AS TINYINT)), bit_count(-1L) FROM {t}
+SELECT typeof(ts), typeof(CAST(ts AS TIMESTAMP_NTZ)), typeof(array(CAST(ts AS TIMESTAMP_NTZ))), typeof(st), typeof(dec * 2), typeof(d + 1), typeof(NULL) FROM {t}
+SELECT typeof(struct(ts, CAST(ts AS TIMESTAMP_NTZ))) FROM {t}
+SELECT timestampadd(DAY, 1, CAST(ts AS TIMESTAMP_NTZ)), dateadd(HOUR, id, CAST(ts AS TIMESTAMP_NTZ)), timestampadd(HOUR, 1, d), timestampadd(HOUR, 1, ts), timestampadd(DAY, i, ts) FROM {t}
+SELECT substring_index('a.b.c', s, 2), substring_index(s, left(s, 1), -1), array_join(array(s, 'x', NULL), s), array_join(slice(array('a'), 1, 0), s) FROM {t}
+SELECT CAST(CAST(0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(-0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(0 AS DECIMAL(2,2)) AS STRING), CAST(0.0000001 AS STRING), concat('x', 0.50, CAST(dec / 1000 AS DECIMAL(4,4))), concat_ws(',', s, 0.5), TRY_CAST(CAST(0.5 AS DECIMAL(38,38)) AS STRING), CAST(0.10 AS STRING) = '0.10' FROM {t}

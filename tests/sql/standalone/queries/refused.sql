@@ -43,3 +43,4 @@ SELECT * FROM {u} TABLESAMPLE (100 PERCENT)
 SELECT size(array())
 SELECT cast(0.1f as string)
 SELECT string(CAST(1.1 AS FLOAT))
+SELECT typeof(struct(ts, CAST(ts AS TIMESTAMP_NTZ))) FROM {t}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from trilake.errors import FilterError
 from trilake.expr.sql.calls import Call
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, common_type, fail
+from trilake.expr.terms.duckdb_sql import Sql, at_least, common_type, fail
 from trilake.expr.terms.nested_order import order_key, parts_of
 from trilake.text import double_quoted
 
@@ -37,6 +37,15 @@ def _element(call: Call, index: int, kind: str) -> str:
 def _distinct(array: str) -> str:
     """An array of which only the first of equal elements stays, and one null."""
     return f'list_filter({array}, lambda "e#0", "i#0": list_position({array}, "e#0") = "i#0")'
+
+
+def joined(texts: str, separator: str) -> str:
+    """The texts of an array that are not null, with a separator between two of them."""
+    if '"' not in separator:
+        return f"array_to_string({texts}, {separator})"  # which takes constants only
+    there = f'list_filter({texts}, lambda "j#0": "j#0" IS NOT NULL)'
+    pairs = f'list_reduce({there}, lambda "j#0", "k#0": "j#0" || {separator} || "k#0")'
+    return f"(CASE WHEN len({there}) > 0 THEN {pairs} ELSE '' END)"
 
 
 # --- making arrays, maps and structs ----------------------------------------------------------------------------------
@@ -160,13 +169,11 @@ def _array_join(call: Call) -> Sql:
     text, kind = _array_of(call)
     if kind != "VARCHAR":
         raise FilterError(f"{call.name} joins texts only")
-    separator = call.string(1)
-    if len(call.args) > 2:
-        text = f'list_transform({text}, lambda "e#0": coalesce("e#0", {call.string(2)}))'
-    joined = f"array_to_string({text}, {separator})"
-    return Sql(
-        f"(CASE WHEN {text} IS NULL OR {separator} IS NULL THEN NULL ELSE coalesce({joined}, '') END)", "VARCHAR"
-    )
+    texts = [call.string(i) for i in range(1, len(call.args))]
+    missing = " OR ".join(f"{t} IS NULL" for t in (text, *texts))
+    if len(texts) > 1:
+        text = f'list_transform({text}, lambda "e#0": coalesce("e#0", {texts[1]}))'
+    return Sql(f"(CASE WHEN {missing} THEN NULL ELSE coalesce({joined(text, texts[0])}, '') END)", "VARCHAR")
 
 
 def _flatten(call: Call) -> Sql:
@@ -222,7 +229,7 @@ def _array_repeat(call: Call) -> Sql:
     value, count = call.args[0], call.integer(1)
     kind = "INTEGER" if value.family == "void" else value.type
     refuse = fail(f"array_repeat is limited to {_MOST}")
-    guarded = f"(CASE WHEN {count} > {_MOST} THEN {refuse} ELSE greatest({count}, 0) END)"
+    guarded = f"(CASE WHEN {count} > {_MOST} THEN {refuse} ELSE {at_least(count, 0)} END)"
     return Sql(f'list_transform(range({guarded}), lambda "e#0": CAST({value.text} AS {kind}))', f"{kind}[]")
 
 

@@ -29,11 +29,12 @@ from trilake.expr.terms.nested_order import order_key, sides
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import decimal_arithmetic, decimal_of, scaled, spark_decimal
-from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, OF_UNITS
+from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, OF_UNITS, spark_type
 from trilake.sql.standalone.queries.instants import compared, has_times, kinds_of_times
 from trilake.sql.standalone.queries.lambdas import LAMBDAS
 from trilake.sql.standalone.queries.scope import Output, Scope, field_of, unresolved
 from trilake.sql.standalone.queries.windows import RANKINGS, checked, frame, ranking, without_errors
+from trilake.text import single_quoted
 
 #: Functions that make rows of a value; they stand in FROM, or alone in a SELECT.
 GENERATORS = frozenset(
@@ -312,6 +313,8 @@ class QueryTranslator(Translator):
                 return handler(replace(self._make_call(name, [_unnamed(n) for n in nodes]), nodes=tuple(nodes)))
             if key not in FUNCTIONS:
                 raise FilterError(f"{name} takes {_counts(least, most)} arguments, not {len(nodes)}")
+        if key == "typeof" and len(nodes) == 1:
+            return self._typeof(nodes[0])
         if key in _SAFE and len(nodes) == 2:
             return self.operation(_SAFE[key], *(self.render(n) for n in nodes), safe=True)
         if key in ("mod", "div") and len(nodes) == 2:
@@ -323,7 +326,7 @@ class QueryTranslator(Translator):
                 return Sql(f"({' || '.join(p.text for p in parts)})", kind)
             return concat(parts)
         if key not in FUNCTIONS:
-            known = (*FUNCTIONS, *MORE_FUNCTIONS, *LAMBDAS, *AGGREGATES, *RANKINGS, *GENERATORS)
+            known = (*FUNCTIONS, *MORE_FUNCTIONS, *LAMBDAS, *AGGREGATES, *RANKINGS, *GENERATORS, "typeof")
             close = difflib.get_close_matches(key, known, n=3)
             raise FilterError(
                 f"the function {name} is not known without Spark",
@@ -337,6 +340,14 @@ class QueryTranslator(Translator):
             carried = 1 if key == "round" or scale else 0
             return replace(found, decimal=(min(precision - scale + kept + carried, 38), kept))
         return found
+
+    def _typeof(self, node: exp.Expression) -> Sql:
+        """The name of an expression's type.  Raises ``FilterError`` for one with times of both kinds in it."""
+        kinds = self._kinds_of_times(node)
+        if len(kinds) > 1:
+            raise FilterError("typeof of a value with TIMESTAMP and TIMESTAMP_NTZ in it", help="ask its fields")
+        kind = spark_decimal(self.render(node)).type
+        return Sql(single_quoted(spark_type(kind, instants=False not in kinds)), "VARCHAR")
 
     def _aggregate(self, node: exp.Expression, over: str) -> Sql:
         where, order, ignore = None, None, False

@@ -11,9 +11,9 @@ from trilake.expr.sql.calls import Call
 from trilake.expr.sql.datetimes import parse_by_pattern
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
-from trilake.expr.terms.duckdb_sql import Sql, common_type, counted, fail
+from trilake.expr.terms.duckdb_sql import Sql, at_least, common_type, counted, fail
 from trilake.expr.terms.nested_order import fields_of, parts_of
-from trilake.sql.standalone.queries.arrays import ARRAY_FUNCTIONS
+from trilake.sql.standalone.queries.arrays import ARRAY_FUNCTIONS, joined
 from trilake.text import single_quoted
 
 Handler = Callable[[Call], Sql]
@@ -22,7 +22,7 @@ Handler = Callable[[Call], Sql]
 INSTANTS = frozenset(
     (
         *("date_trunc", "to_timestamp", "timestamp", "timestamp_micros", "timestamp_millis", "timestamp_seconds"),
-        *("now", "current_timestamp", "make_timestamp", "timestampadd", "dateadd"),
+        *("now", "current_timestamp", "make_timestamp"),
     )
 )
 #: Units of ``timestampdiff`` in microseconds; months and what they make up are counted apart.
@@ -135,9 +135,9 @@ def _substring_index(call: Call) -> Sql:
         raise FilterError("argument 3 of substring_index must be a constant")
     parts = f"string_split({x}, {separator})"
     taken = f"{parts}[1:{count}]" if count > 0 else f"{parts}[greatest(len({parts}) - {-count} + 1, 1):]"
-    joined = "''" if count == 0 else f"array_to_string({taken}, {separator})"
+    text = "''" if count == 0 else joined(taken, separator)
     return Sql(
-        f"(CASE WHEN {x} IS NULL OR {separator} IS NULL THEN NULL WHEN {separator} = '' THEN '' ELSE {joined} END)",
+        f"(CASE WHEN {x} IS NULL OR {separator} IS NULL THEN NULL WHEN {separator} = '' THEN '' ELSE {text} END)",
         "VARCHAR",
     )
 
@@ -157,8 +157,8 @@ def _locate(call: Call) -> Sql:
     sought, x, start = call.string(0), call.string(1), call.integer(2)
     found = f"instr(substring({x}, {start}), {sought})"
     return counted(
-        f"(CASE WHEN {x} IS NULL OR {sought} IS NULL THEN NULL WHEN {start} < 1 THEN 0 "
-        f"WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END)"
+        f"(CASE WHEN {start} IS NULL THEN 0 WHEN {x} IS NULL OR {sought} IS NULL THEN NULL WHEN {start} < 1 THEN 0 "
+        f"WHEN {sought} = '' THEN 1 WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END)"
     )
 
 
@@ -189,7 +189,7 @@ def _decode(call: Call) -> Sql:
 def _space(call: Call) -> Sql:
     n = call.integer(0)
     return Sql(
-        f"repeat(' ', (CASE WHEN {n} > 10000 THEN {fail('space is limited to 10000')} ELSE greatest({n}, 0) END))",
+        f"repeat(' ', (CASE WHEN {n} > 10000 THEN {fail('space is limited to 10000')} ELSE {at_least(n, 0)} END))",
         "VARCHAR",
     )
 
@@ -297,24 +297,24 @@ def _unix_timestamp(call: Call) -> Sql:
     return Sql(f"(epoch_us({time}) // 1000000)", "BIGINT")
 
 
-def _typeof(call: Call) -> Sql:
-    return Sql(single_quoted(spark_type(call.args[0].type)), "VARCHAR")
+def spark_type(kind: str, *, instants: bool = True) -> str:
+    """A DuckDB type as Spark names it; ``instants`` says whether the times in it are.
 
-
-def spark_type(kind: str) -> str:
-    """A DuckDB type as Spark names it.
-
-    >>> spark_type("STRUCT(a INTEGER, b VARCHAR[])")
-    'struct<a:int,b:array<string>>'
+    >>> spark_type("STRUCT(a INTEGER, b VARCHAR[])"), spark_type("TIMESTAMP[]", instants=False)
+    ('struct<a:int,b:array<string>>', 'array<timestamp_ntz>')
     """
     value = Sql("", kind)
+
+    def shown(inner: str) -> str:
+        return spark_type(inner, instants=instants)
+
     if value.family == "array":
-        return f"array<{spark_type(parts_of(kind)[0])}>"
+        return f"array<{shown(parts_of(kind)[0])}>"
     if value.family == "map":
-        return f"map<{','.join(map(spark_type, parts_of(kind)))}>"
+        return f"map<{','.join(map(shown, parts_of(kind)))}>"
     if value.family == "struct":
-        return f"struct<{','.join(f'{n}:{spark_type(t)}' for n, t in fields_of(kind))}>"
-    return value.spark_type
+        return f"struct<{','.join(f'{n}:{shown(t)}' for n, t in fields_of(kind))}>"
+    return "timestamp_ntz" if value.family == "timestamp" and not instants else value.spark_type
 
 
 def _text(template: str, result: str = "VARCHAR", count: int = 1) -> tuple[int, int, Handler]:
@@ -349,7 +349,7 @@ MORE_FUNCTIONS: Mapping[str, tuple[int, int, Handler]] = {
     "nanvl": (2, 2, _nanvl),
     "hex": (1, 1, _hex),
     "unhex": (1, 1, lambda c: Sql(f"unhex({c.string(0)})", "BLOB")),
-    "bit_count": (1, 1, lambda c: counted(f"bit_count({c.integer(0)})")),
+    "bit_count": (1, 1, lambda c: counted(f"bit_count(CAST({c.integer(0)} AS BIGINT))")),  # of 64 bits, always
     "shiftleft": (2, 2, _shift("<<")),
     "shiftright": (2, 2, _shift(">>")),
     # texts
@@ -377,7 +377,6 @@ MORE_FUNCTIONS: Mapping[str, tuple[int, int, Handler]] = {
     "months_between": (2, 2, _months_between),
     **dict.fromkeys(("unix_timestamp", "to_unix_timestamp"), (1, 2, _unix_timestamp)),
     # others
-    "typeof": (1, 1, _typeof),
     **dict.fromkeys(("rand", "random"), (0, 0, lambda _: Sql("random()", "DOUBLE"))),
     "uuid": (0, 0, lambda _: Sql("CAST(uuid() AS VARCHAR)", "VARCHAR")),
 }
