@@ -53,6 +53,14 @@ def test_a_query_names_tables_by_path_at_any_depth(t: str) -> None:
     assert trilake.sql(f"SELECT sum(id) AS s FROM {t}").schema.field("s").type == pa.int64()
 
 
+@pytest.mark.parametrize("version", ["1.5", "1e0", "true", "'1.5'", "NULL", "DATE'2024-01-01'"])
+def test_a_version_is_a_whole_number(tmp_path: Path, version: str) -> None:
+    trilake.write({"id": [1]}, tmp_path / "t")
+    trilake.write({"id": [2]}, tmp_path / "t", mode="append")
+    with pytest.raises(InvalidArgumentError, match="no version"):
+        trilake.sql(f"SELECT * FROM delta.`{tmp_path}/t` VERSION AS OF {version}")
+
+
 def test_all_that_name_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
     versions: list[int | None] = []
     own = Place.open

@@ -98,8 +98,7 @@ def _given(context: Context, insert: Insert, schema: StructType, static: Mapping
         rows = _by_position(rows.rename_columns(expected), schema)
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, text in static.items():
-        value = constant(text)[0]
-        rows = rows.append_column(column, pa.array([value.as_py()] * rows.num_rows, value.type))
+        rows = rows.append_column(column, pa.repeat(constant(text)[0], rows.num_rows))
     return _stored(rows, schema)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -116,13 +117,19 @@ def _travel(kind: str, expression: str) -> tuple[int | None, str | None]:
     """The version, or the time, that an expression behind ``AS OF`` says."""
     [value] = constant(expression).to_pylist()
     if kind == "VERSION":
-        try:
-            return int(value), None
-        except (TypeError, ValueError):
-            raise InvalidArgumentError(f"{value!r} is no version", help="a version is a number") from None
+        return _version(value), None
     if value is None:
         raise InvalidArgumentError("the time of TIMESTAMP AS OF is null", help="write '2024-05-01 12:30:00'")
     return None, str(value)
+
+
+def _version(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return int(value)
+    raise InvalidArgumentError(f"{value} is no version", help="a version is a whole number")
 
 
 def _changes(context: Context, arguments: Sequence[str]) -> pa.Table:

@@ -415,3 +415,5 @@ SELECT typeof(struct(ts, CAST(ts AS TIMESTAMP_NTZ))) FROM {t}
 SELECT timestampadd(DAY, 1, CAST(ts AS TIMESTAMP_NTZ)), dateadd(HOUR, id, CAST(ts AS TIMESTAMP_NTZ)), timestampadd(HOUR, 1, d), timestampadd(HOUR, 1, ts), timestampadd(DAY, i, ts) FROM {t}
 SELECT substring_index('a.b.c', s, 2), substring_index(s, left(s, 1), -1), array_join(array(s, 'x', NULL), s), array_join(slice(array('a'), 1, 0), s) FROM {t}
 SELECT CAST(CAST(0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(-0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(0 AS DECIMAL(2,2)) AS STRING), CAST(0.0000001 AS STRING), concat('x', 0.50, CAST(dec / 1000 AS DECIMAL(4,4))), concat_ws(',', s, 0.5), TRY_CAST(CAST(0.5 AS DECIMAL(38,38)) AS STRING), CAST(0.10 AS STRING) = '0.10' FROM {t}
+SELECT posexplode(m) FROM {t}
+SELECT id, x.* FROM {t} LATERAL VIEW OUTER posexplode(m) x AS p, k, v

@@ -307,8 +307,7 @@ class Relations:
             raise FilterError(f"{name} of a value of type {value.spark_type}, not of an array or map")
         unnested = f'unnest({rows}) AS "e#0"'
         if places:
-            count = f"len({rows})" if value.family == "array" else f"cardinality({value.text})"
-            unnested += f', unnest(range({count})) AS "p#0"'
+            unnested += f', unnest(range(len({rows}))) AS "p#0"'
             fields = ['CAST("p#0" AS INTEGER)', *fields]
         return (*places, *columns), f"SELECT {', '.join(fields)} FROM (SELECT {unnested})"
 
