@@ -22,6 +22,10 @@ from hypothesis import strategies as st
 import trilake
 from trilake.checksum import checksum
 from trilake.conversion.sources import open_source
+from trilake.conversion.targets.delta import DeltaRows
+from trilake.conversion.targets.lance import LanceRows
+from trilake.conversion.targets.parquet_folder import ParquetRows
+from trilake.conversion.targets.trevni import TrevniRows
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     ChecksumMismatchError,
@@ -406,11 +410,9 @@ def test_rows_that_read_back_as_others_are_never_seen(
     tmp_path: Path, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The target's reader gives another value: then nothing of the target may be there."""
-    from trilake.conversion import targets
-
     source = make(ROWS.select(["n", "y", "f"]), "delta", str(tmp_path / "from"))
-    name = {"delta": "DeltaRows", "lance": "LanceRows", "trevni": "TrevniRows", "parquet": "ParquetRows"}[end]
-    true_reader = getattr(targets, name).read_back
+    target = {"delta": DeltaRows, "lance": LanceRows, "trevni": TrevniRows, "parquet": ParquetRows}[end]
+    true_reader = target.read_back
 
     def wrong(self: Any, written: Any) -> Iterator[pa.RecordBatch]:
         for batch in true_reader(self, written):
@@ -418,7 +420,7 @@ def test_rows_that_read_back_as_others_are_never_seen(
 
     options = {"nulls": "mask"} if end == "lance" else None
     with monkeypatch.context() as patch:
-        patch.setattr(getattr(targets, name), "read_back", wrong)
+        patch.setattr(target, "read_back", wrong)
         with pytest.raises(ChecksumMismatchError, match="in column n; the target is unchanged"):
             trilake.convert(source, tmp_path / "to", format=end, options=options)
     left = [p for p in (tmp_path / "to").rglob("*") if p.is_file()]

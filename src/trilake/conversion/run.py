@@ -19,7 +19,8 @@ import pyarrow as pa
 from trilake.arguments import checked
 from trilake.checksum import Checksum, checksum
 from trilake.conversion.sources import Piece, Source, names, open_source
-from trilake.conversion.targets import Done, Rows, Target, TargetRequest, begin
+from trilake.conversion.targets.begin import begin
+from trilake.conversion.targets.target import Done, Rows, Target, TargetRequest
 from trilake.display import Displayed
 from trilake.engine import standard_engine
 from trilake.errors import (

@@ -1,0 +1,1 @@
+"""What a conversion writes, a file a format."""
