@@ -11,7 +11,6 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from decimal import Decimal
 from typing import cast as typing_cast
 
 import pyarrow as pa
@@ -21,6 +20,7 @@ from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
 from trilake.expr.sql.connectives import connected
+from trilake.expr.sql.constants import literal_of, simple_constant
 from trilake.expr.sql.datetimes import extract
 from trilake.expr.sql.dialect import refusal, spark_text
 from trilake.expr.sql.functions import (
@@ -30,14 +30,14 @@ from trilake.expr.sql.functions import (
     element,
 )
 from trilake.expr.sql.texts import concat, like, lower
-from trilake.expr.terms import bind, casts, engine, literals
+from trilake.expr.terms import bind, casts, engine
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
 from trilake.expr.terms.bind import Column
 from trilake.expr.terms.char_padding import filled_up, padded_sides
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
-from trilake.expr.terms.literals import NULL, Kind, Literal
+from trilake.expr.terms.literals import Kind, Literal
 from trilake.expr.terms.nested_order import sides
 from trilake.expr.terms.predicate import duckdb_name
 from trilake.text import single_quoted
@@ -61,9 +61,7 @@ _INTEGER_LIMITS = {"TINYINT": 1 << 7, "SMALLINT": 1 << 15, "INT": 1 << 31, "BIGI
 #: Characters that an expression may become, and how many more for each of its parts.  What an operator needs in several
 #: places is there as often, so that a few levels of such operators could become gigabytes.
 MAX_SQL, SQL_OF_A_PART = 40_000, 500
-_NUMBER = re.compile(r"(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _TEXT = re.compile(r"'(?:[^']|'')*'")
-_NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 
 
 def plain(node: exp.Expression) -> exp.Expression:
@@ -110,10 +108,15 @@ class Translator:
             position=meta.get("col"),
         )
 
+    def asked_time(self) -> dt.datetime:
+        """The time of the statement, for an expression that depends on it."""
+        self.timed = True
+        return self.now
+
     def constant(self, node: exp.Expression) -> Literal | None:
         """The value of an expression that reads no column; ``None`` for any other."""
         node = plain(node)
-        simple = self._simple_constant(node)
+        simple = simple_constant(node, self.asked_time)
         if simple is not None or is_name(node):
             return simple
         if next(node.find_all(exp.Column, exp.Subquery, exp.Select, exp.Lambda, exp.Star), None) is not None:
@@ -128,61 +131,11 @@ class Translator:
         if sql.family in ("interval", "array", "map", "struct", "other"):
             return None
         try:
-            return _literal_of(engine.query(f"SELECT {sql.text} AS v")["v"][0])
+            return literal_of(engine.query(f"SELECT {sql.text} AS v")["v"][0])
         except engine.QueryError as error:
             raise FilterError(
                 f"{spark_text(node)} cannot be computed: {error.message}", help="correct the constant"
             ) from error
-
-    def _simple_constant(self, node: exp.Expression) -> Literal | None:
-        match node:
-            case exp.Null():
-                return NULL
-            case exp.Boolean():
-                return Literal(bool(node.this), Kind.BOOLEAN)
-            case exp.Literal():
-                return _literal(node)
-            case exp.RawString():
-                return Literal(node.name, Kind.STRING)
-            case exp.HexString():
-                digits = node.name
-                try:
-                    return Literal(bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits), Kind.BINARY)
-                except ValueError:
-                    raise FilterError(f"X'{digits}' is no binary literal") from None
-            case exp.Concat() if all(isinstance(e, exp.Literal) and e.is_string for e in node.expressions):
-                # Adjacent texts are one.
-                return Literal("".join(e.name for e in node.expressions), Kind.STRING)
-            case exp.Neg():
-                inner = self._simple_constant(plain(node.this))
-                return None if inner is None else inner.negated
-            case exp.CurrentDate() | exp.CurrentTimestamp():
-                return self._time(isinstance(node, exp.CurrentDate))
-            case exp.Anonymous() if node.name.lower() in _NOW and not node.expressions:
-                return self._time(node.name.lower() in ("current_date", "curdate"))
-            case exp.Cast() if isinstance(node.this, exp.Literal) and not isinstance(node, exp.TryCast):
-                return self._typed_literal(node)
-        return None
-
-    def _time(self, only_date: bool) -> Literal:
-        self.timed = True
-        return Literal.of(self.now.astimezone(dt.UTC).date() if only_date else self.now)
-
-    def _typed_literal(self, node: exp.Cast) -> Literal | None:
-        """A literal with its type, such as ``DATE '2020-01-01'``; ``None`` for other casts."""
-        target, text = node.to.this.value, node.this.name
-        if not node.this.is_string:
-            return Literal(float(text), Kind.DOUBLE) if target == "DOUBLE" and _NUMBER.fullmatch(text) else None
-        if target == "DATE":
-            value, kind = literals.parse_date(text), Kind.DATE
-        elif target in ("TIMESTAMPTZ", "TIMESTAMPNTZ"):
-            kind = Kind.TIMESTAMP if target == "TIMESTAMPTZ" else Kind.TIMESTAMP_NTZ
-            value = literals.parse_timestamp(text, with_zone=kind is Kind.TIMESTAMP)
-        else:
-            return None
-        if value is None:
-            raise FilterError(f"{text!r} is no {kind.value}", help="write it as 2020-12-31 or 2020-12-31 23:59:59")
-        return Literal(value, kind)
 
     # --- expressions -------------------------------------------------------------------------------------------------
 
@@ -236,7 +189,7 @@ class Translator:
         return sql
 
     def _render(self, node: exp.Expression) -> Sql:
-        simple = self._simple_constant(node)
+        simple = simple_constant(node, self.asked_time)
         if simple is not None:
             return duck.literal(simple)
         if is_name(node):
@@ -450,7 +403,7 @@ class Translator:
             hint = f"did you mean {close[0]}? " if close else ""
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
-                help=f"{hint}docs/internals/expr.md names the functions; Spark has more, for filters of its DataFrames",
+                help=f"{hint}the documentation lists those that can; Spark has more, for filters of its DataFrames",
             )
         least, most, handler = FUNCTIONS[key]
         if not least <= len(nodes) <= most:
@@ -472,27 +425,3 @@ def is_name(node: exp.Expression) -> bool:
     if isinstance(node, exp.Dot):
         return is_name(node.this) and isinstance(node.expression, exp.Identifier)
     return isinstance(node, exp.Column) and all(isinstance(p, exp.Identifier) for p in node.parts)
-
-
-def _literal(node: exp.Literal) -> Literal:
-    text = node.name
-    if node.is_string:
-        return Literal(text, Kind.STRING)
-    if len(text) > 100:
-        raise FilterError(f"a number of {len(text)} digits is not a number of Spark")
-    if not _NUMBER.fullmatch(text):
-        raise FilterError(f"{text!r} is no number", help="an exponent needs digits, as in 1e5")
-    if "e" in text.lower():
-        return Literal(float(text), Kind.DOUBLE)
-    return Literal(Decimal(text), Kind.DECIMAL) if "." in text else Literal(int(text), Kind.INTEGER)
-
-
-def _literal_of(scalar: pa.Scalar) -> Literal:
-    """The literal of a value that DuckDB computed."""
-    if not scalar.is_valid:
-        return NULL
-    if pa.types.is_timestamp(scalar.type):
-        return Literal(scalar.cast(types.TIMESTAMP_NTZ).cast(pa.int64()).as_py(), Kind.TIMESTAMP)
-    if pa.types.is_date32(scalar.type):
-        return Literal(scalar.cast(pa.int32()).as_py(), Kind.DATE)
-    return Literal.of(scalar.as_py())

@@ -88,9 +88,10 @@ class QueryTranslator(Translator):
     def column(self, node: exp.Expression) -> None:
         """No column can be pruned by: a query is no filter of one table."""
 
-    def _time(self, only_date: bool) -> Literal:
+    def asked_time(self) -> dt.datetime:
+        """The time of the statement, on which the whole of it depends then."""
         self.around.timed = True
-        return super()._time(only_date)
+        return super().asked_time()
 
     def _name(self, node: exp.Expression) -> Sql:
         return self.named(_parts(node))
