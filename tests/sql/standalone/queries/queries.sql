@@ -417,3 +417,4 @@ SELECT substring_index('a.b.c', s, 2), substring_index(s, left(s, 1), -1), array
 SELECT CAST(CAST(0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(-0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(0 AS DECIMAL(2,2)) AS STRING), CAST(0.0000001 AS STRING), concat('x', 0.50, CAST(dec / 1000 AS DECIMAL(4,4))), concat_ws(',', s, 0.5), TRY_CAST(CAST(0.5 AS DECIMAL(38,38)) AS STRING), CAST(0.10 AS STRING) = '0.10' FROM {t}
 SELECT posexplode(m) FROM {t}
 SELECT id, x.* FROM {t} LATERAL VIEW OUTER posexplode(m) x AS p, k, v
+SELECT to_timestamp_ntz('2024-01-01'), to_timestamp_ntz(ts), array(to_timestamp_ntz(s)), to_timestamp_ntz(d) + INTERVAL 1 DAY, typeof(localtimestamp()), coalesce(to_timestamp_ntz(ts), ts) FROM {t} WHERE s IS NULL

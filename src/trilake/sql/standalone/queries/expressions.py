@@ -29,7 +29,7 @@ from trilake.expr.terms.nested_order import order_key, sides
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
 from trilake.sql.standalone.queries.decimals import decimal_arithmetic, decimal_of, scaled, spark_decimal
-from trilake.sql.standalone.queries.functions import INSTANTS, MORE_FUNCTIONS, OF_UNITS, spark_type
+from trilake.sql.standalone.queries.functions import INSTANTS, LOCAL_TIMES, MORE_FUNCTIONS, OF_UNITS, spark_type
 from trilake.sql.standalone.queries.instants import compared, has_times, kinds_of_times
 from trilake.sql.standalone.queries.lambdas import LAMBDAS
 from trilake.sql.standalone.queries.scope import Output, Scope, field_of, unresolved
@@ -156,8 +156,8 @@ class QueryTranslator(Translator):
             return {c.instant for c in columns if has_times(c.sql.type)}
         elif isinstance(node, exp.Identifier) or is_name(node):
             return self._kinds_of_name((node.name,) if isinstance(node, exp.Identifier) else _parts(node))
-        elif isinstance(node, exp.Anonymous) and node.name.lower() in INSTANTS:
-            return {True}
+        elif isinstance(node, exp.Anonymous) and node.name.lower() in INSTANTS | LOCAL_TIMES:
+            return {node.name.lower() in INSTANTS}
         else:
             parts = list(node.iter_expressions())
         return {kind for part in parts if isinstance(part, exp.Expression) for kind in self._kinds_of_times(part)}

@@ -25,6 +25,8 @@ INSTANTS = frozenset(
         *("now", "current_timestamp", "make_timestamp"),
     )
 )
+#: Functions whose times are local ones, whatever their arguments are.
+LOCAL_TIMES = frozenset(("to_timestamp_ntz", "localtimestamp"))
 #: Units of ``timestampdiff`` in microseconds; months and what they make up are counted apart.
 _MICROS = {
     "microsecond": 1,
