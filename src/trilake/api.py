@@ -1,7 +1,7 @@
 """What users call: one set of names for every format.
 
-A format is a row of :data:`FORMATS`.  Spark is imported only by the calls that need it, so that a table opens without
-it.
+A format is a row of :data:`~trilake.formats.FORMATS`.  Spark is imported only by the calls that need it, so that a
+table opens without it.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def open(
     Parameters
     ----------
     uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
-    format: ``"delta"`` or another of :data:`FORMATS`; found out by looking where it is not given.
+    format: ``"delta"`` or another of :data:`~trilake.formats.FORMATS`; found out by looking where it is not given.
     version: the version to show; the newest by default.
     timestamp: show the version that was newest at that time instead (ISO text, datetime, or seconds since the epoch;
     UTC

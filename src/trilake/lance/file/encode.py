@@ -1,8 +1,9 @@
 """From Arrow arrays to pages.
 
 A page that has no room for nulls gets zeros, false, empty values and empty lists in their place, as Lance itself writes
-them; :mod:`trilake.lance.nulls` is what keeps nulls from being lost that way.  Numbers begin at multiples of sixteen
-bytes, so that readers can use them where they are; the format asks for nothing of the kind and nobody minds the gaps.
+them; :mod:`trilake.lance.file.null_masks` is what keeps nulls from being lost that way.  Numbers begin at multiples of
+sixteen bytes, so that readers can use them where they are; the format asks for nothing of the kind and nobody minds the
+gaps.
 """
 
 from __future__ import annotations

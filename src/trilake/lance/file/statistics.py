@@ -247,7 +247,7 @@ def trusted(
     statistics: of one data file or of several, one row a batch.
     schema: of the dataset; paths are those of its fields.
     rows: of each batch.
-    masked: columns whose nulls are kept apart, see :mod:`trilake.lance.nulls`.
+    masked: columns whose nulls are kept apart, see :mod:`trilake.lance.file.null_masks`.
 
     Nulls that were lost are zeros now, which the bounds do not know of; an empty string is a null now, which the count
     does not know of.

@@ -29,7 +29,7 @@ from trilake.sql.standalone.statement import CHANGES, KnownStatements, Read, Sta
 from trilake.table import Table
 
 _known = KnownStatements()
-#: What :class:`Idents` puts behind a name.
+#: What :class:`~trilake.sql.standalone.queries.scope.Idents` puts behind a name.
 _IDENT = re.compile(r"#\d+(?=\")")
 
 

@@ -1,7 +1,7 @@
 """The statements that only Delta's grammar knows: OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK, DESCRIBE.
 
-A statement is a frozen record; :func:`parse_maintenance` reads one, without Spark, and :func:`run_maintenance` runs it
-in a session.
+A statement is a frozen record; :func:`~trilake.sql.grammar.maintenance.parse_maintenance` reads one, without Spark, and
+:func:`run_maintenance` runs it in a session.
 """
 
 from __future__ import annotations

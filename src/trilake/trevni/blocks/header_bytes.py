@@ -53,7 +53,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
     """Parse the header that ``data``, the first bytes of a file of ``file_size`` bytes, begins with.
 
     Raises ``CorruptFileError``, ``UnsupportedProtocolError`` for a version that is not known, and
-    :class:`NeedMoreBytes` where the header goes on beyond ``data``.
+    :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the header goes on beyond ``data``.
     """
     cursor = Cursor(data, file=file, limit=file_size)
     if file_size < 4:
@@ -212,7 +212,8 @@ def parse_blocks(
     ``end`` is where the next column starts, or the file ends: blocks beyond it would overlap.  Checked too: that the
     blocks' rows add up to ``row_count``, and that no size is negative.
 
-    Raises ``CorruptFileError``, and :class:`NeedMoreBytes` where the descriptors go on beyond ``data``.
+    Raises ``CorruptFileError``, and :class:`~trilake.trevni.blocks.cursor.NeedMoreBytes` where the
+    descriptors go on beyond ``data``.
     """
     cursor = Cursor(data, file=file, base=start, limit=end - start, column=column.label)
     count = cursor.fixed32("the block count")

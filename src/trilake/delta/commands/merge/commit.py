@@ -109,7 +109,7 @@ def finish_merge(
     taken from the table.
 
     Nothing is committed where nothing changes, unless the merge stands for a version of an application.  Raises as
-    :func:`~trilake.delta.commands.rows.row_changes.commit_changes`.
+    :func:`~trilake.delta.commands.rows.change_commit.commit_changes`.
     """
     adds = [a for part in written for a in part.actions]
     metrics = _metrics(adds, changes, taken, counts, times)

@@ -97,7 +97,8 @@ def rewrite(
 ) -> RewriteOutcome:
     """Write the files of all bins again, and commit that as one version; where there are none, nothing happens.
 
-    Raises as :func:`optimize` does.  The new files of bins that are not committed are deleted.
+    Raises as :func:`~trilake.delta.commands.optimize.optimize.optimize` does.
+    The new files of bins that are not committed are deleted.
     """
     if not work.bins:
         return RewriteOutcome(snapshot.version)

@@ -1,0 +1,63 @@
+"""What docstrings and lists of pages refer to is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+
+import pytest
+
+from tests.docs.blocks import ROOT
+
+SOURCES = sorted((ROOT / "src" / "trilake").rglob("*.py"))
+#: A reference to a module of the package, or to what is in one.
+REFERENCE = re.compile(r":(?:func|class|data|meth|mod|attr):`[~!]?(trilake(?:\.\w+)*)`")
+
+
+@lru_cache
+def names_in(path: Path) -> frozenset[str]:
+    """What a module binds, wherever it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.FunctionDef() | ast.ClassDef():
+                found.add(node.name)
+            case ast.alias():
+                found.add(node.asname or node.name)
+            case ast.Name(ctx=ast.Store()):
+                found.add(node.id)
+    return frozenset(found)
+
+
+def is_there(reference: str) -> bool:
+    """Whether a module, or a name in one, is called so; methods, which may be inherited, are taken on trust.
+
+    Nothing is imported, as some extras may be missing.
+    """
+    place = ROOT / "src"
+    parts = reference.split(".")
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if parts and (place / f"{parts[0]}.py").exists():
+        place /= f"{parts.pop(0)}.py"
+    return not parts or parts[0] in names_in(place / "__init__.py" if place.is_dir() else place)
+
+
+def test_what_is_not_there_is_seen() -> None:
+    assert is_there("trilake.storage.base.Store.read")
+    assert is_there("trilake.open")
+    assert not is_there("trilake.storage.base.Stores")
+    assert not is_there("trilake.storage.nothing")
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if REFERENCE.search(p.read_text())], ids=lambda p: p.stem)
+def test_references_in_docstrings_lead_somewhere(path: Path) -> None:
+    assert [r for r in REFERENCE.findall(path.read_text()) if not is_there(r)] == []
+
+
+def test_every_task_is_listed() -> None:
+    folder = ROOT / "docs" / "howto"
+    listed = set(re.findall(r"\((\S+\.md)\)", (folder / "index.md").read_text()))
+    assert listed == {p.name for p in folder.glob("*.md")} - {"index.md"}
