@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 SOAK = os.environ.get("TRILAKE_SOAK", "") not in ("", "0")
 
-# Spark's processes live for seconds here: Java's second compiler would take two fifths of their processor time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+# Spark's processes live for seconds here: Java's second compiler would take two fifths of their processor time, and its
+# collector for large heaps, which works beside the program, a seventh of the rest.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1")
 
 # A deadline would fail tests on a busy machine.  CI tries the same examples every time, so that a red run can be
