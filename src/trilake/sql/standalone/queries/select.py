@@ -371,7 +371,8 @@ class Translation:
         if len(left.columns) != len(right.columns):
             raise _unlike(len(left.columns), len(right.columns))
         translator = QueryTranslator(Scope(), self.around)
-        columns, texts = [], ([], [])  # type: ignore[var-annotated]
+        columns: list[Output] = []
+        texts: tuple[list[str], list[str]] = ([], [])
         for a, b in zip(left.columns, right.columns, strict=True):
             ident = self.around.idents.column(a.name)
             if a.declared == b.declared and a.sql.type == b.sql.type and a.sql.decimal == b.sql.decimal:
