@@ -22,7 +22,8 @@ _NOW = ("current_date", "curdate", "current_timestamp", "now", "localtimestamp")
 def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Literal | None:
     """The value of a node that is one without being computed; ``None`` for any other.
 
-    ``now`` says what ``current_timestamp()`` means, and is asked by what needs it alone.  Raises ``FilterError`` for a literal that is no value.
+    ``now`` says what ``current_timestamp()`` means, and is asked by what needs it alone.  Raises ``FilterError`` for a
+    literal that is no value.
     """
     match node:
         case exp.Null():
