@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from trilake.spark.front.chains import classes
+from trilake.spark.front.reader import with_table_name
 from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.front.register import register, with_sources
 from trilake.sql.catalog import METHODS, Method
@@ -190,8 +191,11 @@ def _named(session: SqlSession, name: Any) -> Action | None:
 
 def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
     frame = frame_of_name(session, source)
-    whole = isinstance(source, Target)
-    return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}") if whole else frame
+    if not isinstance(source, Target):
+        return frame
+    if source.entry is not None:
+        frame = with_table_name(session.spark, frame, ("spark_catalog", source.entry.database, source.entry.table))
+    return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}")
 
 
 def _in_session(method: Method) -> Decide:

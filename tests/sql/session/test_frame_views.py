@@ -77,6 +77,12 @@ def test_a_view_that_all_sessions_see_shows_the_newest_rows(sql: SparkSession) -
         assert rows(sql.table("seen")) == [(1, "a"), (2, "b")]
 
 
+def test_the_name_of_a_table_may_stand_before_the_columns_of_its_frame(sql: SparkSession) -> None:
+    for frame in (sql.table("seen"), sql.read.table("default.seen")):
+        assert rows(frame.where("seen.id = 1 AND default.seen.text = spark_catalog.default.seen.text")) == [(1, "a")]
+        assert frame.select("_metadata.file_path").count() == 2
+
+
 def test_a_frame_in_the_cache_stays_there(sql: SparkSession) -> None:
     frame = sql.table("seen").cache()
     frame.createOrReplaceTempView("v")

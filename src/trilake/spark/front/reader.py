@@ -6,7 +6,7 @@ here after :func:`take_over_reads`.  A name shows the columns that its table has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike, fspath
 from typing import Any, Protocol
 
@@ -112,7 +112,7 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
 
     def act() -> DataFrame:
         frame = load(spark, place, session_options(spark, place, record.options), record.schema)
-        frame = _named(spark, frame, names)
+        frame = with_table_name(spark, frame, names)
         is_whole = not record.options and record.schema is None
         return note_whole_table(frame, table.format, place) if is_whole else frame
 
@@ -129,8 +129,11 @@ def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[s
     return our_table(spark, name), [*filter(None, (known.catalog, *(known.namespace or ()))), known.name]
 
 
-def _named(spark: SparkSession, frame: DataFrame, names: list[str]) -> DataFrame:
-    """The frame of a table of the catalogue, before whose columns the table's name may stand: ``sales.id``."""
+def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The frame of a table of the catalogue, before whose columns the table's name may stand: ``sales.id``.
+
+    ``names`` are the parts of its whole name; without any, and over Connect, the frame stays as it is.
+    """
     if not names or is_connect(spark):
         return frame
     try:
