@@ -136,9 +136,8 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.merge import run_merge
 
     cursor = Cursor(with_parameters(session, text, args))
-    if (
-        " ".join(t.upper for t in cursor.tokens[behind_ctes(cursor.tokens) :][:2]) != "MERGE WITH"
-    ):  # older releases do not know schema evolution
+    words = [t.upper for t in cursor.tokens[behind_ctes(cursor.tokens) :][:2]]
+    if words != ["MERGE", "WITH"]:  # older releases do not know schema evolution
         check_statement(session, text)
     merge = parse_merge(cursor)
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:

@@ -1,6 +1,6 @@
 """Distances of vectors from centres, and the nearest centre of each vector, as tensors of torch on any device.
 
-The module needs torch (``pip install "trilake[torch]"``): ``MissingDependencyError`` says so where it is not installed.
+They need torch (``pip install "trilake[torch]"``): ``MissingDependencyError`` says so where it is not installed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from typing import Any
 
 from trilake.errors import InvalidArgumentError
 from trilake.extras import load
-
-_torch: Any = load("torch", "distances of tensors")
 
 #: Distances of vectors from all centres that are kept at a time.
 _ROOM = 1 << 25
@@ -59,6 +57,7 @@ def _check(x: Any, y: Any) -> None:
 
 
 def _nearest(vectors: Any, centroids: Any, distances: Callable[[Any], Any]) -> tuple[Any, Any]:
+    join = load("torch", "distances of tensors").cat
     step = max(1, _ROOM // int(centroids.shape[0]))
     ids, least = [], []
     for start in range(0, max(int(vectors.shape[0]), 1), step):
@@ -66,4 +65,4 @@ def _nearest(vectors: Any, centroids: Any, distances: Callable[[Any], Any]) -> t
         nearest = part.argmin(1)
         ids.append(nearest)
         least.append(part.gather(1, nearest[:, None])[:, 0])
-    return _torch.cat(ids), _torch.cat(least)
+    return join(ids), join(least)

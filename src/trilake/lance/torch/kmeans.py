@@ -1,6 +1,6 @@
 """``KMeans``: centres of vectors, learned by torch on any device.
 
-The module needs torch (``pip install "trilake[torch]"``); :class:`trilake.lance.util.KMeans` does without it.
+It needs torch (``pip install "trilake[torch]"``); :class:`trilake.lance.util.KMeans` does without it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from trilake.extras import load
 from trilake.lance.file.errors import NotTrainedError, WrongTypeError
 from trilake.lance.torch.distance import cosine_distance, dot_distance, l2_distance
 
-_torch: Any = load("torch", "k-means of tensors")
-
 _DISTANCES: dict[str, Callable[[Any, Any], tuple[Any, Any]]] = {
     "l2": l2_distance,
     "euclidean": l2_distance,
@@ -31,10 +29,10 @@ _STEP = 1 << 16
 def preferred_device(device: Any = None) -> Any:
     """A device by name; without one a graphics processor where there is one, and else the processor."""
     if device is not None:
-        return _torch.device(device) if isinstance(device, str) else device
-    if _torch.cuda.is_available():
-        return _torch.device("cuda")
-    return _torch.device("mps" if _torch.backends.mps.is_available() else "cpu")
+        return _torch().device(device) if isinstance(device, str) else device
+    if _torch().cuda.is_available():
+        return _torch().device("cuda")
+    return _torch().device("mps" if _torch().backends.mps.is_available() else "cpu")
 
 
 class KMeans:
@@ -87,14 +85,14 @@ class KMeans:
         data: a 2-dimensional array or tensor, a column of vectors, or an iterable of batches of such, which is read
             once a step and needs ``centroids`` to begin with.
         """
-        if isinstance(data, np.ndarray | pa.FixedSizeListArray | pa.ChunkedArray | _torch.Tensor):
+        if isinstance(data, np.ndarray | pa.FixedSizeListArray | pa.ChunkedArray | _torch().Tensor):
             vectors = self._tensor(data)
             if not len(vectors):
                 raise InvalidArgumentError("there are no vectors to learn from")
             if self.centroids is None:
                 rng = np.random.default_rng(self.seed)
                 chosen = rng.choice(len(vectors), self.k, replace=len(vectors) < self.k)
-                self.centroids = vectors[_torch.from_numpy(chosen).to(self.device)]
+                self.centroids = vectors[_torch().from_numpy(chosen).to(self.device)]
             data = [vectors[i : i + _STEP] for i in range(0, len(vectors), _STEP)]
         if self.centroids is None:
             raise InvalidArgumentError("batches of vectors need centroids to begin with", help="pass centroids=")
@@ -115,14 +113,14 @@ class KMeans:
 
     def _sums(self, batches: Any) -> tuple[float, Any, Any]:
         """The sum of all distances, and for each centre the sum and the number of the vectors nearest to it."""
-        total, sums = 0.0, _torch.zeros_like(self.centroids)
-        counts = _torch.zeros(len(self.centroids), device=self.device)
+        total, sums = 0.0, _torch().zeros_like(self.centroids)
+        counts = _torch().zeros(len(self.centroids), device=self.device)
         for batch in batches:
             vectors = self._tensor(batch)
             ids, distances = _DISTANCES[self.metric](vectors, self.centroids)
             total += float(distances.sum())
             sums.index_add_(0, ids, vectors)
-            counts.index_add_(0, ids, _torch.ones(len(ids), device=self.device))
+            counts.index_add_(0, ids, _torch().ones(len(ids), device=self.device))
         return total, sums, counts
 
     def _tensor(self, data: Any) -> Any:
@@ -135,17 +133,22 @@ class KMeans:
             data = data.flatten().to_numpy(zero_copy_only=False).reshape(len(data), -1)
         if isinstance(data, np.ndarray):
             # Torch warns of memory that it may not write to, as that of Arrow is.
-            data = _torch.from_numpy(np.require(data, requirements=["C", "W"]))
-        if not isinstance(data, _torch.Tensor):
+            data = _torch().from_numpy(np.require(data, requirements=["C", "W"]))
+        if not isinstance(data, _torch().Tensor):
             raise WrongTypeError(f"vectors must be a FixedSizeListArray, np.ndarray or torch.Tensor, got: {type(data)}")
         return data.to(self.device).float()
 
 
 def _centres(sums: Any, counts: Any) -> Any:
     """The mean of each cluster; an empty one takes half of the largest, a little beside it."""
-    for i in _torch.nonzero(counts == 0).reshape(-1).tolist():
+    for i in _torch().nonzero(counts == 0).reshape(-1).tolist():
         largest = int(counts.argmax())
         half = counts[largest] / 2
         sums[i], sums[largest] = sums[largest] / 2 * 1.05, sums[largest] / 2 / 1.05
         counts[i] = counts[largest] = half
     return sums / counts[:, None]
+
+
+def _torch() -> Any:
+    """Torch, which the functions here need and their names do not.  Raises ``MissingDependencyError``."""
+    return load("torch", "k-means of tensors")
