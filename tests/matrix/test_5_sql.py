@@ -37,6 +37,22 @@ def test_queries(sql: Lake) -> None:
     assert trilake.open(place).count() == 60
 
 
+def test_views_of_frames(sql: Lake) -> None:
+    """`createOrReplaceTempView` of a table's frame: the newest rows, and changes through the view"""
+    spark, place = sql.spark, sql.path("viewed")
+    trilake.write(sql.simple(5), place)
+    spark.read.format("delta").load(place).createOrReplaceTempView("matrix_frame")
+    spark.sql(f"SELECT s AS t, id FROM delta.`{place}`").createOrReplaceTempView("matrix_columns")
+    trilake.write(sql.simple(5, 5), place, mode="append")
+    assert spark.sql("SELECT count(*) FROM matrix_frame").collect()[0][0] == 10 == spark.table("matrix_columns").count()
+    spark.sql("DELETE FROM matrix_frame WHERE id = 0")
+    spark.sql("UPDATE matrix_columns SET t = 'x' WHERE id = 1")
+    rows = sorted(tuple(r) for r in spark.sql("SELECT * FROM matrix_frame WHERE id < 3").collect())
+    assert rows == [(1, "x"), (2, "2")]
+    for name in ("matrix_frame", "matrix_columns"):
+        spark.catalog.dropTempView(name)
+
+
 def test_changes(sql: Lake) -> None:
     """CREATE TABLE, INSERT, UPDATE, DELETE, MERGE, ALTER TABLE, DROP TABLE in SQL"""
     spark = sql.spark
