@@ -465,17 +465,6 @@ _FROM_ARROW: list[tuple[Any, str]] = [
 ]
 
 
-def contains_type(t: DataType, name: str) -> bool:
-    """Whether the primitive type ``name`` occurs anywhere in ``t``."""
-    if isinstance(t, PrimitiveType):
-        return t.name == name
-    if isinstance(t, ArrayType):
-        return contains_type(t.element, name)
-    if isinstance(t, MapType):
-        return contains_type(t.key, name) or contains_type(t.value, name)
-    return any(contains_type(f.type, name) for f in t.fields)
-
-
 def nested_fields(t: DataType) -> list[StructField]:
     """Every field in ``t``, at any depth, parents before children."""
     if isinstance(t, StructType):

@@ -19,12 +19,11 @@ from trilake.sql.text.projections import parse_projection
 from trilake.text import quote_parts
 
 _KEPT = "_trilake_query"
-_CATALOG = "spark_catalog"
 
 
 def query_here(session: SqlSession, text: str) -> Query:
     """A query whose names are looked up in the current database."""
-    return Query(text, _CATALOG, session.current_database)
+    return Query(text, session.current_database)
 
 
 def note_query(session: SqlSession, frame: DataFrame, text: str) -> DataFrame:

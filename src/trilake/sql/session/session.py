@@ -32,7 +32,6 @@ class Query:
     """A query over our tables, and the database in which names in it are looked up."""
 
     text: str
-    catalog: str
     database: str
 
 

@@ -101,8 +101,8 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
         return Target(parts, format, entry.location, entry, options=session.options(entry.location))
     if entry.view_text is None or depth > _MOST_VIEWS:
         return None
-    catalog, database = (*jvm.view_namespace(entry), _CATALOG, entry.database)[:2]
-    view = View(parts, Query(entry.view_text, catalog, database), entry)
+    _, database = (*jvm.view_namespace(entry), _CATALOG, entry.database)[:2]
+    view = View(parts, Query(entry.view_text, database), entry)
     return view if _names_ours(session, view, depth) else None
 
 

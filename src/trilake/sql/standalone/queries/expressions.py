@@ -7,7 +7,6 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import lru_cache
 from typing import cast as typing_cast
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from trilake.expr.terms.literals import Literal
 from trilake.expr.terms.nested_order import order_key, sides
 from trilake.sql.standalone.queries.aggregates import AGGREGATES, Aggregate
 from trilake.sql.standalone.queries.around import Around, Query
+from trilake.sql.standalone.queries.computed import type_of, value_of
 from trilake.sql.standalone.queries.decimals import decimal_arithmetic, decimal_of, scaled, spark_decimal
 from trilake.sql.standalone.queries.functions import INSTANTS, LOCAL_TIMES, MORE_FUNCTIONS, OF_UNITS, spark_type
 from trilake.sql.standalone.queries.instants import compared, has_times, kinds_of_times
@@ -42,20 +42,6 @@ GENERATORS = frozenset(
 )
 #: Functions whose calls are no constants, though they name no column.
 _NEVER_CONSTANT = frozenset((*AGGREGATES, *RANKINGS, *NON_DETERMINISTIC))
-
-
-@lru_cache(8192)
-def _type_of(text: str, columns: str) -> str:
-    """DuckDB's type of an expression.  Raises ``FilterError`` where it refuses it."""
-    try:
-        return engine.result_types(f"SELECT {text}{f' FROM (SELECT {columns})' if columns else ''}")[0]
-    except engine.QueryError as error:
-        raise FilterError(f"the query is not valid: {error.message}") from error
-
-
-@lru_cache(4096)
-def _computed(text: str) -> pa.Scalar:
-    return engine.query(f"SELECT {text} AS v")["v"][0]
 
 
 class QueryTranslator(Translator):
@@ -136,7 +122,7 @@ class QueryTranslator(Translator):
         for inner, kind in self.around.subqueries.items():
             text = text.replace(inner, f"CAST(NULL AS {kind})")
         columns = (f"CAST(NULL AS {c.type}) AS {c.text}" for c in self._read.values() if c.text in text)
-        return _type_of(text, ", ".join(sorted(columns)))
+        return type_of(text, ", ".join(sorted(columns)))
 
     def is_instant(self, node: exp.Expression) -> bool:
         """Whether the times that an expression gives are instants."""
@@ -239,7 +225,7 @@ class QueryTranslator(Translator):
         if value.family != "string" or '"' in done.text or "error(" not in done.text:
             return done
         try:
-            return duck.literal(Literal.of(_as_literal(_computed(done.text), target)))
+            return duck.literal(Literal.of(_as_literal(value_of(done.text), target)))
         except engine.QueryError as error:
             raise FilterError(f"{value.text} cannot be cast: {error.message}", help="correct the constant") from error
 
@@ -256,7 +242,7 @@ class QueryTranslator(Translator):
         known = super().text_of(value)
         if known is not None or value.family != "string" or '"' in value.text or "SELECT" in value.text.upper():
             return known
-        computed = _computed(value.text).as_py()
+        computed = value_of(value.text).as_py()
         return None if computed is None else str(computed)
 
     def _like_several(self, node: exp.Expression) -> Sql:
