@@ -12,6 +12,7 @@ import pytest
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from tests.runtimes import runtime_in_ms
+from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import row_tracking
@@ -23,7 +24,7 @@ from trilake.delta.log.replay import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
-from trilake.errors import CorruptLogError, WriteFailedError
+from trilake.errors import CorruptLogError, ProtocolChangedError, WriteFailedError
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.faults import FaultStore
@@ -179,3 +180,45 @@ def test_turned_on_later_it_says_since_when() -> None:
     _append(store, 1)
     assert len(_times(store)) == 2
     assert trilake.open(store.uri).history().num_rows == 3
+
+
+class _Meanwhile(MemoryStore):
+    """A store in which somebody drops row tracking right before the commit of a version."""
+
+    def __init__(self, before: int) -> None:
+        super().__init__()
+        self.before, self.dropped = before, False
+
+    def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
+        at = f"_delta_log/{self.before:020d}.json"
+        if key == at and not self.dropped:
+            self.dropped = True
+            Alter(DeltaLog(self, standard_engine())).drop_feature("rowTracking")
+        super().put_if_absent(key, data)
+
+
+@pytest.mark.parametrize("before", [2, 3])
+def test_tracking_is_not_promised_where_somebody_drops_it_meanwhile(before: int) -> None:
+    store = _Meanwhile(before)
+    _append(store, 3)
+    Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)
+    assert store.dropped
+    assert _ranges(store) == [(0, 3, DeltaLog(store, standard_engine()).head().version - 1)]
+    assert _mark(store) == 2
+
+
+class _Always(MemoryStore):
+    """A store in which row tracking is dropped as soon as a table has it."""
+
+    def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
+        super().put_if_absent(key, data)
+        if key.endswith(".json") and row_tracking.supported(DeltaLog(self, standard_engine()).head().protocol):
+            Alter(DeltaLog(self, standard_engine())).drop_feature("rowTracking")
+
+
+def test_who_drops_tracking_again_and_again_is_named() -> None:
+    store = _Always()
+    _append(store, 3)
+    with pytest.raises(ProtocolChangedError, match="dropped the feature rowTracking"):
+        Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)
+    assert "delta.enableRowTracking" not in DeltaLog(store, standard_engine()).head().metadata.configuration

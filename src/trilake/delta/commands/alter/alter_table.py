@@ -49,6 +49,7 @@ from trilake.errors import (
     ConflictError,
     ConstraintViolatedError,
     InvalidArgumentError,
+    ProtocolChangedError,
     UnsupportedExpressionError,
     stating,
 )
@@ -254,7 +255,7 @@ class Alter:
         wanted = change(head).metadata.configuration
         key = row_tracking.ENABLED
         if is_on(wanted, key) and not head.properties.is_on(key):
-            self._give_row_ids()
+            return self._again(lambda: self._tracking(change))
         return self._run(change)
 
     def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
@@ -438,22 +439,31 @@ class Alter:
         for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
             verify_checks([check], batch)
 
-    def _give_row_ids(self) -> None:
-        """Make the table one whose files all have row ids, as the property promises: feature first, then the files."""
+    def _tracking(self, change: Callable[[Head], MetadataChange]) -> int:
+        """Turn row tracking on by ``change``, which promises that all files have row ids: first the feature, then the
+        ids, then the promise, on the very version that keeps it.
+        """
         self._run(
             lambda h: alter_properties.add_feature(
                 h.protocol, h.metadata, row_tracking.FEATURE, new_id=self.runtime.new_id
             )
         )
-        self._again(self._backfill)
-
-    def _backfill(self) -> int:
-        snapshot = self.log.snapshot()
+        snapshot = self._snapshot()
+        if not row_tracking.supported(snapshot.protocol):
+            raise ProtocolChangedError(
+                f"somebody dropped the feature {row_tracking.FEATURE} while row tracking was turned on",
+                help="agree on one of the two and repeat it",
+                uri=snapshot.uri,
+                version=snapshot.version,
+            )
         files = feature_removal.without_row_ids(snapshot)
-        if not files:
+        if files:
+            same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
+            snapshot = self.log.snapshot(self._commit(snapshot, same, files=files, whole=True))
+        wanted = change(snapshot)
+        if not wanted.changes(snapshot.protocol, snapshot.metadata):
             return snapshot.version
-        same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
-        return self._commit(snapshot, same, files=files, whole=True)
+        return self._commit(snapshot, wanted)
 
 
 def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:
