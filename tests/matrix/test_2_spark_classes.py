@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import trilake
-from tests.matrix.calls import Lake, since
+from tests.matrix.calls import MODE, Lake, since
 
 
 def test_save(lake: Lake) -> None:
@@ -44,6 +44,18 @@ def test_load(lake: Lake) -> None:
     assert lake.spark.read.format("delta").schema("s string").load(place).columns == ["s"]
     feed = lake.spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", 1).load(place)
     assert [r[0] for r in feed.select("_change_type").distinct().collect()] == ["delete"]
+
+
+def test_frames_that_are_used_again(lake: Lake) -> None:
+    """a frame of `spark.read`, `toDF` that is used again: the newest rows (over Connect those that it had)"""
+    place = lake.path("again")
+    trilake.write(lake.simple(), place)
+    frames = lake.spark.read.format("delta").load(place), trilake.DeltaTable.forPath(lake.spark, place).toDF()
+    columns = [f["id"] for f in frames]
+    trilake.write(lake.simple(50, 50), place, mode="append")
+    known = 50 if MODE == "connect" else 100
+    for frame, column in zip(frames, columns, strict=True):
+        assert (frame.count(), frame.where(column >= 10).count()) == (known, known - 10)
 
 
 @pytest.mark.parametrize("name", ["lance", "trevni"])

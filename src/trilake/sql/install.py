@@ -15,6 +15,7 @@ from trilake.spark.front.chains import classes
 from trilake.spark.front.reader import with_table_name
 from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.front.register import register, with_sources
+from trilake.spark.native.newest_frames import following
 from trilake.sql.catalog import METHODS, Method
 from trilake.sql.session.frame_views import make_view, note_query
 from trilake.sql.session.relations import frame_of_name
@@ -190,11 +191,11 @@ def _named(session: SqlSession, name: Any) -> Action | None:
 
 
 def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
-    frame = frame_of_name(session, source)
     if not isinstance(source, Target):
-        return frame
-    if source.entry is not None:
-        frame = with_table_name(session.spark, frame, ("spark_catalog", source.entry.database, source.entry.table))
+        return frame_of_name(session, source)
+    entry = source.entry
+    names = () if entry is None else ("spark_catalog", entry.database, entry.table)
+    frame = following(lambda: frame_of_name(session, source), lambda read: with_table_name(session.spark, read, names))
     return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}")
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import trilake
 from bench.delta_logs import append_commit, busy_table, commit_time
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import history as history_module
 from trilake.delta.log import log as log_module
+from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.log.segment import commit_key
@@ -242,3 +244,14 @@ def test_commits_between_versions_are_listed_no_further(folder: Path) -> None:
     assert [v for v, _ in log.commits(most=3)] == [0, 1, 2]
     assert store.listed <= 4
     assert [v for v, _ in log.commits()] == list(range(COMMITS))
+
+
+def test_which_versions_have_newer_ones(tmp_path: Path) -> None:
+    for i in range(4):
+        trilake.write({"id": [i]}, tmp_path, mode="append")
+    log = DeltaLog(open_store(str(tmp_path)), standard_engine())
+    assert [log.has_newer(v) for v in range(5)] == [True, True, True, False, False]
+    write_checkpoint(log, log.snapshot(), runtime_in_ms(lambda: 0))
+    for v in range(4):  # as after a clean-up
+        (tmp_path / commit_key(v)).unlink()
+    assert [log.has_newer(v) for v in range(4)] == [True, True, True, False]

@@ -88,6 +88,22 @@ class DeltaLog:
         after = None if start is None else f"{LOG}/{start:020d}"
         return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda found: found.commits)
 
+    def has_newer(self, version: int) -> bool:
+        """Whether there is a version after this one: a question or two about files by their names."""
+        if self._is_there(commit_key(version + 1)):
+            return True
+        if self._is_there(commit_key(version)):
+            return False
+        listing = self.listing(start=version)  # commits were cleaned up: checkpoints tell
+        return any(v > version for v in (*listing.commits, *(v for v, _ in listing.checkpoints)))
+
+    def _is_there(self, key: str) -> bool:
+        try:
+            self.store.head(key)
+        except ObjectNotFoundError:
+            return False
+        return True
+
     def hint(self) -> CheckpointHint | None:
         """What ``_last_checkpoint`` says, where the file is there and undamaged."""
         try:

@@ -35,6 +35,7 @@ from trilake.spark.delta.settings import session_log
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
 from trilake.spark.native.columns import assignment_columns, checked_condition
+from trilake.spark.native.newest_frames import following, note_version
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.engine import spark_engine
@@ -188,12 +189,17 @@ class DeltaTable:
 
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
-        df: DataFrame = read_dataframe(self._spark, self._open(), options=self._options)
+        df = following(self._read)
         self._frames.note(df)
         if self._alias is not None:
-            return df.alias(self._alias)
+            return df
         of_session = self._options == session_options(self._spark, self._path)
         return note_whole_table(df, "delta", self._path) if of_session else df
+
+    def _read(self) -> DataFrame:
+        table = self._open()
+        df: DataFrame = read_dataframe(self._spark, table, options=self._options)
+        return note_version(df if self._alias is None else df.alias(self._alias), table.log, table.version)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The newest version as a pandas frame."""

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.front.recorder import Record, watch
+from trilake.spark.native.newest_frames import pinned
 
 #: Where each class is, by what it does: the classic one, and that of Spark Connect.
 _CLASSES: dict[str, tuple[str, ...]] = {
@@ -111,7 +112,7 @@ def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
 
 
 def _record_origin(record: Record, *args: Any, **kwargs: Any) -> None:
-    record.made_of = (*args, *kwargs.values())
+    record.made_of = tuple(map(pinned, (*args, *kwargs.values())))
 
 
 def _format(record: Record, source: str) -> None:

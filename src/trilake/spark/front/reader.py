@@ -19,6 +19,7 @@ from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
+from trilake.spark.native.newest_frames import following
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
@@ -73,7 +74,7 @@ def _load(
     def act() -> DataFrame:
         others = {k: v for k, v in merged.items() if k.lower() != "path"}
         place = _one_path(path, record_option(merged, "path"))
-        frame = LOADERS[source](spark, place, session_options(spark, place, others), wanted)
+        frame = following(lambda: LOADERS[source](spark, place, session_options(spark, place, others), wanted))
         is_whole = not others and wanted is None
         return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
 
@@ -111,8 +112,10 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
     place, load = table.location, _LOADERS[table.format]
 
     def act() -> DataFrame:
-        frame = load(spark, place, session_options(spark, place, record.options), record.schema)
-        frame = with_table_name(spark, frame, names)
+        frame = following(
+            lambda: load(spark, place, session_options(spark, place, record.options), record.schema),
+            lambda read: with_table_name(spark, read, names),
+        )
         is_whole = not record.options and record.schema is None
         return note_whole_table(frame, table.format, place) if is_whole else frame
 

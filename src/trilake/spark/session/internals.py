@@ -18,6 +18,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 | a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
+| a newer version in a frame | ``_jdf``, ``Alias``, ``Project`` | a frame keeps the version that it was read at |
 | a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
 """
 
@@ -254,6 +255,24 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
     alias = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias")(identifier, plan)
     project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
     return dataset_of(spark, project(alias.output(), plan))
+
+
+def frame_with_columns(spark: SparkSession, df: DataFrame, like: DataFrame) -> DataFrame:
+    """The rows of ``df`` in the columns of ``like``, found by name: ``like["x"]`` is a column of the result.
+
+    Raises :class:`InternalsError` on Connect.
+    """
+    plan = query_execution(df).analyzed()
+    there = {str(a.name()): a for a in items_of(plan.output())}
+    alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
+    option, none = java_class(spark, "scala.Option"), sequence(spark, [])
+    columns = []
+    for a in items_of(query_execution(like).analyzed().output()):
+        name = str(a.name())
+        own = there[name]
+        columns.append(alias(own, name, a.exprId(), a.qualifier(), option.apply(own.metadata()), none))
+    project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    return dataset_of(spark, project(sequence(spark, columns), plan))
 
 
 def java_class(spark: SparkSession, name: str) -> Any:

@@ -15,6 +15,7 @@ from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
+from trilake.spark.native.newest_frames import note_version
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
@@ -104,8 +105,10 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     """The rows of a target at a version, natively read wherever that is possible."""
     spark = session.spark
     if target.format == "delta":
-        frame: DataFrame = read_dataframe(spark, open_delta(session, target, version, ms), options=target.options)
-        return frame
+        delta = open_delta(session, target, version, ms)
+        frame: DataFrame = read_dataframe(spark, delta, options=target.options)
+        is_newest = version is None and ms is None and target.at is None
+        return note_version(frame, delta.log, delta.version) if is_newest else frame
     if target.at is not None and target.at[:1] in "vV":
         version = int(target.at[1:])
     elif target.at is not None:

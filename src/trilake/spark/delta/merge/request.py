@@ -13,6 +13,7 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.native.columns import checked_condition
+from trilake.spark.native.newest_frames import pinned
 from trilake.spark.session.compat import arrow_frame, is_frame
 
 Expr = str | Column
@@ -40,12 +41,13 @@ class SparkMerge:
 
 
 def source_frame(spark: SparkSession, source: object, *, round_times: bool = False) -> object:
-    """Rows of Arrow, pandas or polars as a frame that is called ``source``; anything else as it is.
+    """Rows of Arrow, pandas or polars as a frame that is called ``source``; a frame at the version that it shows now;
+    anything else as it is.
 
     Raises ``SchemaMismatchError`` for times finer than a microsecond, unless ``round_times`` says to round them down.
     """
     if source is None or is_frame(source):
-        return source
+        return pinned(source)
     try:
         with materialized(source, round_times=round_times) as rows:
             return arrow_frame(spark, rows.cast(from_arrow(rows.schema).to_arrow_schema())).alias("source")

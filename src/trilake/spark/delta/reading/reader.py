@@ -18,6 +18,7 @@ from trilake.spark.delta.reading.change_feed import change_feed, no_changes
 from trilake.spark.delta.reading.time_travel import split_place, version_of, zoned_ms
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
+from trilake.spark.native.newest_frames import note_version
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl
@@ -71,8 +72,12 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             raise TableNotFoundError(
                 "there is no Delta table", help="check the path", file=store.uri, condition="DELTA_PATH_DOES_NOT_EXIST"
             )
-        table = ArrowDeltaTable(store, spark_engine(), version=version_of(log, read_options, place, zone))
+        version = version_of(log, read_options, place, zone)
+        table = ArrowDeltaTable(store, spark_engine(), version=version)
         frame = read_dataframe(spark, table, options=read_options.store)
+        if version is None:
+            frame = frame if schema is None else with_schema(frame, schema)
+            return note_version(frame, log, table.version)
     return frame if schema is None else with_schema(frame, schema)
 
 

@@ -1,0 +1,182 @@
+"""Frames that show a table's newest version whenever they are used, as delta-spark's do.
+
+Spark plans a frame once: the files of one version are in its plan.  Such a frame therefore gets a class of its own, in
+which the plan is a property that looks for a newer version first.  The new plan has the columns of the old one, with
+the same numbers, so ``frame["x"]`` stays a column of the frame.  What was made of a frame before, such as
+``frame.where(...)``, is Spark's own, and keeps the version that it was made of.
+
+While a command of ours runs, and where the frame is cached, it stays as it is.  Classic sessions only.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol, cast
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import frame_with_columns, java_frame, say_once
+from trilake.spark.session.passing import passing, spark_alone
+from trilake.storage.base import Store
+
+_log = logging.getLogger("trilake.spark")
+_NOTED, _STATE, _PLAN = "_trilake_version", "_trilake_newest", "_jdf"
+
+
+class Versions(Protocol):
+    """The log of a table."""
+
+    store: Store
+
+    def has_newer(self, version: int) -> bool:
+        """Whether there is a version after this one."""
+
+
+@dataclass(frozen=True)
+class ReadVersion:
+    """Which version of which table a frame shows."""
+
+    table: Versions
+    version: int
+
+
+@dataclass
+class _State:
+    """What a frame shows now, and how it is read again."""
+
+    read: Callable[[], DataFrame]
+    shown: ReadVersion
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    looked: float = 0.0
+
+
+def note_version(frame: DataFrame, table: Versions, version: int) -> DataFrame:
+    """Remember that a frame shows the newest version of a table, which is this one; the frame itself."""
+    frame.__dict__[_NOTED] = ReadVersion(table, version)
+    return frame
+
+
+def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFrame] = lambda f: f) -> DataFrame:
+    """The frame that ``read`` gives, which from then on shows the newest version whenever it is used.
+
+    Where ``read`` has noted no version, as for an older one that was asked for, the frame stays as it is.
+
+    Parameters
+    ----------
+    read: reads the table; it is called again for each newer version.
+    named: what else is done to the frame.
+    """
+    shown, frame = _read(read, named)
+    if shown is None or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
+        return frame
+    frame.__dict__[_STATE] = _State(lambda: _noted(*_read(read, named)), shown)
+    frame.__class__ = _class_of(type(frame))
+    return frame
+
+
+def pinned(frame: Any) -> Any:
+    """A frame that stays at the version which the given one shows now; anything else as it is."""
+    state = getattr(frame, "__dict__", {}).get(_STATE)
+    return java_frame(frame.sparkSession, frame._jdf) if isinstance(state, _State) else frame
+
+
+def _read(
+    read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFrame]
+) -> tuple[ReadVersion | None, DataFrame]:
+    frame = read()
+    shown = getattr(frame, "__dict__", {}).get(_NOTED)
+    return (shown if isinstance(shown, ReadVersion) else None), named(frame)
+
+
+def _noted(shown: ReadVersion | None, frame: DataFrame) -> DataFrame:
+    return frame if shown is None else note_version(frame, shown.table, shown.version)
+
+
+#: The classes that were made, by Spark's own.
+_classes: dict[type, type] = {}
+#: Seconds for which what was found is taken for true where it takes a request to look.
+_FRESH = 0.2
+
+
+def _class_of(frame: type) -> type:
+    """The class of frames that follow their table, made of Spark's own."""
+    known = _classes.get(frame)
+    if known is None:
+        members = {_PLAN: property(_plan, _set_plan), "__module__": frame.__module__}
+        known = _classes.setdefault(frame, type(frame.__name__, (frame,), members))
+    return known
+
+
+def _set_plan(frame: Any, plan: Any) -> None:
+    vars(frame)[_PLAN] = plan
+
+
+def _plan(frame: Any) -> Any:
+    """The JVM's frame of the newest version."""
+    state = cast(_State, vars(frame)[_STATE])
+    if not passing() and not frame.is_cached:
+        with state.lock:
+            if _behind(state):
+                _renew(frame, state)
+    return vars(frame)[_PLAN]
+
+
+def _behind(state: _State) -> bool:
+    now = time.monotonic()
+    if now - state.looked < _FRESH and state.shown.table.store.local_path("x") is None:
+        return False
+    state.looked = now
+    try:
+        return state.shown.table.has_newer(state.shown.version)
+    except (TrilakeError, OSError) as e:  # a table that is gone, for one: who reads its files is told
+        _log.debug("no newer version of %s was found", state.shown.table.store.uri, exc_info=e)
+        return False
+
+
+def _renew(frame: Any, state: _State) -> None:
+    with spark_alone():
+        old = java_frame(frame.sparkSession, vars(frame)[_PLAN])
+        new = state.read()
+        shown = vars(new).get(_NOTED)
+        if not isinstance(shown, ReadVersion):
+            return
+        _check_columns(old.schema, new.schema, shown)
+        try:
+            plan: Any = frame_with_columns(frame.sparkSession, new, old)
+            vars(frame)[_PLAN] = plan._jdf
+        except (Py4JError, AttributeError) as e:
+            say_once("frames keep the version that they were read at", e)
+        state.shown = shown
+
+
+def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:
+    """Raise ``SchemaMismatchError``, also one of Spark's, where the table has lost a column or changed its type."""
+    types = {f.name: f.dataType for f in new.fields}
+    for f in old.fields:
+        there = types.get(f.name)
+        if there is None or _shape(there) != _shape(f.dataType):
+            error = SchemaMismatchError(
+                f"the column {f.name!r} of the table "
+                + ("is gone" if there is None else f"is {there.simpleString()} now, not {f.dataType.simpleString()}")
+                + " since this frame was read",
+                help="read the table again",
+                file=shown.table.store.uri,
+                version=shown.version,
+                column=f.name,
+                condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+            )
+            raise_for_spark(error, analysis_error(error))
+
+
+def _shape(type_: T.DataType) -> str:
+    """A type without what may be null in it."""
+    return type_.simpleString()
