@@ -29,6 +29,20 @@ def test_nested_fields_are_assigned_one_by_one() -> None:
     ]
 
 
+def test_the_feed_records_updates_of_columns_that_must_not_be_null() -> None:
+    field = pa.field("st", pa.struct([pa.field("x", pa.int64(), nullable=False)]))
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), field, pa.field("v", pa.string())])
+    t = table(pa.table({"id": [1, 2], "st": [{"x": 1}, None], "v": ["a", "b"]}, schema=schema), FEED)
+    merge = t.merge(pa.table({"id": [1, 3], "v": ["n", "m"]}), "t.id = s.id", "s", "t")
+    merge.when_matched_update({"v": "s.v"}).when_not_matched_insert({"id": "s.id", "v": "s.v"}).execute()
+    feed = t.refresh().changes(1).select(["id", "v", "_change_type"]).to_pylist()
+    assert sorted(tuple(r.values()) for r in feed) == [
+        (1, "a", "update_preimage"),
+        (1, "n", "update_postimage"),
+        (3, "m", "insert"),
+    ]
+
+
 def test_evolution_adds_columns_and_keeps_what_the_source_lacks() -> None:
     t = table(pa.table({"id": [1, 2], "a": [10, 20], "st": [{"x": 1, "y": 1}, {"x": 2, "y": 2}]}))
     source = pa.table({"id": [2, 3], "new": ["b", "c"], "st": [{"x": 20, "z": 9}, {"x": 30, "z": 9}]})

@@ -16,7 +16,7 @@ _log = logging.getLogger("trilake.spark")
 
 #: The line that ends a worker's traceback of one of our errors.  Spark's own class may be in front of it.
 _OURS = re.compile(r"^\s*(?:[\w.]*\.)?(\w+Error): (\[[A-Z_]+\] .*)$", re.MULTILINE)
-_PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)): (.*)$", re.MULTILINE)
+_PYTHON = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?([A-Z]\w*(?:Error|Exception)|Arrow[A-Z]\w*): (.*)$", re.MULTILINE)
 _TRACEBACK = "Traceback (most recent call last)"
 #: How py4j begins where Spark's error has no class in PySpark, and the errors that the JVM's stack traces name.
 _CALLING = re.compile(r"An error occurred while calling \S+\n: ")
@@ -95,6 +95,8 @@ def short_cause(cause: BaseException) -> str:
 
     >>> short_cause(ValueError("one\n\tat org.apache.X.y(X.scala:1)"))
     'one'
+    >>> short_cause(ValueError("Traceback (most recent call last):\n  File ...\npyarrow.lib.ArrowInvalid: no\n more"))
+    'ArrowInvalid: no'
     >>> trace = "Job aborted.\n\tat x.Y.z(Y.scala:1)\nCaused by: java.io.IOException: Disk full\n\tat x.Y.z(Y.scala:2)"
     >>> short_cause(ValueError(f"An error occurred while calling o7.parquet.\n: org.SparkException: {trace}"))
     'IOException: Disk full'

@@ -219,6 +219,22 @@ def test_nested_columns_and_evolution(session: SparkSession, tmp_path: Path) -> 
     assert found[2] == {"id": 2, "st": {"a": 5, "b": {"c": "new"}}, "l": [{"p": 10, "q": 20}], "extra": 1.5}
 
 
+def test_the_feed_records_updates_of_a_key_that_must_not_be_null(session: SparkSession, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    session.range(2).selectExpr("id", "'a' AS v").write.format("delta").save(place)
+    trilake.alter(place).set_not_null("id")
+    trilake.alter(place).set_properties({"delta.enableChangeDataFeed": "true"})
+    t = DeltaTable.forPath(session, place).alias("t")
+    source = session.createDataFrame([(1, "n"), (3, "m")], "id long, v string").alias("s")
+    t.merge(source, "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    feed = trilake.open(place).changes(3).select(["id", "_change_type"]).to_pylist()
+    assert sorted((r["id"], r["_change_type"]) for r in feed) == [
+        (1, "update_postimage"),
+        (1, "update_preimage"),
+        (3, "insert"),
+    ]
+
+
 def test_the_session_may_ask_for_evolution(session: SparkSession, tmp_path: Path) -> None:
     path = _letters(tmp_path)
     session.conf.set("spark.databricks.delta.schema.autoMerge.enabled", "true")

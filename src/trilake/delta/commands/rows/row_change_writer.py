@@ -13,6 +13,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.rules.row_rules import RowPipeline
+from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.parquet_rows import as_dictionaries
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
@@ -96,7 +97,7 @@ class RowChangeWriter:
         if self.feed:
             for rows in old:
                 self.changes.write(with_change_type(rows, "update_preimage"))
-            self.changes.write(with_change_type(new, "update_postimage"))
+            self.changes.write(with_change_type(self._as_read(new), "update_postimage"))
         self._write_new(as_dictionaries(new, dictionaries), ids)
         count = new.num_rows
         self.counts += RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
@@ -114,7 +115,7 @@ class RowChangeWriter:
         Without ``feed`` the change feed takes them from the files, which it does where nothing else changed.
         """
         if self.feed and feed:
-            self.changes.write(with_change_type(new, "insert"))
+            self.changes.write(with_change_type(self._as_read(new), "insert"))
         self._write_new(new, None)
         self.counts += RowCounts(inserted=new.num_rows)
 
@@ -123,6 +124,13 @@ class RowChangeWriter:
         for f, values in zip(self.files.extra, tracked, strict=True):
             rows = rows.append_column(f, values)
         self.rows.write(rows)
+
+    def _as_read(self, new: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows that went through the rules in the types of rows that were read, which stand in the same change file:
+        there, every part may be null."""
+        wanted = self.changes.plan.schema.to_arrow_schema()
+        columns = [as_nullable(c, f.type) for c, f in zip(new.columns, wanted, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
     def _write_new(self, new: pa.RecordBatch, ids: pa.Array | None) -> None:
         none = pa.nulls(new.num_rows, pa.int64())
