@@ -79,6 +79,7 @@ def test_levels_and_types_that_spark_infers(spark: SparkSession, tmp_path: Path,
         ("p=1.50", pa.scalar(Decimal("1.50"))),
         ("p=2020-01-01 00%3A00%3A00", pa.scalar(at("2020-01-01"))),
         ("p=ab", pa.scalar(b"ab")),
+        ("p=%5Cu00ff", pa.scalar(b"\xff")),  # no text at all
     ],
 )
 def test_layouts_that_spark_would_misread(folder: str, value: pa.Scalar) -> None:

@@ -148,7 +148,6 @@ def _spellings(values: pa.Array) -> list[pa.Array] | None:
         # Unescaped, as some writers leave it, is as good where there is nothing to unescape.
         plain = pc.replace_substring(texts, "%", "%25")
         return [pc.fill_null(t, HIVE_NULL) for t in (_escape(texts), plain)]
-    texts = pc.cast(values, pa.string())
     if pa.types.is_integer(type_):
         pattern = _INTEGER
     elif pa.types.is_date(type_):
@@ -157,6 +156,7 @@ def _spellings(values: pa.Array) -> list[pa.Array] | None:
         pattern = "^(?:true|false)$"
     else:
         return None
+    texts = pc.cast(values, pa.string())
     if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
         return None
     return [pc.fill_null(texts, HIVE_NULL)]
