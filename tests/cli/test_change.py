@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from pathlib import Path
+from threading import Thread
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,6 +68,20 @@ def test_standard_input_of_every_format_is_written(tmp_path: Path, inputs: dict[
     assert rows(tmp_path / "t") == WANTED
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.parquet"])
+def test_a_named_pipe_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
+    """What a shell makes of ``<(...)`` is read once, from its beginning."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=lambda: pipe.write_bytes(inputs[name].read_bytes()))
+    writer.start()
+    how = ["--from", "csv"] if name == "a.csv" else []
+    done = run("write", tmp_path / "t", pipe, *how, "--type", "zip=string", "--type", "at=timestamp")
+    writer.join()
+    assert done.code == 0, done.err
+    assert rows(tmp_path / "t") == WANTED
+
+
 def test_columns_of_csv_have_the_types_of_the_table(tmp_path: Path, inputs: dict[str, Path]) -> None:
     run("write", tmp_path / "t", inputs["a.parquet"])
     done = run("write", tmp_path / "t", inputs["a.csv"], inputs["a.jsonl"], "-m", "append", "--json")
@@ -89,6 +105,7 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
         ('[{"a": 1}, 2]', [], 6, "no object"),
         ("a\n1\n", ["--from", "csv", "--type", "a"], 2, "has no value"),
         ("a\n1\n", ["--from", "csv", "--type", "a=nonsense"], 2, "nonsense"),
+        ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type names a column 'b'"),
     ],
 )
 def test_rows_that_cannot_be_read_write_nothing(
@@ -114,6 +131,7 @@ def test_a_table_that_is_there_is_refused(tmp_path: Path) -> None:
     run("write", tmp_path / "t", "--from", "csv", input="n\n1\n")
     done = run("write", tmp_path / "t", "--from", "csv", "--json", input="n\n2\n")
     assert (done.code, done.error["code"]) == (3, "TABLE_EXISTS")
+    assert "--mode append" in done.error["help"]
     replaced = run(
         "write", tmp_path / "t", "--from", "csv", "-m", "overwrite", "--replace-where", "n = 1", input="n\n1\n"
     )

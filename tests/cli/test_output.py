@@ -189,6 +189,7 @@ def test_texts_are_made_harmless_and_stay_json() -> None:
         (pa.array([86_400_000], pa.date64()), ["1970-01-02"]),
         (pa.array([1], pa.time64("us")), ["00:00:00.000001"]),
         (pa.array([5], pa.duration("s")), ["5 s"]),
+        (pa.array([pa.MonthDayNano([1, 2, -500_000_000])]), ["P1M2DT-0.5S"]),
         (pa.array([None, "x"]).dictionary_encode(), [None, "x"]),
         (pa.array([{"a": [1.0, float("nan")]}, None]), [{"a": [1.0, "NaN"]}, None]),
         (pa.array([[1], None, [], [2, 3]]).slice(1), [None, [], [2, 3]]),

@@ -39,6 +39,12 @@ def test_query_joins_tables_of_all_formats_by_path(delta: str, lance: str, trevn
     assert run("query", sql, "-t", f"t={trevni}", "--json").json == [{"id": 1, "n": 2}, {"id": 2, "n": 2}]
 
 
+def test_query_takes_a_version_of_a_folder_here(delta: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _, name = delta.rpartition("/")
+    monkeypatch.chdir(folder)
+    assert run("query", f"SELECT count(*) AS n FROM '{name}@v0'", "--json").json == [{"n": 3}]
+
+
 def test_query_takes_relations_in_subqueries_and_leaves_its_own_names_alone(delta: str) -> None:
     sql = f"WITH x AS (FROM '{delta}') SELECT count(*) AS n FROM x WHERE id IN (SELECT id FROM '{delta}@v0')"
     assert run("query", sql, "--json").json == [{"n": 2}]

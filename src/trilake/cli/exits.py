@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -47,6 +48,16 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (OSError, Exit.STORAGE),
 )
 
+#: How the library's helps name arguments of Python, and the options that say the same here.
+_OPTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"enforce_retention=False(?: \(on Spark [^)]*\))?"), "--no-retention-check"),
+    (re.compile(r"partition_by=\[\]"), "--no-partitions"),
+    (re.compile(r"columns=\[…\]"), "--column"),
+    (re.compile(r"ignore_missing=True"), "--ignore-missing"),
+    (re.compile(r'\b(nulls)="(\w+)"'), r"--property \1=\2"),
+    (re.compile(r'\bschema_mode="(\w+)"'), r"--schema-mode \1"),
+    (re.compile(r'\b(format|mode)="(\w+)"'), r"--\1 \2"),
+)
 _DEBUG = "set TRILAKE_DEBUG=1 and run it again to see where"
 
 
@@ -71,7 +82,7 @@ class Problem:
         """
         code = next((c for kind, c in _CODES if isinstance(error, kind)), Exit.UNEXPECTED)
         if isinstance(error, errors.TrilakeError):
-            return cls(error.code, error.message, code, error.help, dict(error.context))
+            return cls(error.code, error.message, code, _in_options(error.help), dict(error.context))
         text = errors.masked(str(error))
         if isinstance(error, OSError):
             return cls("OS", text, code)
@@ -89,3 +100,14 @@ class Problem:
                 "exit_code": int(self.exit),
             }
         }
+
+
+def _in_options(help: str | None) -> str | None:
+    """A help of the library for those who cannot pass arguments of Python.
+
+    >>> _in_options('pass mode="append" to write into it, or partition_by=[]')
+    'pass --mode append to write into it, or --no-partitions'
+    """
+    for argument, option in _OPTIONS if help else ():
+        help = argument.sub(option, help or "")
+    return help

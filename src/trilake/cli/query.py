@@ -98,7 +98,7 @@ def _relations(sql: str) -> set[str]:
 
 
 def _is_path(name: str) -> bool:
-    return "/" in name or os.path.exists(name)
+    return "/" in name or os.path.exists(split_version(name)[0])
 
 
 def _open(place: str, options: Mapping[str, str]) -> Table:

@@ -7,10 +7,12 @@ read from their end.
 from __future__ import annotations
 
 import io
+import os
 import re
+import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import IO, Any
@@ -65,11 +67,13 @@ class Reading:
     ----------
     format: of all files; by their names, or their first bytes, where it is left out.
     types: Arrow types of columns by name, for formats that have none themselves.
+    named: columns of ``types`` that CSV must have, because somebody named them.
     delimiter, header, null: of CSV; a field without quotes that is ``null`` is null.
     """
 
     format: InputFormat | None = None
     types: Mapping[str, pa.DataType] = field(default_factory=dict)
+    named: Collection[str] = ()
     delimiter: str | None = None
     header: bool = True
     null: str = ""
@@ -144,12 +148,10 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
     if codec is not None:
         stem = stem[: stem.rindex(".")]
     suffix = stem[stem.rindex(".") :] if "." in stem.rpartition("/")[2] else ""
-    source = _source(place, options)
+    source, rewinds = _source(place, options)
     try:
         if codec is not None:
-            source = pa.CompressedInputStream(source, codec)
-        # Arrow says of any Python stream that it can be rewound.
-        rewinds = codec is None and place != STDIN
+            source, rewinds = pa.CompressedInputStream(source, codec), False
         source, start = _peeked(source, rewinds)
         format = reading.format or _MAGIC.get(start) or _SUFFIXES.get(suffix) or _guessed(start)
         if format is None:
@@ -173,14 +175,26 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
         raise CorruptFileError(f"the file cannot be read: {e}", file=_name(place)) from e
 
 
-def _source(place: str, options: Mapping[str, str]) -> Any:
+def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
+    """The bytes of a file, and whether it can be rewound: Arrow says that of any Python stream."""
     if place == STDIN:
-        return pa.PythonFile(sys.stdin.buffer, mode="r")
+        return pa.PythonFile(sys.stdin.buffer, mode="r"), False
     location = parse_location(place)
     folder, _, key = location.path.rpartition("/")
     if not key:
         raise InvalidArgumentError("a file to read must have a name", file=place)
-    return open_store(Location(location.scheme, location.authority, folder).uri, options).open_input(key)
+    if location.scheme == "file" and _is_stream("/" + location.path):
+        return pa.PythonFile(open("/" + location.path, "rb"), mode="r"), False
+    return open_store(Location(location.scheme, location.authority, folder).uri, options).open_input(key), True
+
+
+def _is_stream(path: str) -> bool:
+    """Whether it is what a shell makes of ``<(...)``, a named pipe or a device, which no store opens."""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False  # the store says what is wrong
+    return stat.S_ISFIFO(mode) or stat.S_ISCHR(mode)
 
 
 class _Prefixed(io.RawIOBase):
@@ -234,6 +248,12 @@ def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iter
             quoted_strings_can_be_null=False,  # "" in quotes is an empty text
         ),
     )
+    names = reader.schema.names
+    for name in reading.named:
+        if name not in names:
+            raise InvalidArgumentError(
+                f"--type names a column {name!r} that is not there", help=f"the columns are {', '.join(names)}"
+            )
     return _without_null_types(reader.schema, reader)
 
 

@@ -1,7 +1,8 @@
 """Arrow columns as the values that JSON has, and values as the text of a cell.
 
-JSON has no times, decimals, bytes and no NaN, so these become texts: times as ISO text (UTC with a ``Z``), decimals as
-their digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of ``{"key", "value"}``.
+JSON has no times, decimals, bytes and no NaN, so these become texts: times and intervals as ISO text (UTC with a
+``Z``), decimals as their digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
+``{"key", "value"}``.
 """
 
 from __future__ import annotations
@@ -85,9 +86,20 @@ def _as_text(array: pa.Array) -> list[Any]:
     if pa.types.is_duration(kind):
         return [None if n is None else f"{n} {kind.unit}" for n in array.cast(pa.int64()).to_pylist()]
     if pa.types.is_interval(kind):
-        return [None if v is None else str(v) for v in array.to_pylist()]
+        return [None if v is None else _interval(v) for v in array.to_pylist()]
     texts: list[Any] = array.cast(pa.string()).to_pylist()
     return texts
+
+
+def _interval(value: Any) -> str:
+    """Months, days and nanoseconds as ISO text.
+
+    >>> _interval(pa.MonthDayNano([14, -3, 1_500_000_000]))
+    'P14M-3DT1.5S'
+    """
+    whole, part = divmod(abs(value.nanoseconds), 10**9)
+    seconds = f"{'-' if value.nanoseconds < 0 else ''}{whole}" + (f".{part:09d}".rstrip("0") if part else "")
+    return f"P{value.months}M{value.days}DT{seconds}S"
 
 
 def _is_binary(kind: pa.DataType) -> bool:

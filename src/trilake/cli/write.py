@@ -111,8 +111,9 @@ def write(
     there = _there(uri, format, options)
     wanted = str(format or (there.format if there is not None else TableFormat.delta))
     types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
-    types |= {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
-    reading = Reading(None if from_format is None else InputFormat(from_format), types, delimiter, header, null)
+    named = {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
+    rows_format = None if from_format is None else InputFormat(from_format)
+    reading = Reading(rows_format, types | named, tuple(named), delimiter, header, null)
     done = api.write(
         open_rows(places, reading, options),
         uri,
