@@ -105,6 +105,8 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
         ('[{"a": 1}, 2]', [], 6, "no object"),
         ("a\n1\n", ["--from", "csv", "--type", "a"], 2, "has no value"),
         ("a\n1\n", ["--from", "csv", "--type", "a=nonsense"], 2, "nonsense"),
+        ("a\n1\n", ["--from", "csv", "--delimiter", ";;"], 2, "a delimiter is one ASCII character"),
+        ("a\n1\n", ["--from", "csv", "--delimiter", ""], 2, "a delimiter is one ASCII character"),
         ("a\n1\n", ["--from", "csv", "--type", "b=int"], 2, "--type names a column 'b'"),
     ],
 )

@@ -237,6 +237,10 @@ def _spooled(source: Any) -> Any:
 
 
 def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+    if reading.delimiter is not None and len(reading.delimiter.encode()) != 1:
+        raise InvalidArgumentError(
+            f"a delimiter is one ASCII character, not {reading.delimiter!r}", help="for a tab write $'\\t'"
+        )
     reader = pyarrow.csv.open_csv(
         source,
         read_options=pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header),
