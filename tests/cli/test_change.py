@@ -89,6 +89,17 @@ def test_columns_of_csv_have_the_types_of_the_table(tmp_path: Path, inputs: dict
     assert [r["zip"] for r in rows(tmp_path / "t")] == ["00123"] * 3 + [None] * 3
 
 
+def test_whole_numbers_that_no_long_holds_keep_their_digits(tmp_path: Path) -> None:
+    data = "n,long,x\n1,12345678901234567890,12345678901234567890\n2,,1.5\n3,-7,2\n"
+    (tmp_path / "a.csv").write_text(data)
+    for place, how in ("piped", ["--from", "csv"]), ("named", [tmp_path / "a.csv"]):
+        done = run("write", tmp_path / place, *how, input=data)
+        assert done.code == 0, done.err
+        found = run("query", f"SELECT * FROM '{tmp_path}/{place}' ORDER BY n", "--json").json
+        assert [r["long"] for r in found] == ["12345678901234567890", None, "-7"]
+        assert [r["x"] for r in found] == [12345678901234567890.0, 1.5, 2.0]
+
+
 def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
     run("write", tmp_path / "t", "--from", "csv", "--type", "s=string", input='n,s\n1,""\n2,\n3,NA\n')
     assert [r["s"] for r in run("query", f"SELECT * FROM '{tmp_path}/t' ORDER BY n", "--json").json] == ["", None, "NA"]

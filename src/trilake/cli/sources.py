@@ -19,6 +19,7 @@ from typing import IO, Any
 
 import orjson
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
@@ -55,6 +56,9 @@ _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4", ".br
 _MAGIC = {b"PAR1": InputFormat.parquet, b"ARRO": InputFormat.arrow, b"\xff\xff\xff\xff": InputFormat.arrow}
 _RANDOM = (b"PAR1", b"ARRO")
 _SPOOL = 64 << 20
+#: Bytes that types are inferred from, and numbers in them that may not fit into a long.
+_HEAD = 1 << 20
+_LONG_NUMBER = re.compile(rb"\d{19}")
 #: What Arrow says of a value that is not of its column's type.
 _UNFIT = re.compile(r"conversion error|changed from", re.IGNORECASE)
 
@@ -163,7 +167,8 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
         if start in _RANDOM and not rewinds:
             source = _spooled(source)
         if format is InputFormat.csv:
-            return _csv(source, reading, "\t" if suffix == ".tsv" else ",")
+            source, head = _peeked(source, rewinds, _HEAD)
+            return _csv(source, head, reading, "\t" if suffix == ".tsv" else ",")
         if format is InputFormat.json:
             return _json(source, start, reading)
         return _parquet(source) if format is InputFormat.parquet else _arrow(source, start)
@@ -214,9 +219,9 @@ class _Prefixed(io.RawIOBase):
         return len(data)
 
 
-def _peeked(source: Any, rewinds: bool) -> tuple[Any, bytes]:
+def _peeked(source: Any, rewinds: bool, size: int = 4) -> tuple[Any, bytes]:
     """A source, and its first bytes, which it still has."""
-    start: bytes = source.read(4)
+    start: bytes = source.read(size)
     if rewinds:
         source.seek(0)
         return source, start
@@ -236,22 +241,21 @@ def _spooled(source: Any) -> Any:
     return pa.PythonFile(spooled, mode="r")
 
 
-def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+def _csv(source: Any, head: bytes, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if reading.delimiter is not None and len(reading.delimiter.encode()) != 1:
         raise InvalidArgumentError(
             f"a delimiter is one ASCII character, not {reading.delimiter!r}", help="for a tab write $'\\t'"
         )
-    reader = pyarrow.csv.open_csv(
-        source,
-        read_options=pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header),
-        parse_options=pyarrow.csv.ParseOptions(delimiter=reading.delimiter or delimiter, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types=dict(reading.types),
-            null_values=[reading.null],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,  # "" in quotes is an empty text
-        ),
+    read = pyarrow.csv.ReadOptions(autogenerate_column_names=not reading.header)
+    parse = pyarrow.csv.ParseOptions(delimiter=reading.delimiter or delimiter, newlines_in_values=True)
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=dict(reading.types),
+        null_values=[reading.null],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,  # "" in quotes is an empty text
     )
+    convert.column_types = {**_long_numbers(head, read, parse, convert), **reading.types}
+    reader = pyarrow.csv.open_csv(source, read_options=read, parse_options=parse, convert_options=convert)
     names = reader.schema.names
     for name in reading.named:
         if name not in names:
@@ -259,6 +263,30 @@ def _csv(source: Any, reading: Reading, delimiter: str) -> tuple[pa.Schema, Iter
                 f"--type names a column {name!r} that is not there", help=f"the columns are {', '.join(names)}"
             )
     return _without_null_types(reader.schema, reader)
+
+
+def _long_numbers(
+    head: bytes, read: pyarrow.csv.ReadOptions, parse: pyarrow.csv.ParseOptions, convert: pyarrow.csv.ConvertOptions
+) -> dict[str, pa.DataType]:
+    """A decimal for columns of whole numbers that no long holds: Arrow infers double, which would cut their digits."""
+    if _LONG_NUMBER.search(head) is None:
+        return {}
+    lines = pa.BufferReader(head[: head.rfind(b"\n") + 1] if len(head) == _HEAD else head)
+    try:
+        inferred = pyarrow.csv.read_csv(lines, read, parse, convert)
+        doubles = [f.name for f in inferred.schema if pa.types.is_float64(f.type)]
+        texts = pyarrow.csv.ConvertOptions(
+            column_types=dict.fromkeys(doubles, pa.string()),
+            include_columns=doubles,
+            null_values=convert.null_values,
+            strings_can_be_null=True,
+        )
+        lines.seek(0)
+        found = pyarrow.csv.read_csv(lines, read, parse, texts) if doubles else inferred.select([])
+    except pa.ArrowException:
+        return {}  # the reader of all rows says what is wrong
+    whole = (n for n in doubles if pc.all(pc.match_substring_regex(found[n], r"^-?\d{1,38}$")).as_py())
+    return dict.fromkeys(whole, pa.decimal128(38, 0))
 
 
 def _json(source: Any, start: bytes, reading: Reading) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
