@@ -30,7 +30,8 @@ from trilake.lance.file.view import View
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
 from trilake.lance.pylance.scanner import LanceScanner
 from trilake.lance.scan.fragment_reader import FragmentReader
-from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.projection import ColumnsLike, Selection
+from trilake.lance.scan.scan import ScanPlan, finish, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.versions.manifest import DataFile, Fragment
@@ -161,7 +162,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def scanner(
         self,
-        columns: list[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         limit: int = 0,
         offset: int | None = None,
@@ -173,7 +174,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def to_table(
         self,
-        columns: list[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         limit: int = 0,
         offset: int | None = None,
@@ -184,7 +185,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def to_batches(
         self,
-        columns: list[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         limit: int = 0,
         offset: int | None = None,
@@ -199,16 +200,18 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
             return self.schema.empty_table()
         return self.to_table(limit=num_rows, **more)
 
-    def take(self, indices: npt.ArrayLike, columns: list[str] | None = None) -> pa.Table:
+    def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
         """The rows at some places among those that live, in the order asked for."""
         wanted = np.asarray(indices, np.int64)
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= self._fragment.num_rows):
             raise UnknownRowError(f"the fragment has {self._fragment.num_rows} rows", fragment=self.fragment_id)
         view = self._ds.snapshot.view
-        plan = ScanPlan(view, view.columns(columns))
-        table = self._fragment.take(self._fragment.offsets_of_live(wanted), view.stored(plan.columns))
-        batches = table.combine_chunks().to_batches()
-        return pa.Table.from_batches([view.show(b, plan.columns) for b in batches], schema=plan.schema)
+        chosen = Selection.of(view, columns)
+        plan = ScanPlan(view, chosen.columns, with_row_id=chosen.with_row_id)
+        offsets = self._fragment.offsets_of_live(wanted)
+        stored = one_batch(self._fragment.take(offsets, view.stored(plan.columns)))
+        rows = finish(plan, self._fragment, stored, offsets if chosen.with_row_id else None)
+        return chosen.show(pa.Table.from_batches([rows]))
 
     # --- changing, without a commit ----------------------------------------------------------------------------------
 

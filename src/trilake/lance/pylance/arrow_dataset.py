@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.table import FilterLike
@@ -51,7 +52,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     def scanner(
         self,
-        columns: Sequence[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         limit: int | None = None,
         offset: int | None = None,
@@ -71,7 +72,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
         Parameters
         ----------
-        columns: to return, all by default; ``"struct.field"`` is a part of one.
+        columns: to return, all by default; ``"struct.field"`` is a part of one.  A mapping has SQL expressions by the
+            name of the column that each makes; they may name ``_rowid``, and ``_distance`` where ``nearest`` is given.
         filter: SQL text, or a pyarrow expression.
         limit, offset: rows to return at most, and rows to pass over first.
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index"}``: the rows nearest to the
@@ -106,7 +108,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     def to_table(
         self,
-        columns: Sequence[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         limit: int | None = None,
         offset: int | None = None,
@@ -133,7 +135,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     def to_batches(
         self,
-        columns: Sequence[str] | None = None,
+        columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
         limit: int | None = None,
         offset: int | None = None,
@@ -168,26 +170,25 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """The first rows; further arguments are those of :meth:`scanner`."""
         return self.to_table(**{**more, "limit": num_rows})
 
-    def take(self, indices: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any) -> pa.Table:
+    def take(self, indices: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any) -> pa.Table:
         """The rows at some places among those that live, in the order asked for.  Only their bytes are read."""
-        return self.snapshot.take(
-            input_rows.numbers(indices),
-            self.snapshot.view.columns(columns or None),
-            with_row_id=bool(more.get("with_row_id")),
-        )
+        chosen = self._selection(columns, more)
+        ranks = input_rows.numbers(indices)
+        return chosen.show(self.snapshot.take(ranks, chosen.columns, with_row_id=chosen.with_row_id))
+
+    def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
+        return Selection.of(self.snapshot.view, columns, with_row_id=bool(options.get("with_row_id")))
 
     def _take_rows(
-        self, row_ids: npt.ArrayLike | pa.Array, columns: Sequence[str] | None = None, **more: Any
+        self, row_ids: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any
     ) -> pa.Table:
         """The rows with some row ids, in the order asked for."""
-        return self.snapshot.take_rows(
-            input_rows.numbers(row_ids, np.uint64),
-            self.snapshot.view.columns(columns or None),
-            with_row_id=bool(more.get("with_row_id")),
-        )
+        chosen = self._selection(columns, more)
+        ids = input_rows.numbers(row_ids, np.uint64)
+        return chosen.show(self.snapshot.take_rows(ids, chosen.columns, with_row_id=chosen.with_row_id))
 
     def sample(
-        self, num_rows: int, columns: Sequence[str] | None = None, randomize_order: bool = True, **more: Any
+        self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any
     ) -> pa.Table:
         """Rows chosen at random, each at most once; in the order of the dataset unless ``randomize_order``."""
         total = self.count_rows()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan import scan, search
 from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import Nearest
 from trilake.table import FilterLike
@@ -25,7 +26,7 @@ class ScannerBuilder:
     """Describes a scan; see :meth:`trilake.lance.pylance.lance_dataset.LanceDataset.scanner` for what it may be."""
 
     ds: OpenDataset
-    _columns: list[str] | None = None
+    _columns: ColumnsLike | None = None
     _filter: FilterLike | None = None
     _limit: int | None = None
     _offset: int = 0
@@ -39,11 +40,14 @@ class ScannerBuilder:
     _use_stats: bool = True
     _in_order: bool = field(default=True, repr=False)
 
-    def columns(self, cols: Sequence[str] | None = None) -> ScannerBuilder:
-        """Columns to return, all where there is none; ``"struct.field"`` is a part of one."""
+    def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
+        """Columns to return, all where there is none; ``"struct.field"`` is a part of one.
+
+        A mapping has SQL expressions by the name of the column that each makes.
+        """
         if isinstance(cols, str):
             raise WrongTypeError(f"columns is {cols!r}", help=f"pass a list of names, such as [{cols!r}]")
-        self._columns = list(cols) if cols else None
+        self._columns = None if cols is None else dict(cols) if isinstance(cols, Mapping) else list(cols) or None
         return self
 
     def filter(self, filter: FilterLike | None) -> ScannerBuilder:
@@ -130,22 +134,27 @@ class ScannerBuilder:
         """The scanner.  Raises ``InvalidArgumentError`` and ``FilterError``."""
         snapshot = self.ds.snapshot
         columns = self._columns
-        if columns is not None and self._nearest is not None and search.DISTANCE not in snapshot.schema.names:
-            columns = [c for c in columns if c != search.DISTANCE]  # it comes last, asked for or not
         nearest = self._nearest
+        named = columns is not None and not isinstance(columns, Mapping)
+        if columns is not None and named and nearest is not None and search.DISTANCE not in snapshot.schema.names:
+            columns = [c for c in columns if c != search.DISTANCE]  # it comes last, asked for or not
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
+        scores = () if nearest is None else (search.DISTANCE_FIELD,)
+        chosen = Selection.of(snapshot.view, columns, with_row_id=self._with_row_id, scores=scores)
         plan = ScanPlan(
             snapshot.view,
-            snapshot.view.columns(columns),
+            chosen.columns,
             snapshot.filter(self._filter),
             self._limit,
             self._offset,
             self._batch_size,
-            self._with_row_id,
+            chosen.with_row_id,
             self._use_stats,
         )
-        return LanceScanner(self.ds, plan, self._readers, nearest, self._prefilter, self._readahead)
+        return LanceScanner(
+            self.ds, plan, self._readers, nearest, self._prefilter, self._readahead, projection=chosen.projection
+        )
 
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:
@@ -167,7 +176,10 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         nearest: Nearest | None = None,
         prefilter: bool = False,
         readahead: int | None = None,
+        *,
+        projection: Projection | None = None,
     ) -> None:
+        self._projection = projection
         self._ds, self._plan, self._nearest, self._prefilter = dataset, plan, nearest, prefilter
         self._readers = dataset.snapshot.readers if readers is None else readers
         self._threads = None if readahead is None else max(1, min(readahead, scan.THREADS))
@@ -175,6 +187,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     @property
     def projected_schema(self) -> pa.Schema:
         """The schema of the rows that it returns."""
+        if self._projection is not None:
+            return self._projection.schema
         return self._plan.schema if self._nearest is None else search.schema(self._plan, self._nearest)
 
     @property
@@ -185,9 +199,17 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches."""
         if self._nearest is None:
-            return scan.scan(self._ds.snapshot.indexed(self._plan), self._readers, threads=self._threads)
+            return self._scanned(self._plan, self._readers, self._threads)
         table = search.search(self._ds.snapshot, self._plan, self._nearest, self._readers, prefilter=self._prefilter)
-        return iter(table.to_batches(max_chunksize=self._plan.batch_size))
+        return self._projected(table.to_batches(max_chunksize=self._plan.batch_size))
+
+    def _scanned(
+        self, plan: ScanPlan, readers: Iterable[FragmentReader], threads: int | None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._projected(scan.scan(self._ds.snapshot.indexed(plan), readers, threads=threads))
+
+    def _projected(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return iter(batches) if self._projection is None else map(self._projection.project, batches)
 
     def to_reader(self) -> pa.RecordBatchReader:
         """The rows as a stream."""
@@ -201,7 +223,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         """The batches, each with the fragment that it is of."""
         for reader in self._readers:
             fragment = self._ds.get_fragment(reader.fragment.id)
-            for batch in scan.scan(self._ds.snapshot.indexed(self._plan), [reader], threads=self._threads):
+            for batch in self._scanned(self._plan, [reader], self._threads):
                 yield pa.dataset.TaggedRecordBatch(batch, fragment)
 
     def head(self, num_rows: int) -> pa.Table:
@@ -209,9 +231,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         if self._nearest is not None:
             return self.to_table().slice(0, num_rows)
         limit = num_rows if self._plan.limit is None else min(num_rows, self._plan.limit)
-        plan = replace(self._plan, limit=limit)
-        batches = scan.scan(self._ds.snapshot.indexed(plan), self._readers, threads=1)
-        return pa.Table.from_batches(batches, schema=plan.schema)
+        batches = self._scanned(replace(self._plan, limit=limit), self._readers, 1)
+        return pa.Table.from_batches(batches, schema=self.projected_schema)
 
     def take(self, indices: Any) -> pa.Table:
         """Some of the rows that it would return, by their place among them."""
@@ -219,7 +240,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         if self._nearest is None and plan.filter is None and plan.limit is None and not plan.offset:
             ranks = np.asarray(indices, np.int64)
             if self._readers == self._ds.snapshot.readers:
-                return self._ds.snapshot.take(ranks, plan.columns, with_row_id=plan.with_row_id)
+                chosen = Selection(plan.columns, plan.with_row_id, self._projection)
+                return chosen.show(self._ds.snapshot.take(ranks, plan.columns, with_row_id=plan.with_row_id))
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
@@ -232,6 +254,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def explain_plan(self, verbose: bool = False) -> str:
         """The plan of the scan, one line a step; ``verbose`` counts the rows that are read."""
         plan, lines = self._plan, []
+        if self._projection is not None:
+            lines.append(f"ProjectionExec: expr=[{self._projection}]")
         if plan.limit is not None or plan.offset:
             lines.append(f"GlobalLimitExec: skip={plan.offset}, fetch={plan.limit}")
         if self._nearest is not None:

@@ -27,6 +27,7 @@ from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 
 DISTANCE = "_distance"
+DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
 _METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
 
 Ids = npt.NDArray[np.uint64]
@@ -134,7 +135,7 @@ def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
 
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
     """The schema of what a search returns."""
-    schema = columns_of(plan, nearest).to_arrow().append(pa.field(DISTANCE, pa.float32()))
+    schema = columns_of(plan, nearest).to_arrow().append(DISTANCE_FIELD)
     return schema.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else schema
 
 
