@@ -277,7 +277,7 @@ def test_merge_inserts_that_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="no column 'nope'"):
         ds.merge_insert("nope")
     with pytest.raises(SchemaMismatchError):
-        ds.merge_insert("id").when_not_matched_insert_all().execute(MERGE.drop_columns(["t"]))
+        ds.merge_insert("id").when_not_matched_insert_all().execute(MERGE.drop_columns(["id"]))
     assert (ds.latest_version, len(list(ds.snapshot.store.list("data")))) == (1, 3)
 
 

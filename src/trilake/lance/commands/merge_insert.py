@@ -32,6 +32,8 @@ from trilake.lance.versions.manifest import Fragment
 #: Rows of the dataset from which on they are joined with the source.
 _JOINED_ROWS = 1 << 17
 
+_NO_IDS = np.array([], np.uint64)
+
 
 @dataclass(frozen=True)
 class MergeInsert:
@@ -69,10 +71,14 @@ class MergeStats:
 
 @dataclass
 class _Matches:
-    """What the match has found: rows of the dataset to delete, and rows of the source to write."""
+    """What the match has found: rows of the dataset to delete, and rows of the source to write.
+
+    ``updates`` and ``updated`` are, for each row that is replaced, the source's row and the row id of the dataset's.
+    """
 
     deleted: dict[int, Rows] = field(default_factory=dict)
     updates: list[Rows] = field(default_factory=list)
+    updated: list[npt.NDArray[np.uint64]] = field(default_factory=list)
     matched: Rows = field(default_factory=lambda: np.array([], np.int64))
 
     def delete(self, ids: npt.NDArray[np.uint64]) -> None:
@@ -95,7 +101,8 @@ def merge_insert(
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
-    A null in a key column matches nothing.  Two rows of the source with one key may not both replace a row.
+    A null in a key column matches nothing.  Two rows of the source with one key may not both replace a row.  Columns
+    that the source does not have keep their values in rows that are updated, and are null in rows that are inserted.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
@@ -103,12 +110,13 @@ def merge_insert(
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
-        rows = _conformed(current, source)
+        rows = _conformed(current, source, what.on)
         matches = _match(current, what, rows)
         new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
         changed = np.concatenate([*matches.updates, np.array([], np.int64)])
         target = Target(current.manifest.schema, nulls=nulls)
-        parts = [rows.take(pa.array(part)) for part in (changed, new) if len(part)]
+        parts = [_widened(current, rows.take(pa.array(changed)), np.concatenate([_NO_IDS, *matches.updated]))]
+        parts.append(_widened(current, rows.take(pa.array(new))))
         batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
         written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), current.runtime))
         updated, removed = mark_all(current, matches.deleted)
@@ -120,26 +128,43 @@ def merge_insert(
     return changed, stats
 
 
-def _conformed(snapshot: Snapshot, source: pa.Table) -> pa.Table:
-    """The source in the dataset's columns."""
-    names = snapshot.schema.names
-    if sorted(source.schema.names) != sorted(names):
+def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.Table:
+    """The source in its columns of the dataset, which are in the dataset's order and among them those of ``on``."""
+    names, own = snapshot.schema.names, source.schema.names
+    if len(set(own)) < len(own) or not set(on) <= set(own) <= set(names):
         raise RowsDoNotFitError(
-            f"the source has the columns {', '.join(source.schema.names)}, the dataset {', '.join(names)}",
-            help="give the source all columns of the dataset",
+            f"the source has the columns {', '.join(own)}, the dataset {', '.join(names)}",
+            help=f"give the source columns of the dataset, those to match on ({', '.join(on)}) among them",
         )
-    for f in snapshot.schema:
+    fields = [f for f in snapshot.schema if f.name in own]
+    for f in fields:
         check_fields(source.schema.field(f.name).type, f)
     try:
-        return source.select(names).cast(pa.schema([f.with_nullable(True) for f in snapshot.schema]))
+        return source.select([f.name for f in fields]).cast(pa.schema([f.with_nullable(True) for f in fields]))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
         raise RowsDoNotFitError(f"the source does not fit the dataset: {e}", help="cast its columns") from e
+
+
+def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64] | None = None) -> pa.Table:
+    """Rows of the source with all columns of the dataset: others are those of the rows ``replaced``, or null."""
+    schema = pa.schema([f.with_nullable(True) for f in snapshot.schema])
+    absent = [f for f in schema if f.name not in rows.schema.names]
+    if not absent:
+        return rows
+    if replaced is None:
+        others = pa.table([pa.nulls(len(rows), f.type) for f in absent], schema=pa.schema(absent))
+    else:
+        others = snapshot.take_rows(replaced, snapshot.view.schema.project([f.name for f in absent]))
+    columns = {**dict(zip(rows.schema.names, rows.columns)), **dict(zip(others.schema.names, others.columns))}
+    return pa.table([columns[name] for name in schema.names], schema=schema)
 
 
 def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
     condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
-    update_if = None if what.update_if is None else parse_filter(what.update_if, pair_schema(snapshot.schema))
+    update_if = (
+        None if what.update_if is None else parse_filter(what.update_if, pair_schema(snapshot.schema, rows.schema))
+    )
     needs = set(what.on)
     if condition is not None:
         needs |= condition.columns
@@ -172,6 +197,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
                 )
             deleted.append(targets)
             matches.updates.append(sources)
+            matches.updated.append(target_ids[targets])
         if what.delete_unmatched:
             deleted.append(_unmatched(condition, targets_table, pairs.column(1).to_numpy()))
         if deleted:
@@ -217,9 +243,10 @@ def _unmatched(condition: Filter | None, targets: pa.Table, matched: Rows) -> Ro
     return unmatched
 
 
-def pair_schema(schema: pa.Schema) -> pa.Schema:
-    """What a condition over ``source`` and ``target`` names."""
-    return pa.schema([pa.field(side, pa.struct(list(schema))) for side in ("source", "target")])
+def pair_schema(schema: pa.Schema, source: pa.Schema | None = None) -> pa.Schema:
+    """What a condition over ``source`` and ``target`` names; the source has all columns unless it says which."""
+    sides = {"source": source or schema, "target": schema}
+    return pa.schema([pa.field(side, pa.struct(list(columns))) for side, columns in sides.items()])
 
 
 def _updatable(condition: Filter, target_rows: pa.Table, rows: pa.Table, sources: Rows, targets: Rows) -> Any:
@@ -250,7 +277,10 @@ class MergeInsertBuilder:
         return self
 
     def when_matched_update_all(self, condition: str | None = None) -> MergeInsertBuilder:
-        """Replace matched rows by those of the source, where ``condition`` over ``source`` and ``target`` is true."""
+        """Replace matched rows by those of the source, where ``condition`` over ``source`` and ``target`` is true.
+
+        Columns that the source does not have keep their values.
+        """
         return self._with(update=True, update_if=condition)
 
     def when_matched_delete(self) -> MergeInsertBuilder:
@@ -262,7 +292,7 @@ class MergeInsertBuilder:
         return self._with(fail_matched=True)
 
     def when_not_matched_insert_all(self) -> MergeInsertBuilder:
-        """Add rows of the source that match none."""
+        """Add rows of the source that match none; columns that it does not have are null."""
         return self._with(insert=True)
 
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> MergeInsertBuilder:
