@@ -111,7 +111,7 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("nearest", "message"),
     [
-        ({"column": "v", "q": [1, 2], "distance_range": (0, 1)}, "no option 'distance_range'"),
+        ({"column": "v", "q": [1, 2], "approximate": True}, "no option 'approximate'"),
         ({"column": "v", "q": [1, 2], "ef": 50}, "no option 'ef'"),
         ({"column": "v"}, "does not say its 'q'"),
         ("v", "nearest is 'v'"),

@@ -42,7 +42,7 @@ def test_columns_of_scans(made: LanceDataset) -> None:
     scanner = made.scanner(columns={"y": "x*2"}, filter="id > 2", limit=1, with_row_id=True)
     assert scanner.to_table().to_pylist() == [{"y": 7.0, "_rowid": 1 << 32}]
     assert (scanner.projected_schema.names, scanner.count_rows()) == (["y", "_rowid"], 1)
-    assert "ProjectionExec: expr=[x*2 as y]" in scanner.explain_plan()
+    assert "ProjectionExec: expr=[x*2 as y, _rowid as _rowid]" in scanner.explain_plan()
     assert made.to_table(columns={"c": "1", "again": "id"}, limit=2).to_pydict() == {"c": [1, 1], "again": [1, 2]}
     assert made.to_table(columns={"c": "'k'"}).to_pydict() == {"c": ["k"] * 4}
     assert made.to_table(columns={"r": "_rowid"}, filter="id > 3").to_pylist() == [{"r": (1 << 32) + 1}]

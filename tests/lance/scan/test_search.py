@@ -75,7 +75,7 @@ def test_arguments(ds: LanceDataset) -> None:
         {"column": "v", "q": Q, "nprobes": 0},
         {"column": "v", "q": Q, "metric": "hamming"},
         {"column": "v", "q": ["a"] * 8},
-        {"column": "v", "q": [Q]},
+        {"column": "v", "q": [[Q]]},
     ):
         with pytest.raises(InvalidArgumentError):
             ds.to_table(nearest=bad)

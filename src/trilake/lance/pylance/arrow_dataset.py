@@ -76,8 +76,10 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             name of the column that each makes; they may name ``_rowid``, and ``_distance`` where ``nearest`` is given.
         filter: SQL text, or a pyarrow expression.
         limit, offset: rows to return at most, and rows to pass over first.
-        nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index"}``: the rows nearest to the
-            vector ``q``, with their distance in the column ``_distance``.
+        nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: the rows
+            nearest to the vector ``q``, with their distance in the column ``_distance``; ``distance_range`` is the
+            least distance and the one that all stay below, ``None`` for no bound.  Where ``q`` is several vectors, the
+            rows nearest to each, with its place in the column ``query_index``.
         batch_size: rows of a batch at most.
         batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
         fragments: only these, in this order.
@@ -242,7 +244,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
 
 #: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
-_SEARCH = ("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index")
+_SEARCH = ("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range")
 
 
 def _search_options(nearest: Any) -> Mapping[str, Any]:

@@ -122,11 +122,23 @@ class ScannerBuilder:
         nprobes: int | None = None,
         refine_factor: int | None = None,
         use_index: bool = True,
+        distance_range: tuple[float | None, float | None] | None = None,
     ) -> ScannerBuilder:
-        """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10."""
+        """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10.
+
+        Of several vectors, the rows nearest to each, with its place among them in the column ``query_index``.
+        """
         self._has_k = k is not None
         self._nearest = Nearest.of(
-            self.ds.snapshot, column, q, k, metric, nprobes=nprobes, refine_factor=refine_factor, use_index=use_index
+            self.ds.snapshot,
+            column,
+            q,
+            k,
+            metric,
+            nprobes=nprobes,
+            refine_factor=refine_factor,
+            use_index=use_index,
+            distance_range=distance_range,
         )
         return self
 
@@ -135,12 +147,14 @@ class ScannerBuilder:
         snapshot = self.ds.snapshot
         columns = self._columns
         nearest = self._nearest
-        named = columns is not None and not isinstance(columns, Mapping)
-        if columns is not None and named and nearest is not None and search.DISTANCE not in snapshot.schema.names:
-            columns = [c for c in columns if c != search.DISTANCE]  # it comes last, asked for or not
+        scores: tuple[pa.Field, ...] = () if nearest is None else (search.DISTANCE_FIELD,)
+        if nearest is not None and nearest.batch is not None:
+            scores = (search.QUERY_INDEX_FIELD, *scores)
+        if columns is not None and not isinstance(columns, Mapping):  # scores have their places, asked for or not
+            own = {f.name for f in scores} - set(snapshot.schema.names)
+            columns = [c for c in columns if c not in own]
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
-        scores = () if nearest is None else (search.DISTANCE_FIELD,)
         chosen = Selection.of(snapshot.view, columns, with_row_id=self._with_row_id, scores=scores)
         plan = ScanPlan(
             snapshot.view,

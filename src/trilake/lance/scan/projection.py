@@ -23,17 +23,20 @@ from trilake.lance.scan.sql_text import as_spark
 
 @dataclass(frozen=True)
 class Projection:
-    """Columns by name, in order: each an expression, or the field of a column that is handed on as it is.
-
-    Batches may have columns of the scan's own, such as ``_distance``; those in ``appended`` come last.
-    """
+    """Columns by name, in order: each an expression, or the field of a column that is handed on as it is."""
 
     columns: Mapping[str, Expression | pa.Field]
-    appended: tuple[pa.Field, ...] = ()
 
     @classmethod
-    def of(cls, texts: Mapping[str, str], schema: pa.Schema, appended: Sequence[pa.Field] = ()) -> Projection:
-        """Bind SQL to ``schema``, and hand on ``appended`` where no column has the name.
+    def of(
+        cls,
+        texts: Mapping[str, str],
+        schema: pa.Schema,
+        *,
+        before: Sequence[pa.Field] = (),
+        behind: Sequence[pa.Field] = (),
+    ) -> Projection:
+        """Bind SQL to ``schema``; columns of the scan's own stand before and behind it, unless SQL has their names.
 
         Raises ``InvalidArgumentError``, and ``ExpressionError`` or ``UnsupportedExpressionError`` for SQL that cannot
         be computed.
@@ -41,7 +44,8 @@ class Projection:
         if not texts:
             raise InvalidArgumentError("there is no column to return", help="pass None for all columns")
         columns = {name: _bound(name, text, schema) for name, text in texts.items()}
-        return cls(columns, tuple(f for f in appended if f.name not in columns))
+        first, last = ({f.name: f for f in some if f.name not in columns} for some in (before, behind))
+        return cls({**first, **columns, **last})
 
     def __str__(self) -> str:
         texts = {n: one.text if isinstance(one, Expression) else one.name for n, one in self.columns.items()}
@@ -51,16 +55,15 @@ class Projection:
     def reads(self) -> frozenset[str]:
         """The columns that a batch must have."""
         own = [one.columns if isinstance(one, Expression) else {one.name} for one in self.columns.values()]
-        return frozenset().union(*own, (f.name for f in self.appended))
+        return frozenset().union(*own)
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the projected rows."""
-        made = [
+        return pa.schema(
             pa.field(name, one.type) if isinstance(one, Expression) else one.with_name(name)
             for name, one in self.columns.items()
-        ]
-        return pa.schema([*made, *self.appended])
+        )
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
@@ -69,7 +72,6 @@ class Projection:
         arrays = [
             values[n] if isinstance(one, Expression) else rows.column(one.name) for n, one in self.columns.items()
         ]
-        arrays += [rows.column(f.name) for f in self.appended]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
@@ -105,7 +107,8 @@ class Selection:
         ----------
         columns: names, or SQL by name; all columns where there are none.
         with_row_id: whether ``_rowid`` comes last.
-        scores: the columns that a search makes, which SQL may name and which come before ``_rowid``.
+        scores: the columns that a search makes, which SQL may name: the last one stands behind those asked for, before
+            ``_rowid``, and others before them.
 
         Raises as :meth:`Projection.of` does.
         """
@@ -114,7 +117,8 @@ class Selection:
         ids = pa.field(ROW_ID, pa.uint64())
         extra = [f for f in (*scores, ids) if f.name not in view.arrow.names]
         schema = pa.schema([*view.arrow, *extra], view.arrow.metadata)
-        projection = Projection.of(columns, schema, [*scores, ids] if with_row_id else scores)
+        behind = [*scores[-1:], *([ids] if with_row_id else [])]
+        projection = Projection.of(columns, schema, before=scores[:-1], behind=behind)
         stored = [name for name in view.schema.names if name in projection.reads]
         return cls(view.schema.project(stored), ROW_ID in projection.reads and ids in extra, projection)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,10 +28,13 @@ from trilake.lance.scan.snapshot import Snapshot
 
 DISTANCE = "_distance"
 DISTANCE_FIELD = pa.field(DISTANCE, pa.float32())
+#: Comes first where several vectors are searched for: the place of the vector that a row is near to.
+QUERY_INDEX_FIELD = pa.field("query_index", pa.int32(), nullable=False)
 _METRICS = {"l2": "l2", "euclidean": "l2", "cosine": "cosine", "dot": "dot"}
 
 Ids = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.float32]
+DistanceRange = tuple[float | None, float | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +50,8 @@ class Nearest:
     nprobes: partitions of the index that are looked into.
     refine_factor: that many times ``k`` rows are compared by their vectors, not by their codes.
     use_index: whether an index may be used.
+    distance_range: the least distance, and that which all are less than; ``None`` for no bound.
+    batch: all vectors where several are searched for, ``k`` rows for each; ``q`` is the first one.
     """
 
     column: str
@@ -56,6 +61,8 @@ class Nearest:
     nprobes: int = 1
     refine_factor: int | None = None
     use_index: bool = True
+    distance_range: DistanceRange = (None, None)
+    batch: Floats | None = None
 
     @classmethod
     def of(
@@ -69,18 +76,53 @@ class Nearest:
         nprobes: int | None = None,
         refine_factor: int | None = None,
         use_index: bool = True,
+        distance_range: Any = None,
     ) -> Nearest:
         """Check a search against the columns of a dataset.  Raises ``InvalidArgumentError``."""
         kind = vector_type(snapshot, column)
-        vector = vector_of(q)
-        if len(vector) != kind.list_size:
+        vectors, single = vectors_in(q)
+        if vectors.shape[1] != kind.list_size:
             raise InvalidArgumentError(
-                f"Query vector size {len(vector)} does not match index column size {kind.list_size}", column=column
+                f"Query vector size {vectors.shape[1]} does not match index column size {kind.list_size}",
+                column=column,
             )
         for name, value in (("k", k), ("nprobes", nprobes), ("refine_factor", refine_factor)):
             if value is not None and int(value) < 1:
                 raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
-        return cls(column, vector, k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index)
+        bounds = _distance_range(distance_range)
+        options = (k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index, bounds)
+        return cls(column, vectors[0], *options, batch=None if single else vectors)
+
+    def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
+        """Which distances are within the range; ``None``: all."""
+        low, high = self.distance_range
+        if low is None and high is None:
+            return None
+        within = np.ones(len(distances), bool)
+        if low is not None:
+            within &= distances >= low
+        if high is not None:
+            within &= distances < high
+        return within
+
+
+def _distance_range(given: Any) -> DistanceRange:
+    """A pair of bounds.  Raises ``InvalidArgumentError``."""
+    if given is None:
+        return (None, None)
+    if not isinstance(given, tuple | list) or len(given) != 2:
+        raise InvalidArgumentError(
+            f"distance_range is {given!r}", help="pass the least distance and the one to stay below, such as (0.0, 1.5)"
+        )
+    low, high = (None if bound is None else _number(bound) for bound in given)
+    return low, high
+
+
+def _number(bound: Any) -> float:
+    if isinstance(bound, bool | str) or not hasattr(bound, "__float__") or np.isnan(float(bound)):
+        raise InvalidArgumentError(f"{bound!r} in distance_range is no number", help="pass numbers, or None")
+    with np.errstate(over="ignore"):
+        return float(np.float32(bound))  # as distances are
 
 
 def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
@@ -98,8 +140,11 @@ def vector_type(snapshot: Snapshot, column: str) -> pa.DataType:
     return kind
 
 
-def vector_of(q: Any) -> Floats:
-    """A query vector as float32.  Raises ``InvalidArgumentError``, or ``WrongTypeError`` where it is none at all."""
+def vectors_in(q: Any) -> tuple[Floats, bool]:
+    """One query vector or several as float32, a row each, and whether it is one vector and no list of them.
+
+    Raises ``InvalidArgumentError``, or ``WrongTypeError`` where it is none at all.
+    """
     if isinstance(q, pa.Scalar):
         q = q.as_py()
     if hasattr(q, "to_pylist"):
@@ -107,12 +152,16 @@ def vector_of(q: Any) -> Floats:
     if q is None or isinstance(q, str | bytes):
         raise WrongTypeError(f"the query vector must be list-like, not a {type(q).__name__}")
     try:
-        vector = np.asarray(q, np.float32)
+        vectors = np.asarray(q, np.float32)
     except (ValueError, TypeError) as e:
         raise WrongTypeError(f"the query vector is no list of numbers: {e}") from e
-    if vector.ndim != 1:
-        raise InvalidArgumentError(f"the query vector has {vector.ndim} dimensions instead of one")
-    return vector
+    if vectors.ndim not in (1, 2):
+        raise InvalidArgumentError(
+            f"the query vector has {vectors.ndim} dimensions", help="pass one vector, or a list of vectors"
+        )
+    if vectors.ndim == 2 and not len(vectors):
+        raise InvalidArgumentError("there is no query vector", help="pass one at least")
+    return (vectors[None], True) if vectors.ndim == 1 else (vectors, False)
 
 
 def metric_name(metric: str | None) -> str | None:
@@ -136,16 +185,31 @@ def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
     """The schema of what a search returns."""
     schema = columns_of(plan, nearest).to_arrow().append(DISTANCE_FIELD)
+    if nearest.batch is not None:
+        schema = schema.insert(0, QUERY_INDEX_FIELD)
     return schema.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else schema
 
 
 def search(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
 ) -> pa.Table:
-    """The rows of a scan that are nearest to a vector, nearest first.
+    """The rows of a scan that are nearest to a vector, nearest first; of several vectors, those of each in turn.
 
     With ``prefilter`` they are chosen among those that the plan's filter keeps; without, it is applied to them.
     """
+    if nearest.batch is None:
+        return _nearest_rows(snapshot, plan, nearest, readers, prefilter=prefilter)
+    each = replace(plan, limit=None, offset=0)
+    tables = []
+    for i, q in enumerate(nearest.batch):
+        rows = _nearest_rows(snapshot, each, replace(nearest, q=q, batch=None), readers, prefilter=prefilter)
+        tables.append(rows.add_column(0, QUERY_INDEX_FIELD, pa.array(np.full(len(rows), i, np.int32))))
+    return pa.concat_tables(tables).slice(plan.offset, plan.limit)
+
+
+def _nearest_rows(
+    snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
+) -> pa.Table:
     condition = plan.filter if prefilter else None
     index = vector_index(snapshot, nearest)
     metric = nearest.metric or (index.opened.metric if index is not None else "l2")
@@ -153,15 +217,22 @@ def search(
     rest = [r for r in readers if r not in covered]
     neighbours = _flat(snapshot, rest, nearest, metric, condition)
     if index is not None and covered:
-        many = nearest.k * (nearest.refine_factor or 1)
+        # Distances of codes are not comparable with those of vectors, nor, of dot products, with any bound.
+        exact = bool(rest or nearest.refine_factor or (metric == "dot" and nearest.distance_range != (None, None)))
+        # What is too near must not take the places of others.
+        every = nearest.distance_range[0] is not None
+        many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
         allowed = _allowed(snapshot, covered, condition, index)
         some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
         snapshot.check_indexed(some[0])
-        if rest or nearest.refine_factor:  # distances of codes are not comparable with those of vectors
+        if exact:
             some = some[0], _exact(snapshot, nearest, some[0], metric)
         neighbours.append(some)
     ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in neighbours)])
     distance = np.concatenate([np.array([], np.float32), *(f[1] for f in neighbours)])
+    within = nearest.in_range(distance)
+    if within is not None:
+        ids, distance = ids[within], distance[within]
     order = nearest_first(distance, ids, nearest.k)
     return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
 
@@ -283,6 +354,9 @@ def _flat(
         keep = reader.live_mask(chunk.start, chunk.stop)
         if condition is not None:
             keep = np.isin(at, matching[id(reader)])
+        within = nearest.in_range(nearness)
+        if within is not None:
+            keep = within if keep is None else keep & within
         if any(c.null_count for c in shown):  # rows without a vector are found by none
             valid = np.concatenate([_valid(c) for c in shown])
             keep = valid if keep is None else keep & valid
