@@ -24,6 +24,7 @@ from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexE
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
@@ -181,6 +182,22 @@ class LanceDataset(ArrowDataset):
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
         """Match rows of a source by key columns; the builder says what becomes of which."""
         return MergeInsertBuilder(self, on)
+
+    # --- queries -----------------------------------------------------------------------------------------------------
+
+    def sql(self, sql: str) -> SqlQueryBuilder:
+        """A query over this version, in which it is called ``dataset``.
+
+        The SQL is that of :func:`trilake.sql`: Spark's, run without Spark.
+
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sql", mode="overwrite")
+        >>> [b.to_pylist() for b in made.sql("SELECT sum(a) AS n FROM dataset WHERE a > 1").build().to_batch_records()]
+        [[{'n': 5}]]
+        """
+        if not isinstance(sql, str):
+            raise WrongTypeError(f"a query is text, not a {type(sql).__name__}")
+        return SqlQueryBuilder(sql, self.snapshot)
 
     # --- columns -----------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,23 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
         raise SqlTextError.at(text, e) from None
 
 
+def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
+    """Run a query over ``frames``, rows by the names that it has for them, and no other statement.
+
+    Raises ``SqlTextError`` with the place in the text, ``InvalidArgumentError`` for another statement, and as
+    :func:`trilake.sql.standalone.query.run_query` does.
+    """
+    try:
+        cursor = Cursor(text)
+        if kind(cursor.tokens) in _HANDLERS or parse_maintenance(cursor) is not None:
+            raise InvalidArgumentError(
+                "the statement is no query", help="pass a SELECT; trilake.sql runs other statements over tables by path"
+            )
+        return run_query(Context(frames=frames), text)
+    except SyntaxProblem as e:
+        raise SqlTextError.at(text, e) from None
+
+
 def _run(context: Context, text: str) -> pa.Table:
     cursor = Cursor(text)
     statement = parse_maintenance(cursor)

@@ -1,0 +1,87 @@
+"""``LanceDataset.sql``; rows are those of pylance 14.0.2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError, TableNotFoundError, TrilakeError
+from trilake.lance import LanceDataset
+
+ROWS = pa.table({"id": [1, 2, 3, 4], "s": ["ab", "b", None, "ad"], "x": [1.5, 2.5, 3.5, 4.5]})
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LanceDataset:
+    return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
+
+
+def rows(builder: Any) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = builder.build().to_stream_reader().read_all().to_pylist()
+    return found
+
+
+def test_queries(made: LanceDataset) -> None:
+    assert rows(made.sql("SELECT id, s FROM dataset WHERE id > 2")) == [{"id": 3, "s": None}, {"id": 4, "s": "ad"}]
+    assert rows(made.sql("SELECT count(*) AS n FROM DataSet")) == [{"n": 4}]
+    pairs = made.sql("SELECT a.id FROM dataset a JOIN dataset b ON a.id = b.id + 1 ORDER BY 1")
+    assert rows(pairs) == [{"id": 2}, {"id": 3}, {"id": 4}]
+    for name in ("t", "text", "frames", "self"):
+        assert rows(made.sql(f"WITH u AS (SELECT max(x) AS m FROM {name}) FROM u").table_name(name)) == [{"m": 4.5}]
+    query = made.sql("SELECT id FROM dataset ORDER BY id").batch_size(3).build()
+    assert [b.to_pydict() for b in query.to_batch_records()] == [{"id": [1, 2, 3]}, {"id": [4]}]
+    assert [b.num_rows for b in query.to_stream_reader()] == [3, 1]
+    none = made.sql("SELECT id FROM dataset WHERE id > 100").build()
+    assert none.to_stream_reader().schema == pa.schema([("id", pa.int64())])
+
+
+def test_a_query_sees_the_version_that_is_shown(made: LanceDataset) -> None:
+    before = made.sql("SELECT count(*) AS n FROM dataset")
+    made.delete("id = 1")
+    assert rows(before) == [{"n": 4}]
+    assert rows(made.sql("SELECT count(*) AS n FROM dataset")) == [{"n": 3}]
+
+
+def test_where_rows_are(made: LanceDataset) -> None:
+    made.delete("id = 1")
+    found = made.sql("SELECT id, _rowid FROM dataset").with_row_id().build().to_table()
+    assert found.to_pydict() == {"id": [2, 3, 4], "_rowid": [1, 1 << 32, (1 << 32) + 1]}
+    assert found.schema.field("_rowid").type == pa.uint64()
+    assert made._take_rows(found["_rowid"], ["id"])["id"].to_pylist() == [2, 3, 4]
+    both = made.sql("SELECT * FROM dataset WHERE _rowid > 1 AND id < 4").with_row_id().with_row_addr()
+    assert rows(both) == [{"id": 3, "s": None, "x": 3.5, "_rowid": 1 << 32, "_rowaddr": 1 << 32}]
+    assert rows(made.sql("SELECT _rowaddr AS at FROM dataset WHERE id = 2").with_row_addr()) == [{"at": 1}]
+    with pytest.raises(InvalidArgumentError, match="_rowid"):
+        rows(both.with_row_id(False))
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("SELECT nope FROM dataset", InvalidArgumentError, "nope"),
+        ("SELECT id", InvalidArgumentError, "id"),
+        ("SELECT id FROM other", TableNotFoundError, "other"),
+        ("DELETE FROM dataset", InvalidArgumentError, "no query"),
+        ("CREATE TABLE delta.`memory://no-such` (id INT)", InvalidArgumentError, "no query"),
+        ("VACUUM delta.`memory://no-such`", InvalidArgumentError, "no query"),
+        ("selec", InvalidArgumentError, "selec"),
+        ("SELECT (1", TrilakeError, "SQL|query"),
+        ("", TrilakeError, "SQL|query|statement"),
+    ],
+)
+def test_texts_that_are_no_query(made: LanceDataset, text: str, kind: type[TrilakeError], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        made.sql(text).build().to_batch_records()
+
+
+def test_arguments(made: LanceDataset) -> None:
+    with pytest.raises(TypeError, match="a query is text"):
+        made.sql(1)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="name of the table"):
+        made.sql("SELECT 1").table_name("")
+    with pytest.raises(ValueError, match="batch_size"):
+        made.sql("SELECT 1").batch_size(0)
