@@ -24,6 +24,7 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment, Manifest
 
@@ -136,7 +137,7 @@ def add_columns(
 
 def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:
     """Add columns that are SQL expressions of others."""
-    bound = {name: parse_expression(text, snapshot.schema) for name, text in expressions.items()}
+    bound = {name: parse_expression(as_spark(text), snapshot.schema) for name, text in expressions.items()}
     schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
     read = sorted({c for e in bound.values() for c in e.columns})
 

@@ -26,6 +26,7 @@ from trilake.lance.commands.replan import REPLANS, replanned_with_files
 from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
 
@@ -162,9 +163,8 @@ def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64
 def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     keys = _keys(rows.select(list(what.on))).append_column("source_row", pa.array(np.arange(rows.num_rows)))
     condition = None if what.delete_if is None else snapshot.filter(what.delete_if)
-    update_if = (
-        None if what.update_if is None else parse_filter(what.update_if, pair_schema(snapshot.schema, rows.schema))
-    )
+    sides = pair_schema(snapshot.schema, rows.schema)
+    update_if = None if what.update_if is None else parse_filter(as_spark(what.update_if), sides)
     needs = set(what.on)
     if condition is not None:
         needs |= condition.columns

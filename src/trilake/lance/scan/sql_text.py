@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 
+from trilake.lance.scan.sql_functions import in_sparks_words
+
 #: Quoted texts and names, which stay; behind them what is replaced.
 _FORMS = re.compile(
     r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
@@ -25,7 +27,7 @@ def as_spark(text: str) -> str:
     >>> as_spark("regexp_match(s, 'datetime(6)') AND d = DECIMAL(5,3) '1.000' AND t < TIMESTAMP(6) '2021-01-01'")
     "regexp_like(s, 'datetime(6)') AND d = CAST('1.000' AS DECIMAL(5,3)) AND t < TIMESTAMP '2021-01-01'"
     """
-    return _FORMS.sub(_replaced, text)
+    return in_sparks_words(_FORMS.sub(_replaced, text))
 
 
 def _replaced(match: re.Match[str]) -> str:

@@ -1,0 +1,156 @@
+"""Functions of lists, structs and texts that users of the format know, in the words of Spark.
+
+A text is cut into calls and brackets; those that are known here are written anew, everything else stays as it is.  A
+text whose brackets do not match stays, too: its parser says what is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+_TOKEN = re.compile(
+    r"""(?P<quoted>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*"|`(?:[^`]|``)*`)
+    |(?P<call>(?<![\w.`])[A-Za-z_]\w*\s*\()
+    |(?P<open>[(\[])|(?P<close>[)\]])|(?P<comma>,)|(?P<word>\w+)|.""",
+    re.VERBOSE | re.DOTALL,
+)
+#: A text without anything that could need a second look.
+_PLAIN_FIELD = re.compile(r"\s*'([^'\\`]+)'\s*")
+
+
+class _List(str):
+    """A list that is written out, ``[1, 2]``, and its elements."""
+
+    __slots__ = ("elements",)
+    elements: tuple[str, ...]
+
+
+def _list(text: str, elements: Sequence[str]) -> _List:
+    made = _List(text)
+    made.elements = tuple(e.strip() for e in elements if e.strip())
+    return made
+
+
+@dataclass
+class _Frame:
+    """Open brackets: what stands before them, and the arguments so far, each as its parts."""
+
+    opener: str = ""
+    arguments: list[list[str]] = field(default_factory=lambda: [[]])
+
+    def add(self, part: str) -> None:
+        self.arguments[-1].append(part)
+
+    def texts(self) -> list[str]:
+        return [_argument(parts) for parts in self.arguments]
+
+    def follows_value(self) -> bool:
+        """Whether what comes next stands behind a value: brackets are an index then, and no list."""
+        before = [part for part in self.arguments[-1] if part.strip()]
+        return bool(before) and (before[-1][-1] in ")]`" or before[-1][-1].isalnum() or before[-1][-1] == "_")
+
+
+def _argument(parts: Sequence[str]) -> str:
+    solid = [part for part in parts if part.strip()]
+    return solid[0] if len(solid) == 1 and isinstance(solid[0], _List) else "".join(parts)
+
+
+def _named(name: str) -> Callable[[list[str]], str | None]:
+    return lambda arguments: f"{name}({','.join(arguments)})"
+
+
+def _size(arguments: list[str]) -> str | None:
+    return f"array_size({arguments[0]})" if len(arguments) == 1 else None
+
+
+def _empty(arguments: list[str]) -> str | None:
+    return f"(array_size({arguments[0]}) = 0)" if len(arguments) == 1 else None
+
+
+def _field(arguments: list[str]) -> str | None:
+    name = _PLAIN_FIELD.fullmatch(arguments[1]) if len(arguments) == 2 else None
+    return None if name is None else f"{arguments[0].strip()}.`{name[1]}`"
+
+
+def _made_list(arguments: list[str]) -> str | None:
+    inner = ",".join(arguments)
+    return _list(f"array({inner})", arguments)
+
+
+def _contains(operator: str, none: str) -> Callable[[list[str]], str | None]:
+    """``array_has_any`` and ``array_has_all`` of a list that is written out, which Spark has not."""
+
+    def rewritten(arguments: list[str]) -> str | None:
+        if len(arguments) != 2:
+            return None
+        column, values = arguments
+        if operator == "OR" and isinstance(column, _List):
+            column, values = values, column
+        if not isinstance(values, _List):
+            return None
+        found = [f"array_contains({column}, {value})" for value in values.elements]
+        return f"({f' {operator} '.join(found) or f'CASE WHEN {column} IS NOT NULL THEN {none} END'})"
+
+    return rewritten
+
+
+_ANY, _ALL = _contains("OR", "FALSE"), _contains("AND", "TRUE")
+#: By lower-case name: what a call with some arguments is, ``None`` where it stays.
+_CALLS: dict[str, Callable[[list[str]], str | None]] = {
+    "starts_with": _named("startswith"),
+    "ends_with": _named("endswith"),
+    "strpos": _named("instr"),
+    **dict.fromkeys(["array_has", "list_has", "list_contains"], _named("array_contains")),
+    **dict.fromkeys(["array_has_any", "list_has_any", "arrays_overlap"], _ANY),
+    **dict.fromkeys(["array_has_all", "list_has_all"], _ALL),
+    **dict.fromkeys(["array_length", "list_length"], _size),
+    **dict.fromkeys(["array_element", "array_extract", "list_element", "list_extract"], _named("try_element_at")),
+    "empty": _empty,
+    "get_field": _field,
+    "make_array": _made_list,
+    "make_list": _made_list,
+}
+_KNOWN = re.compile(rf"(?<![\w.`])(?:{'|'.join(_CALLS)})\s*\(|\[", re.IGNORECASE)
+
+
+def in_sparks_words(text: str) -> str:
+    """The text with Spark's names of functions, and its way to name fields of structs.
+
+    >>> in_sparks_words("starts_with(note['email'], 'x') AND array_has_any(tags, ['a', 'b'])")
+    "startswith(note.`email`, 'x') AND (array_contains(tags, 'a') OR array_contains(tags, 'b'))"
+    """
+    if _KNOWN.search(text) is None:
+        return text
+    frames = [_Frame()]
+    for token in _TOKEN.finditer(text):
+        here = frames[-1]
+        if token["call"] is not None or token["open"] is not None:
+            frames.append(_Frame(token[0]))
+        elif token["comma"] is not None and len(frames) > 1:
+            here.arguments.append([])
+        elif token["close"] is not None:
+            frames.pop()
+            if not frames or not here.opener or (here.opener[-1] == "(") != (token[0] == ")"):
+                return text
+            frames[-1].add(_closed(here, frames[-1], token[0]))
+        else:
+            here.add(token[0])
+    return "".join(frames[0].arguments[0]) if len(frames) == 1 else text
+
+
+def _closed(frame: _Frame, around: _Frame, close: str) -> str:
+    """A call, or brackets, with its arguments."""
+    arguments = frame.texts()
+    whole = f"{frame.opener}{','.join(arguments)}{close}"
+    if close == ")":
+        name = frame.opener[:-1].strip().lower()
+        if name == "array":
+            return _list(whole, arguments)
+        new = _CALLS[name](arguments) if name in _CALLS else None
+        return whole if new is None else new
+    if not around.follows_value():
+        return _list(f"array({','.join(arguments)})", arguments)
+    named = _PLAIN_FIELD.fullmatch(arguments[0]) if len(arguments) == 1 else None
+    return whole if named is None else f".`{named[1]}`"

@@ -1,0 +1,98 @@
+"""Functions that users of pylance write in conditions; the rows are those that pylance 14.0.2 finds."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import FilterError
+from trilake.lance import LanceDataset
+from trilake.lance.scan.sql_functions import in_sparks_words
+
+
+@pytest.fixture(scope="module")
+def made() -> LanceDataset:
+    rows = pa.table(
+        {
+            "id": [1, 2, 3, 4],
+            "s": ["ab", "b", "c,(", "ad"],
+            "note": [{"email": f"e{i}", "at": {"x": i}} for i in range(1, 5)],
+            "tags": [["a"], ["a", "b"], [], ["c"]],
+        }
+    )
+    return lance.write_dataset(rows, "memory://sql-functions", mode="overwrite", max_rows_per_file=2)
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids"),
+    [
+        ("note['email'] = 'e1'", [1]),
+        ("note['at']['x'] > 2 AND note [ 'email' ] <> 'e4'", [3]),
+        ("get_field(note, 'email') = 'e2'", [2]),
+        ("get_field(get_field(note, 'at'), 'x') = 4", [4]),
+        ("starts_with(s, 'a')", [1, 4]),
+        ("NOT STARTS_WITH (s, 'a') AND ends_with(s, '(')", [3]),
+        ("starts_with(note['email'], concat('e', ''))", [1, 2, 3, 4]),
+        ("strpos(s, 'b') > 0", [1, 2]),
+        ("array_has(tags, 'c')", [4]),
+        ("list_has(tags, 'b') OR list_contains(tags, 'c')", [2, 4]),
+        ("array_has_any(tags, ['a', 'c'])", [1, 2, 4]),
+        ("array_has_any(['b', 'c'], tags)", [2, 4]),
+        ("list_has_any(tags, make_array('b', 'c'))", [2, 4]),
+        ("arrays_overlap(tags, array('b'))", [2]),
+        ("NOT array_has_any(tags, ['a'])", [3, 4]),
+        ("array_has_any(tags, [])", []),
+        ("array_has_all(tags, ['a', 'b'])", [2]),
+        ("list_has_all(tags, [lower('A')])", [1, 2]),
+        ("array_has_all(tags, [])", [1, 2, 3, 4]),
+        ("array_length(tags) = 2", [2]),
+        ("list_length(tags) = 1 AND id > 1", [4]),
+        ("empty(tags)", [3]),
+        ("array_element(tags, 1) = 'a'", [1, 2]),
+        ("list_extract(tags, 2) = 'b'", [2]),
+        ("s = 'array_has(tags, [1])'", []),
+    ],
+)
+def test_conditions(made: LanceDataset, condition: str, ids: list[int]) -> None:
+    assert made.to_table(["id"], filter=condition)["id"].to_pylist() == ids
+
+
+def test_other_places_of_sql(made: LanceDataset) -> None:
+    columns = {"e": "note['email']", "n": "array_length(tags)", "b": "starts_with(s, 'b')"}
+    assert made.to_table(columns=columns, limit=1).to_pylist() == [{"e": "e1", "n": 1, "b": False}]
+    query = made.sql("SELECT id FROM dataset WHERE array_has_all(tags, ['a', 'b'])").build()
+    assert query.to_table().to_pydict() == {"id": [2]}
+    texts = lance.write_dataset(pa.table({"k": ["x", "y"], "s": ["ab", "b"]}), "memory://sql-places", mode="overwrite")
+    texts.add_columns({"starts": "starts_with(s, 'a')"})
+    texts.update({"s": "concat(s, 'z')"}, where="starts_with(s, 'a')")
+    merge = texts.merge_insert("k").when_matched_update_all("starts_with(target.s, 'a')")
+    merge.execute(pa.table({"k": ["x", "y"], "s": ["new", "new"]}))
+    assert texts.to_table().sort_by("k").to_pydict() == {"k": ["x", "y"], "s": ["new", "b"], "starts": [True, False]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tags[0] = 'a'",
+        "s = 'starts_with(' AND `array_has(` = 1",
+        "t.array_has(x)",
+        "my_starts_with(s, 'a')",
+        "starts_with(s, 'a'",
+        "starts_with(s]",
+        "array_has_any(tags)",
+        "array_length(tags, 1)",
+        "array_has_all(tags, more)",
+        "get_field(note, other)",
+        "",
+    ],
+)
+def test_everything_else_stays(text: str) -> None:
+    assert in_sparks_words(text) == text
+
+
+def test_names_that_are_known_nowhere(made: LanceDataset) -> None:
+    with pytest.raises(FilterError, match="array_has_every"):
+        made.to_table(filter="array_has_every(tags, ['a'])")
+    with pytest.raises(FilterError, match=r"no column|has no field"):
+        made.to_table(filter="note['nope'] = 1")
