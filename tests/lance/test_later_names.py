@@ -123,3 +123,52 @@ def test_searches_that_are_not_known(nearest: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message) as error:
         made.to_table(nearest=nearest)
     assert isinstance(error.value, TrilakeError)
+
+
+def test_short_names(made: LanceDataset) -> None:
+    assert made.to_pandas({"n": "id * 2"}, filter="id > 3").to_dict("list") == {"n": [8]}
+    assert made.to_pandas(types_mapper=pd.ArrowDtype).dtypes["name"] == pd.ArrowDtype(pa.string())
+    assert made.scanner(["id"], limit=1).to_pandas().to_dict("list") == {"id": [1]}
+    made.delete("id = 2")
+    assert made.slice(1, 3, {"i": "id"}).to_pydict() == {"i": [3, 4]}
+    assert made.slice(3, 3).num_rows == 0
+    for bounds in (-1, 1), (2, 1), (0, 4):
+        with pytest.raises(InvalidArgumentError, match="not among 3"):
+            made.slice(*bounds)
+    assert (made.fragment_ids(), made.max_field_id, made.data_storage_version) == ({0, 1}, 1, "0.1")
+    assert made.get_version() == made.versions()[-1]
+    assert not made.has_stable_row_ids
+    made.truncate_table()
+    assert (made.count_rows(), made.schema) == (0, ROWS.schema)
+
+
+def test_metadata_of_the_schema(made: LanceDataset) -> None:
+    other = lance.dataset(made.uri)
+    assert made.update_schema_metadata({"a": "1", "b": "ü"}) == {"a": "1", "b": "ü"}
+    other.insert(ROWS)
+    assert other.update_schema_metadata({"a": None, "c": "3"}) == {"b": "ü", "c": "3"}
+    assert (other.schema.metadata, other.count_rows()) == ({b"b": "ü".encode(), b"c": b"3"}, 8)
+    other.replace_schema_metadata({"d": "4"})
+    again = lance.dataset(made.uri)
+    assert (again.schema_metadata, again.to_table().schema.metadata) == ({"d": "4"}, {b"d": b"4"})
+    assert lance.dataset(made.uri, version=2).schema_metadata == {"a": "1", "b": "ü"}
+    for wrong in ({"a": 1}, {1: "a"}, "a"):
+        with pytest.raises(TypeError, match="metadata"):
+            made.update_schema_metadata(wrong)  # type: ignore[arg-type]
+
+
+def test_names_for_what_the_format_has_not(made: LanceDataset) -> None:
+    for name, reason in (
+        ("branches", "no branches"),
+        ("update_config", "no configuration"),
+        ("take_blobs", "no blobs"),
+    ):
+        with pytest.raises(AttributeError, match=reason) as error:
+            getattr(made, name)
+        assert isinstance(error.value, InvalidArgumentError)
+        assert not hasattr(made, name)
+    with pytest.raises(AttributeError, match="'LanceDataset' object has no attribute 'nope'"):
+        made.nope  # noqa: B018
+    with pytest.raises(TypeError, match=r"'full_text_query'.*contains"):
+        made.to_table(full_text_query="word")
+    assert made.to_table(io_buffer_size=1 << 20, late_materialization=True).num_rows == 4

@@ -86,11 +86,13 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         prefilter: with ``nearest``, whether the filter comes first.
         with_row_id: return a column ``_rowid`` too.
         use_stats: whether statistics may skip row groups.
-        arrow: options of Arrow's scanners, such as ``use_threads``; they change nothing.
+        arrow: options of Arrow's scanners and hints of other implementations, such as ``use_threads``; they change
+            nothing.
         """
-        unknown = set(arrow) - {"use_threads", "memory_pool", "fragment_scan_options", "cache_metadata"}
+        unknown = set(arrow) - _HINTS
         if unknown:
-            raise WrongTypeError(f"a scan has no option {min(unknown)!r}")
+            name = min(unknown)
+            raise WrongTypeError(f"a scan has no option {name!r}", help=_BEYOND.get(name))
         builder = (
             ScannerBuilder(self)
             .columns(columns)
@@ -242,6 +244,20 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))
 
+
+#: Options of scans that change nothing here.
+_HINTS = frozenset(
+    ("use_threads", "memory_pool", "fragment_scan_options", "cache_metadata", "io_buffer_size", "late_materialization")
+)
+#: Options of later releases of pylance that the format cannot serve, or that have another name here.
+_BEYOND = {
+    "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
+    "fast_search": "rows that an index does not cover are always found",
+    "blob_handling": "the format has no blobs",
+    "order_by": "sort the table, or use sql(...) with ORDER BY",
+    "with_row_address": "with_row_id says the same: rows of the format do not move",
+    "include_deleted_rows": "check out an older version",
+}
 
 #: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
 _SEARCH = ("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range")

@@ -22,7 +22,7 @@ from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.optimize import DatasetOptimizer
-from trilake.lance.pylance.arrow_dataset import ArrowDataset
+from trilake.lance.pylance.later_names import LaterNames
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
@@ -36,7 +36,7 @@ from trilake.storage import open_store
 from trilake.table import FilterLike
 
 
-class LanceDataset(ArrowDataset):
+class LanceDataset(LaterNames):
     """A dataset at one version.
 
     Parameters

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,9 @@ from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import Nearest
 from trilake.table import FilterLike
+
+if TYPE_CHECKING:
+    import pandas
 
 
 @dataclass
@@ -232,6 +235,11 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def to_table(self) -> pa.Table:
         """All rows."""
         return pa.Table.from_batches(self.to_batches(), schema=self.projected_schema)
+
+    def to_pandas(self, **options: Any) -> pandas.DataFrame:
+        """All rows as a frame; ``options`` are those of Arrow's tables."""
+        frame: pandas.DataFrame = self.to_table().to_pandas(**options)
+        return frame
 
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
         """The batches, each with the fragment that it is of."""

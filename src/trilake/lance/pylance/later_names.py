@@ -1,0 +1,98 @@
+"""``LaterNames``: what later releases of pylance call a dataset's rows, numbers and metadata."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import delete
+from trilake.lance.commands.schema_metadata import update_schema_metadata
+from trilake.lance.pylance.arrow_dataset import ArrowDataset
+from trilake.lance.pylance.beyond import not_in_format
+from trilake.lance.scan.projection import ColumnsLike
+from trilake.lance.util import local_time
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class LaterNames(ArrowDataset):
+    """Names that are short for what a dataset can do."""
+
+    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
+        """The rows as a frame of pandas; parameters are those of :meth:`scanner`, and then those of Arrow's tables."""
+        return self.scanner(columns, **_taken(more)).to_pandas(**more)
+
+    def slice(self, start: int, end: int, columns: ColumnsLike | None = None) -> pa.Table:
+        """The rows from one place to before another, among those that live."""
+        total = self.count_rows()
+        if not 0 <= start <= end <= total:
+            raise InvalidArgumentError(f"rows {start} to {end} are not among {total}", file=self._uri)
+        return self.to_table(columns, limit=end - start, offset=start)
+
+    def fragment_ids(self) -> set[int]:
+        """The ids of the fragments."""
+        return {reader.fragment.id for reader in self.snapshot.readers}
+
+    def get_version(self) -> dict[str, Any]:
+        """The version that is shown, as :meth:`versions` describes it."""
+        manifest = self.snapshot.manifest
+        return {"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}}
+
+    @property
+    def max_field_id(self) -> int:
+        """The highest id of a column or a field in one; -1 without columns."""
+        return self.snapshot.manifest.schema.max_field_id
+
+    @property
+    def data_storage_version(self) -> str:
+        """The version of the format that files are written in."""
+        return "0.1"
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """False: row ids say where rows are."""
+        return False
+
+    def truncate_table(self) -> None:
+        """Delete all rows."""
+        self.moved(delete.delete(self.snapshot, "true"))
+
+    @property
+    def schema_metadata(self) -> dict[str, str]:
+        """The metadata of the schema."""
+        metadata = self.snapshot.manifest.schema.metadata
+        return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in metadata.items()}
+
+    def update_schema_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
+        """Set metadata of the schema, and remove what is ``None``, or with ``replace`` all else; what it is then.
+
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-metadata", mode="overwrite")
+        >>> made.update_schema_metadata({"owner": "sales"}), made.schema.metadata
+        ({'owner': 'sales'}, {b'owner': b'sales'})
+        """
+        self.moved(update_schema_metadata(self.snapshot, values, replace_all=replace))
+        return self.schema_metadata
+
+    def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
+        """Put other metadata in the place of the schema's."""
+        self.update_schema_metadata(new_metadata, replace=True)
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_in_format("LanceDataset", name)
+
+
+#: Parameters of scans, which what makes frames of tables does not have.
+_SCAN = (
+    *("filter", "limit", "offset", "nearest", "batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
+    *("fragments", "prefilter", "with_row_id", "use_stats"),
+)
+
+
+def _taken(options: dict[str, Any]) -> dict[str, Any]:
+    """The parameters of a scan, taken out of ``options``."""
+    return {name: options.pop(name) for name in _SCAN if name in options}
