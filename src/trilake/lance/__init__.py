@@ -50,6 +50,7 @@ _MODULES = {
     "cache",
     "cleanup",
     "commit",
+    "file",
     "fragment",
     "lance",
     "optimize",

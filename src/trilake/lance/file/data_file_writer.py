@@ -12,7 +12,9 @@ are while the next are made.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
 from typing import Literal
 
@@ -131,6 +133,10 @@ class DataFileWriter:
         self._offsets.append(self.num_rows + batch.num_rows)
         if self.size - self._handed > _CHUNK:
             self._hand_over()
+
+    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Add metadata to the schema that is in the file."""
+        self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
 
     def close(self) -> tuple[int, tuple[int, ...]]:
         """Finish the file; return its rows and field ids, as the fragment's entry has them."""
