@@ -11,6 +11,7 @@ import pytest
 
 from trilake import lance
 from trilake.errors import ExpressionError, InvalidArgumentError, TrilakeError
+from trilake.expr import evaluate_all
 from trilake.lance import LanceDataset
 
 ROWS = pa.table(
@@ -97,3 +98,16 @@ def test_a_column_of_the_datasets_may_have_any_name() -> None:
 def test_columns_that_cannot_be(made: LanceDataset, columns: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         made.to_table(columns=columns)
+
+
+def test_row_groups_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = lance.write_dataset(ROWS.take(np.arange(400) % 4), "memory://projection-groups", max_rows_per_group=4)
+    calls: list[int] = []
+
+    def counted(expressions: Any, rows: Any) -> Any:
+        calls.append(rows.num_rows)
+        return evaluate_all(expressions, rows)
+
+    monkeypatch.setattr("trilake.lance.scan.projection.evaluate_all", counted)
+    assert many.to_table(columns={"n": "id + 1"})["n"].to_pylist() == [2, 3, 4, 5] * 100
+    assert calls == [400]

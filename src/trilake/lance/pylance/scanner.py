@@ -168,6 +168,7 @@ class ScannerBuilder:
             self._batch_size,
             chosen.with_row_id,
             self._use_stats,
+            joined=chosen.projection is not None,  # an expression takes a millisecond for however few rows
         )
         return LanceScanner(
             self.ds, plan, self._readers, nearest, self._prefilter, self._readahead, projection=chosen.projection
