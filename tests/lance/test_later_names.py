@@ -142,6 +142,14 @@ def test_short_names(made: LanceDataset) -> None:
     assert (made.count_rows(), made.schema) == (0, ROWS.schema)
 
 
+def test_a_tag_names_the_version_that_is_shown(made: LanceDataset) -> None:
+    made.delete("id = 1")
+    made.checkout_version(1).tags.create("first")
+    made.tags.create("moved", 1)
+    made.tags.update("moved")
+    assert (made.tags.get_version("first"), made.tags.get_version("moved")) == (1, 2)
+
+
 def test_metadata_of_the_schema(made: LanceDataset) -> None:
     other = lance.dataset(made.uri)
     assert made.update_schema_metadata({"a": "1", "b": "ü"}) == {"a": "1", "b": "ü"}

@@ -395,6 +395,7 @@ class Tags:
 
     def __init__(self, dataset: LanceDataset) -> None:
         self._store, self._runtime = dataset.snapshot.store, dataset.snapshot.runtime
+        self._shown = dataset.version
 
     def list(self) -> dict[str, dict[str, Any]]:
         """All tags by name: ``version`` and ``manifest_size`` in bytes."""
@@ -405,13 +406,16 @@ class Tags:
         """The version that a tag names.  Raises ``VersionNotFoundError``."""
         return read_tag(self._store, tag).version
 
-    def create(self, tag: str, version: int) -> None:
-        """Name a version.  Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``."""
-        self._write(tag, version, update=False)
+    def create(self, tag: str, version: int | None = None) -> None:
+        """Name a version, by default the one that the dataset shows.
 
-    def update(self, tag: str, version: int) -> None:
-        """Let a tag name another version.  Raises ``VersionNotFoundError``."""
-        self._write(tag, version, update=True)
+        Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``.
+        """
+        self._write(tag, self._shown if version is None else version, update=False)
+
+    def update(self, tag: str, version: int | None = None) -> None:
+        """Let a tag name another version, by default the one that is shown.  Raises ``VersionNotFoundError``."""
+        self._write(tag, self._shown if version is None else version, update=True)
 
     def delete(self, tag: str) -> None:
         """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
