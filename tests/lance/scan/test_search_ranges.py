@@ -86,6 +86,18 @@ def test_several_vectors(indexed: bool) -> None:
     assert only["query_index"].to_pylist() == [0, 0, 0]
 
 
+def test_bounds_of_probes() -> None:
+    ds = begun()
+    ds.create_index("v", "IVF_PQ", num_partitions=8, num_sub_vectors=4, seed=1)
+    search: dict[str, Any] = {"column": "v", "q": Q, "k": 5}
+    for bounds, nprobes in (
+        ({"minimum_nprobes": 3, "maximum_nprobes": 8}, 8),
+        ({"minimum_nprobes": 3}, 3),
+        ({"maximum_nprobes": 8, "nprobes": 2}, 2),
+    ):
+        assert f"nprobes={nprobes}" in ds.scanner(nearest={**search, **bounds}).explain_plan()
+
+
 @pytest.mark.parametrize(
     ("search", "message"),
     [
@@ -93,6 +105,8 @@ def test_several_vectors(indexed: bool) -> None:
         ({"distance_range": "ab"}, "distance_range is"),
         ({"distance_range": (float("nan"), None)}, "no number"),
         ({"distance_range": (None, "1")}, "no number"),
+        ({"minimum_nprobes": 3, "maximum_nprobes": 2}, "minimum_nprobes is 3"),
+        ({"maximum_nprobes": 0}, "maximum_nprobes is 0"),
         ({"q": np.zeros((2, 7))}, "size 7"),
         ({"q": np.zeros((0, 8))}, "no query vector"),
         ({"q": np.zeros((1, 1, 8))}, "3 dimensions"),

@@ -79,7 +79,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: the rows
             nearest to the vector ``q``, with their distance in the column ``_distance``; ``distance_range`` is the
             least distance and the one that all stay below, ``None`` for no bound.  Where ``q`` is several vectors, the
-            rows nearest to each, with its place in the column ``query_index``.
+            rows nearest to each, with its place in the column ``query_index``.  ``maximum_nprobes`` and
+            ``minimum_nprobes`` are other words for ``nprobes``.
         batch_size: rows of a batch at most.
         batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
         fragments: only these, in this order.
@@ -260,7 +261,10 @@ _BEYOND = {
 }
 
 #: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
-_SEARCH = ("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range")
+_SEARCH = (
+    *("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"),
+    *("minimum_nprobes", "maximum_nprobes"),
+)
 
 
 def _search_options(nearest: Any) -> Mapping[str, Any]:

@@ -126,10 +126,13 @@ class ScannerBuilder:
         refine_factor: int | None = None,
         use_index: bool = True,
         distance_range: tuple[float | None, float | None] | None = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
     ) -> ScannerBuilder:
         """Return the rows nearest to a vector: ``k``, or as many as the limit, or 10.
 
-        Of several vectors, the rows nearest to each, with its place among them in the column ``query_index``.
+        Without ``nprobes``, as many partitions are looked into as ``maximum_nprobes`` says, or ``minimum_nprobes``.  Of
+        several vectors, the rows nearest to each, with its place among them in the column ``query_index``.
         """
         self._has_k = k is not None
         self._nearest = Nearest.of(
@@ -142,6 +145,8 @@ class ScannerBuilder:
             refine_factor=refine_factor,
             use_index=use_index,
             distance_range=distance_range,
+            minimum_nprobes=minimum_nprobes,
+            maximum_nprobes=maximum_nprobes,
         )
         return self
 

@@ -77,8 +77,13 @@ class Nearest:
         refine_factor: int | None = None,
         use_index: bool = True,
         distance_range: Any = None,
+        minimum_nprobes: int | None = None,
+        maximum_nprobes: int | None = None,
     ) -> Nearest:
-        """Check a search against the columns of a dataset.  Raises ``InvalidArgumentError``."""
+        """Check a search against the columns of a dataset; of two bounds of ``nprobes``, the upper one counts.
+
+        Raises ``InvalidArgumentError``.
+        """
         kind = vector_type(snapshot, column)
         vectors, single = vectors_in(q)
         if vectors.shape[1] != kind.list_size:
@@ -86,9 +91,19 @@ class Nearest:
                 f"Query vector size {vectors.shape[1]} does not match index column size {kind.list_size}",
                 column=column,
             )
-        for name, value in (("k", k), ("nprobes", nprobes), ("refine_factor", refine_factor)):
+        counts = {
+            "k": k,
+            "nprobes": nprobes,
+            "minimum_nprobes": minimum_nprobes,
+            "maximum_nprobes": maximum_nprobes,
+            "refine_factor": refine_factor,
+        }
+        for name, value in counts.items():
             if value is not None and int(value) < 1:
                 raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
+        if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
+            raise InvalidArgumentError(f"minimum_nprobes is {minimum_nprobes}, maximum_nprobes {maximum_nprobes}")
+        nprobes = nprobes or maximum_nprobes or minimum_nprobes
         bounds = _distance_range(distance_range)
         options = (k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index, bounds)
         return cls(column, vectors[0], *options, batch=None if single else vectors)

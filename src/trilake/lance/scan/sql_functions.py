@@ -16,7 +16,9 @@ _TOKEN = re.compile(
     |(?P<open>[(\[])|(?P<close>[)\]])|(?P<comma>,)|(?P<word>\w+)|.""",
     re.VERBOSE | re.DOTALL,
 )
-#: A text without anything that could need a second look.
+#: Brackets in brackets, beyond which a text is left to its parser: each pair is joined once more.
+_DEEPEST = 500
+#: The name of a field, as a text that needs no second look.
 _PLAIN_FIELD = re.compile(r"\s*'([^'\\`]+)'\s*")
 
 
@@ -128,6 +130,8 @@ def in_sparks_words(text: str) -> str:
         here = frames[-1]
         if token["call"] is not None or token["open"] is not None:
             frames.append(_Frame(token[0]))
+            if len(frames) > _DEEPEST:
+                return text
         elif token["comma"] is not None and len(frames) > 1:
             here.arguments.append([])
         elif token["close"] is not None:
