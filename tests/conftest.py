@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -57,7 +57,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     from trilake.spark.session.local import local_session  # late: most runs of a few tests need no PySpark
 
     warehouse = tmp_path_factory.mktemp("spark-warehouse")
-    session = local_session("trilake tests", **{"spark.sql.warehouse.dir": warehouse.as_uri()})
+    conf: dict[str, Any] = {"spark.sql.warehouse.dir": warehouse.as_uri()}
+    session = local_session("trilake tests", **conf)
     yield session
     session.stop()
 

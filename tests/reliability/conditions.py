@@ -32,6 +32,7 @@ def literal(value: Any, kind: str, dialect: Dialect) -> str:
     if kind.startswith("decimal"):
         return f"cast('{value}' as {kind})"
     if kind == "string":
+        assert isinstance(value, str)
         if dialect == "spark":
             return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
         return "'" + value.replace("'", "''") + "'"
@@ -112,9 +113,9 @@ class Condition:
             wins = self.op == "or"
             return wins if wins in (a, b) else None if None in (a, b) else not wins
         if self.op == "not":
-            value = self.parts[0].of(row)
-            return None if value is None else not value
-        value = row
+            truth = self.parts[0].of(row)
+            return None if truth is None else not truth
+        value: Any = row
         for name in self.column.split("."):
             value = None if value is None else value[name]
         value = _cast(value, self.cast)
@@ -133,9 +134,10 @@ class Condition:
             return re.fullmatch(_pattern(self.values[0]), value, re.DOTALL) is not None
         if self.op == "between":
             low, high = self.values
-            return order(low) <= order(value) <= order(high)
+            return bool(order(low) <= order(value) <= order(high))
         a, b = order(value), order(self.values[0])
-        return {"=": a == b, "<>": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}[self.op]
+        truths: dict[str, bool] = {"=": a == b, "<>": a != b, "<": a < b, "<=": a <= b, ">": a > b, ">=": a >= b}
+        return truths[self.op]
 
 
 def _pattern(like: str) -> str:

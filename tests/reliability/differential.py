@@ -310,7 +310,8 @@ def _smaller(case: Case) -> Iterator[Case]:
     for key in dict(case.properties):
         yield replace(case, properties=tuple(p for p in case.properties if p[0] != key))
     used = {c for f in case.filters for c in f.columns()} | {o.column for o in case.operations}
-    used |= {c for o in case.operations if o.condition for c in o.condition.columns()} | {"id", case.partition}
+    used |= {c for o in case.operations if o.condition for c in o.condition.columns()} | {"id"}
+    used |= {case.partition} if case.partition else set()
     for column in case.kinds.keys() - used:
         yield replace(case, kinds={c: k for c, k in case.kinds.items() if c != column})
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import trilake
-from tests.reliability.victims import MIXES, RUNTIME, begin, op_of, run_stream
+from tests.reliability.victims import MIXES, begin, op_of, run_stream
 from tests.simulation.delta_rows import model
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
@@ -40,6 +40,7 @@ from trilake.errors import TrilakeError
 from trilake.lance.cleanup import cleanup, files_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.versions import list_versions
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import list_files
@@ -316,13 +317,13 @@ def _clean(place: Path, format: str, where: str) -> None:
         on_disk = {m.key for m in store.list() if m.key.endswith(".parquet") and not m.key.startswith("_")}
         named = set(table.refresh().files()["path"].to_pylist())
     elif format == "lance":
-        cleanup(store, 0, RUNTIME, delete_unverified=True)
+        cleanup(store, 0, SYSTEM_RUNTIME, delete_unverified=True)
         folders = ("data/", "_deletions/", "_transactions/")
         on_disk = {m.key for m in store.list() if m.key.startswith(folders)}
-        named = {k for k in files_of(Snapshot.open(store, RUNTIME).manifest) if k.startswith(folders)}
+        named = {k for k in files_of(Snapshot.open(store, SYSTEM_RUNTIME).manifest) if k.startswith(folders)}
     else:
         for _ in range(2):  # the end of a job that is given up stays until it is stale itself
-            jobs.finish_stale_jobs(store, RUNTIME.clock_ms() + 1, stale_ms=0)
+            jobs.finish_stale_jobs(store, SYSTEM_RUNTIME.clock_ms() + 1, stale_ms=0)
             time.sleep(0.002)
         on_disk = {m.key for m in store.list() if not m.key.startswith("_streams/")}
         named = {m.key for m in jobs.visible(store) if m.key.endswith(".trv")}

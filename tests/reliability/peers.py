@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 import trilake
 from tests.reliability.conditions import Condition
-from tests.reliability.differential import Case, expected
+from tests.reliability.differential import Case, Peer, expected
 from tests.reliability.random_tables import arrow, rows_of
 
 Answer = dict[int, tuple[Any, ...]] | set[int] | None
@@ -112,7 +112,7 @@ def lance_rs(case: Case, uri: str, condition: Condition | None) -> Answer:
     return set(dataset.to_table(columns=["id"], filter=condition.sql("datafusion"))["id"].to_pylist())
 
 
-PEERS = {"deltalake": delta_rs, "polars": polars, "duckdb": duck, "pylance": lance_rs}
+PEERS: dict[str, Peer] = {"deltalake": delta_rs, "polars": polars, "duckdb": duck, "pylance": lance_rs}
 
 
 def spark_answers(spark: Any, case: Case, folder: Path) -> list[set[int]]:

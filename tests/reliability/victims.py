@@ -48,7 +48,7 @@ from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import ForeignFilesError, VersionNotFoundError
-from trilake.runtime import SYSTEM_RUNTIME as RUNTIME
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import Store, open_store
 
 #: Packages of which the template imports every module, but for those that begin with these names.
@@ -175,9 +175,9 @@ def _delta(uri: str, op: Op) -> int | None:
     log = DeltaLog(open_store(uri), standard_engine())
     match op.kind:
         case "checkpoint":
-            write_checkpoint(log, log.snapshot(), RUNTIME)
+            write_checkpoint(log, log.snapshot(), SYSTEM_RUNTIME)
         case "cleanup":
-            cleanup_log(log, RUNTIME)
+            cleanup_log(log, SYSTEM_RUNTIME)
         case "compact":
             versions = [v for v, _ in log.commits()]
             if len(versions) >= 2:
@@ -201,14 +201,14 @@ def _lance(uri: str, op: Op) -> int | None:
     match op.kind:
         case "append" | "overwrite":
             rows = lance_arrow(new_rows(op)).to_batches()
-            return write(store, LANCE_SCHEMA, rows, op.kind, RUNTIME, WriteOptions(2, 2)).version
+            return write(store, LANCE_SCHEMA, rows, op.kind, SYSTEM_RUNTIME, WriteOptions(2, 2)).version
         case "batch":
             lance_batch(store, lance_arrow(new_rows(op)), "victim", op.number)
             return None
         case "cleanup":
-            cleanup(store, 0, RUNTIME, delete_unverified=op.args[1] % 2 == 0)
+            cleanup(store, 0, SYSTEM_RUNTIME, delete_unverified=op.args[1] % 2 == 0)
             return None
-    snapshot = Snapshot.open(store, RUNTIME)
+    snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     match op.kind:
         case "delete":
             return delete(snapshot, f"k = {key}").version
@@ -231,7 +231,7 @@ def _trevni(uri: str, op: Op) -> None:
     from trilake.trevni.tables import jobs
 
     if op.kind == "sweep":
-        jobs.finish_stale_jobs(open_store(uri), RUNTIME.clock_ms() + 1, stale_ms=0)
+        jobs.finish_stale_jobs(open_store(uri), SYSTEM_RUNTIME.clock_ms() + 1, stale_ms=0)
     elif op.kind == "batch":
         trevni_batch(open_store(uri), lance_arrow(new_rows(op)), "victim", op.number)
     else:
@@ -243,14 +243,15 @@ def _trevni(uri: str, op: Op) -> None:
 
 def delta_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     """One batch of a stream into a Delta table, as the sinks on Spark write it."""
-    from trilake.delta.commands.write.write import WriteRequest, plan_write
+    from trilake.delta.commands.write.request import WriteRequest
+    from trilake.delta.commands.write.write import plan_write
     from trilake.delta.files.write_files import write_files
     from trilake.delta.protocol.schema import from_arrow
     from trilake.delta.stream.sink import BatchId, commit_batch
 
     log = DeltaLog(store, standard_engine())
     plan = plan_write(log, WriteRequest("append", from_arrow(rows.schema)))
-    parts = [write_files(store, plan.files, rows.to_batches(), tasks=1, runtime=RUNTIME)]
+    parts = [write_files(store, plan.files, rows.to_batches(), tasks=1, runtime=SYSTEM_RUNTIME)]
     commit_batch(log, plan, BatchId(query, number), parts)
 
 
@@ -260,9 +261,9 @@ def lance_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
     from trilake.lance.commands.write import plan_write
 
-    plan = plan_write(store, "append", RUNTIME)
+    plan = plan_write(store, "append", SYSTEM_RUNTIME)
     target = plan.target(rows.schema)
-    fragments = write_fragments(store, rows.to_batches(), target, plan.options, RUNTIME)
+    fragments = write_fragments(store, rows.to_batches(), target, plan.options, SYSTEM_RUNTIME)
     commit_batch(store, plan, target, LanceBatch(query, number), fragments)
 
 
@@ -272,7 +273,7 @@ def trevni_batch(store: Store, rows: pa.Table, query: str, number: int) -> None:
     from trilake.trevni.tables.table_write import plan_table_write, write_rows
 
     plan = plan_table_write(store, rows.schema, mode="append")
-    files = write_rows(store, plan, rows.to_batches(), attempt=RUNTIME.new_attempt())
+    files = write_rows(store, plan, rows.to_batches(), attempt=SYSTEM_RUNTIME.new_attempt())
     commit_batch(store, plan, TrevniBatch(query, number), files)
 
 
@@ -332,8 +333,8 @@ def say(*words: object) -> None:
 
 def victim(given: Mapping[str, Any]) -> None:
     """Operation after operation, for a minute at most."""
-    number, until = int(given["start"]), RUNTIME.clock_ms() + 60_000
-    while RUNTIME.clock_ms() < until:
+    number, until = int(given["start"]), SYSTEM_RUNTIME.clock_ms() + 60_000
+    while SYSTEM_RUNTIME.clock_ms() < until:
         op = op_of(given["mix"], given["seed"], number)
         say("begin", number)
         say("done", number, run(given["mix"], given["folder"], op))

@@ -58,7 +58,7 @@ class Version:
     files: set[str] = field(default_factory=set)
     #: Row id and version of each row, where rows are tracked, and identity value, where there is one.
     row_ids: dict[int, tuple[int, int]] = field(default_factory=dict)
-    numbers: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, int | None] = field(default_factory=dict)
 
 
 class DeltaHistory:
@@ -110,7 +110,7 @@ class DeltaHistory:
         store = self.world.place("t")
         lines = [orjson.loads(line) for line in bytes(store.read(f"_delta_log/{version:020d}.json")).splitlines()]
         before = self.versions[-1] if self.versions else None
-        info = next((a["commitInfo"] for a in lines if "commitInfo" in a), {})
+        info: dict[str, Any] = next((a["commitInfo"] for a in lines if "commitInfo" in a), {})
         metadata = next((a["metaData"] for a in lines if "metaData" in a), before.metadata if before else {})
         protocol = next((a["protocol"] for a in lines if "protocol" in a), before.protocol if before else {})
         note = str(info.get("userMetadata") or "")
@@ -186,10 +186,9 @@ class DeltaHistory:
         return rows
 
     def _deleted(self, add: dict[str, Any]) -> set[int]:
-        vector = add.get("deletionVector")
-        if not vector:
+        descriptor = DeletionVectorDescriptor.from_json(add.get("deletionVector"))
+        if descriptor is None:
             return set()
-        descriptor = DeletionVectorDescriptor.from_json(vector)
         return set(descriptor.load(self.world.place("t")).to_array())
 
     # --- what a commit must be ---
@@ -354,9 +353,9 @@ def _keyed(before: Version | None, actions: list[tuple[str, dict[str, Any]]]) ->
 
 def _files(add: dict[str, Any]) -> list[str]:
     found = [unquote(add["path"])]
-    vector = add.get("deletionVector")
-    if vector and vector["storageType"] == "u":
-        found.append(DeletionVectorDescriptor.from_json(vector).relative_path())
+    vector = DeletionVectorDescriptor.from_json(add.get("deletionVector"))
+    if vector is not None and vector.storage_type == "u":
+        found.append(vector.relative_path())
     return found
 
 

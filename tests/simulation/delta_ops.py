@@ -174,7 +174,7 @@ class Job:
 
     def table(self, version: int | None = None) -> ArrowDeltaTable:
         """The table, at times a handle of an earlier operation of the same process."""
-        old = self.actor.memory.get("table")
+        old: ArrowDeltaTable | None = self.actor.memory.get("table")
         if version is None and old is not None and self.op.args[1] % 2:
             old.log = self.log()
             return old

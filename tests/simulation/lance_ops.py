@@ -103,6 +103,7 @@ class Job:
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The dataset, at times a handle of an earlier operation of the same process."""
+        old: Snapshot | None
         old, opened = self.actor.memory.get("dataset", (None, 0))
         if version is None and old is not None and self.op.args[1] % 2:
             self.base, self.opened = min(self.base, old.version), min(self.opened, opened)

@@ -240,10 +240,10 @@ def check_commit(
     writers: int = 3,
     transactions: tuple[str, ...] = ("append", "change"),
     rules: CommitRules | None = None,
-    **faults: int,
+    **faults: Any,
 ) -> Checked:
     """Check every interleaving of writers that each commit the ``transactions`` in turn."""
-    start = Log((), (Writer(),) * writers, **faults)
+    start = replace(Log((), (Writer(),) * writers), **faults)
     return explore(start, commit_steps(transactions, rules or CommitRules()), commit_broken(transactions), _renamed)
 
 
@@ -318,11 +318,11 @@ def vacuum_steps(rules: VacuumRules) -> Callable[[Lake], Iterator[Step]]:
                 replace(s, reader=(newest, s.now, s.versions[newest][0]), reads=s.reads - 1),
             )
         if s.reader is not None:
-            version, began, left = s.reader
+            opened, began, left = s.reader
             for file in left:
-                wrong = None if file in {f for f, _ in s.files} else f"a reader of version {version} lost file {file}"
+                wrong = None if file in {f for f, _ in s.files} else f"a reader of version {opened} lost file {file}"
                 rest = left - {file}
-                reader = (version, began, rest) if rest else None
+                reader = (opened, began, rest) if rest else None
                 yield f"file {file} is read", replace(s, reader=reader, wrong=s.wrong or wrong)
         yield from _vacuum(s, rules)
 

@@ -83,7 +83,7 @@ class RowRules:
         for id, number in found.numbers.items():
             if number is None or self._numbers.setdefault(number, id) != id:
                 raise Violation(
-                    f"version {version}: row {id} has the identity {number}, which {self._numbers.get(number)} has"
+                    f"version {version}: row {id} has the identity {number}, which {self._numbers.get(number or 0)} has"
                 )
         fields = {f["name"]: f["metadata"] for f in orjson.loads(found.metadata["schemaString"])["fields"]}
         if NUMBER not in fields:
