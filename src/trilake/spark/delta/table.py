@@ -188,7 +188,10 @@ class DeltaTable:
         return self._name if self._alias is None else self._alias
 
     def toDF(self) -> DataFrame:
-        """The newest version as a DataFrame: Spark's native scan wherever that is possible."""
+        """The newest version as a DataFrame: Spark's native scan wherever that is possible.
+
+        It shows the newest version whenever it is used; what is made of it keeps the version of that moment.
+        """
         df = following(self._read)
         self._frames.note(df)
         if self._alias is not None:

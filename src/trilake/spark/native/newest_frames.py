@@ -56,7 +56,7 @@ class _State:
     read: Callable[[], DataFrame]
     shown: ReadVersion
     lock: threading.RLock = field(default_factory=threading.RLock)
-    looked: float = 0.0
+    looked: float = field(default_factory=time.monotonic)
 
 
 def note_version(frame: DataFrame, table: Versions, version: int) -> DataFrame:
@@ -160,14 +160,13 @@ def _renew(frame: Any, state: _State) -> None:
 
 def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:
     """Raise ``SchemaMismatchError``, also one of Spark's, where the table has lost a column or changed its type."""
-    types = {f.name: f.dataType for f in new.fields}
+    types = {f.name: f.dataType.simpleString() for f in new.fields}  # without what may be null in them
     for f in old.fields:
-        there = types.get(f.name)
-        if there is None or _shape(there) != _shape(f.dataType):
+        there, known = types.get(f.name), f.dataType.simpleString()
+        if there != known:
+            change = "is gone" if there is None else f"is {there} now, not {known},"
             error = SchemaMismatchError(
-                f"the column {f.name!r} of the table "
-                + ("is gone" if there is None else f"is {there.simpleString()} now, not {f.dataType.simpleString()}")
-                + " since this frame was read",
+                f"the column {f.name!r} of the table {change} since this frame was read",
                 help="read the table again",
                 file=shown.table.store.uri,
                 version=shown.version,
@@ -175,8 +174,3 @@ def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> 
                 condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
             )
             raise_for_spark(error, analysis_error(error))
-
-
-def _shape(type_: T.DataType) -> str:
-    """A type without what may be null in it."""
-    return type_.simpleString()
