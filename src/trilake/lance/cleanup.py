@@ -10,14 +10,15 @@ ahead of the store's.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from trilake.display import Displayed
 from trilake.errors import ObjectNotFoundError
 from trilake.lance.file.errors import TaggedVersionError
 from trilake.lance.versions.manifest import Manifest, parse_manifest
-from trilake.lance.versions.versions import list_versions, read_tags
+from trilake.lance.versions.versions import Listing, list_versions, read_tags
 from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
@@ -141,12 +142,15 @@ def plan_cleanup(
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
     own = set(own_keys(store, keys, _NAMES, what="clean-up"))
     # A writer may have committed meanwhile on what looked forgotten, or have restored a version that goes: what the
-    # newest versions name stays, too.  This look comes last: what is brought back behind it is lost.
-    newer = _named_since(store, listing.latest)
+    # newest versions name stays, too, and a version that got a tag.  This look comes last: what is brought back behind
+    # it is lost.
+    newer = _named_since(store, listing.latest) | _tagged_since(store, listing, old)
     removable, manifests = (
         [m for m in metas if m.key in own and not _named(m.key, newer)] for metas in (removable, manifests)
     )
-    return CleanupPlan(tuple(removable), tuple(unfinished), tuple(manifests), tuple(old))
+    going = {m.key for m in manifests}
+    gone = tuple(v for v in old if listing.key(v) in going)
+    return CleanupPlan(tuple(removable), tuple(unfinished), tuple(manifests), gone)
 
 
 def _named_since(store: Store, version: int) -> set[str]:
@@ -154,6 +158,15 @@ def _named_since(store: Store, version: int) -> set[str]:
     newest = list_versions(store)
     keys = [newest.key(v) for v in newest.versions if v > version]
     return set().union(*(files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}")) for key in keys))
+
+
+def _tagged_since(store: Store, listing: Listing, old: Sequence[int]) -> set[str]:
+    """The manifests and files of versions to be removed that have a tag now."""
+    named: set[str] = set()
+    for key in {listing.key(tag.version) for tag in read_tags(store).values() if tag.version in old}:
+        with suppress(ObjectNotFoundError):  # another clean-up, which did not see the tag, is at work
+            named |= {key, *files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))}
+    return named
 
 
 def _named(key: str, names: set[str]) -> bool:

@@ -78,6 +78,8 @@ class _Matches:
     """
 
     deleted: dict[int, Rows] = field(default_factory=dict)
+    #: The fragments of matched rows.
+    fragments: set[int] = field(default_factory=set)
     updates: list[Rows] = field(default_factory=list)
     updated: list[npt.NDArray[np.uint64]] = field(default_factory=list)
     matched: Rows = field(default_factory=lambda: np.array([], np.int64))
@@ -121,6 +123,11 @@ def merge_insert(
         batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
         written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), current.runtime))
         updated, removed = mark_all(current, matches.deleted)
+        if what.insert:
+            # A row of the source is not added because of the rows that it matches: whoever deletes those excludes this.
+            changed_ids = {f.id for f in updated} | set(removed)
+            kept = matches.fragments - changed_ids
+            updated = (*updated, *(f for f in current.manifest.fragments if f.id in kept))
         deleted = sum(map(len, matches.deleted.values())) - len(changed)
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
@@ -182,6 +189,7 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
         sources, targets = (pairs.column(i).to_numpy() for i in range(2))
         seen.append(sources)
         target_ids = targets_table.column(ROW_ID).to_numpy()
+        matches.fragments.update(np.unique(target_ids[targets] >> np.uint64(32)).tolist())
         deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
             raise InvalidArgumentError(f"{len(targets)} rows match, which this merge insert forbids")

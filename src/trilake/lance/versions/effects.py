@@ -78,6 +78,14 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
                     f"the column of index {without_column[0]} was dropped meanwhile", version=newest.version
                 )
             names, ids = {i.name for i in added}, {i.uuid for i in dropped}
+            gone = [i.name for i in dropped if i.uuid not in {present.uuid for present in newest.indices}]
+            if gone:
+                # Else what was dropped meanwhile would come back, in the files of the one that was to replace it.
+                raise CommitConflictError(
+                    f"index {gone[0]} was dropped or replaced meanwhile",
+                    help="read the newest version and repeat the change",
+                    version=newest.version,
+                )
             others = [i for i in newest.indices if i.name not in names and i.uuid not in ids]
             return replace(newest, indices=(*others, *added))
         case op.Merge(fragments, schema):

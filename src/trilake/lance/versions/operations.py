@@ -164,8 +164,9 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     >>> conflict(Append(()), Append(())) is None
     True
 
-    This is the format's own table but for one cell: who looked for rows cannot follow an update that adds some, as it
-    cannot follow an append.  Else two writers that both insert a key which neither has found would insert it twice.
+    This is the format's own table but for two cells.  Who looked for rows cannot follow an update that adds some, as it
+    cannot follow an append: else two writers that both insert a key which neither has found would insert it twice.
+    And an index cannot follow a merge that drops its column.
     """
     if isinstance(mine, Overwrite | Restore):
         return None
@@ -173,6 +174,12 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
         # Its new rows are an append: what was looked for here, to be deleted or because it must not be there twice, may
         # be among them.
         return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
+    if isinstance(mine, CreateIndex) and isinstance(theirs, Merge):
+        # A column that comes after one was dropped may have its id, and none of its values.
+        known = {f.id for f in theirs.schema.walk()}
+        dropped = [i.name for i in mine.new_indices if not known.issuperset(i.fields)]
+        if dropped:
+            return f"the column of index {dropped[0]} was dropped meanwhile"
     verb, other = _name(mine), _name(theirs)
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]
