@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from tests.simulation.lance_rows import SIDE, side_columns, wrong_side
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
 from tests.simulation.world import DAY_MS, Outcome, Violation
@@ -16,7 +17,7 @@ from trilake.lance.cleanup import files_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
 from trilake.lance.versions.manifest import Manifest
-from trilake.lance.versions.versions import list_versions
+from trilake.lance.versions.versions import TAGS, list_versions
 from trilake.runtime import SYSTEM_RUNTIME
 
 if TYPE_CHECKING:
@@ -47,6 +48,9 @@ class LanceHistory:
         self.owner: dict[str, int] = {}
         self.never: list[Outcome] = []
         self.cleaned_at = -1
+        #: Versions by tag, with the step at which the tag was acknowledged; and those that a clean-up did not see.
+        self.tags: dict[str, tuple[int, int]] = {}
+        self.loose: set[str] = set()
 
     @property
     def newest(self) -> int:
@@ -90,6 +94,10 @@ class LanceHistory:
         if expected != found.rows:
             what = f"#{op.number} {op.kind}" if op else "nobody"
             raise Violation(f"version {number} by {what} ({type(done).__name__}): {difference(expected, found.rows)}")
+        before_names = {i.name for i in self.versions[number - 1].manifest.indices} if number > 1 else set()
+        back = {i.name for i in manifest.indices} - before_names
+        if back and op is not None and op.kind in ("reindex", "unindex"):
+            raise Violation(f"version {number} by #{op.number} {op.kind} has the index {min(back)}, which was dropped")
         self.versions[number] = found
 
     def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None:
@@ -97,6 +105,7 @@ class LanceHistory:
         now = self.world.now
         young = [v for v in self.versions.values() if now - v.manifest.timestamp_ns // 10**6 < WEEK_MS]
         needed = set().union(*(files_of(v.manifest) for v in [*young, self.versions[self.newest]]))
+        needed |= self._tagged(keys, actor)
         every = set().union(*(files_of(v.manifest) for v in self.versions.values()))
         for key in keys:
             match = _MANIFEST.match(key)
@@ -113,6 +122,19 @@ class LanceHistory:
                     continue
                 raise Violation(f"{key}, which another writer has just written, was deleted")
 
+    def _tagged(self, keys: tuple[str, ...], actor: int) -> set[str]:
+        """What versions need that were tagged before a clean-up looked at the tags for the last time."""
+        looks = (step for step, who, what, on in self.world.events if (who, what, on) == (actor, "list", f"t:{TAGS}"))
+        last, needed = max(looks, default=-1), set()
+        for name, (version, step) in list(self.tags.items()):
+            files = files_of(self.versions[version].manifest) | {list_key(self.world.place("t"), version)}
+            if step < last:
+                needed |= files
+            elif files & set(keys):
+                self.loose.add(name)
+                del self.tags[name]
+        return needed
+
     def ended(self, outcome: Outcome) -> None:
         """An operation ended."""
         op, versions = outcome.op, self.committed.get(outcome.op.number, [])
@@ -121,7 +143,7 @@ class LanceHistory:
         if outcome.kind == "ok":
             if versions and outcome.value is not None and outcome.value != versions[0]:
                 raise Violation(f"it says that it is version {outcome.value}, it is version {versions[0]}")
-            unchanged = op.kind not in ("append", "batch", "restore", "overwrite") and any(
+            unchanged = op.kind not in ("append", "batch", "elsewhere", "restore", "overwrite") and any(
                 effect(op, v.rows) == v.rows for n, v in self.versions.items() if n >= outcome.began
             )
             if not versions and not unchanged:
@@ -143,7 +165,8 @@ class LanceHistory:
             raise Violation(f"the newest version is {self.newest}, and {snapshot.version} is shown")
         self.check(snapshot)
         self.check(snapshot, key=1)
-        for number in list_versions(snapshot.store).versions[-3:-1]:
+        tagged = [version for version, _ in self.tags.values()]
+        for number in {*list_versions(snapshot.store).versions[-3:-1], *tagged}:
             self.check(Snapshot.open(self.world.place("t"), SYSTEM_RUNTIME, number))
 
     def check(self, snapshot: Snapshot, key: int | None = None) -> None:
@@ -153,17 +176,46 @@ class LanceHistory:
         found = read(snapshot, None if key is None else f"k = {key}")
         if found != expected:
             raise Violation(f"version {snapshot.version} as read, k = {key}: {difference(expected, found)}")
+        if key is not None:
+            self._check_indices(snapshot, rows, key)
+
+    def _check_indices(self, snapshot: Snapshot, rows: Rows, key: int) -> None:
+        """What a filter finds by an index is what a scan finds."""
+        for index in snapshot.manifest.indices:
+            field = snapshot.manifest.schema.by_id(index.fields[0])
+            if field is None:
+                raise Violation(f"version {snapshot.version}: index {index.name} is of no column")
+            if field.name == "v":
+                for value in {v for _, v in rows.values()}:
+                    self._found(snapshot, f"v = '{value}'", {i: r for i, r in rows.items() if r[1] == value})
+            elif side_columns([field.name]):
+                number = SIDE[field.name[0]] + key
+                self._found(snapshot, f"{field.name} = {number}", {i: r for i, r in rows.items() if r[0] == key})
+
+    def _found(self, snapshot: Snapshot, filter: str, expected: Rows) -> None:
+        found = read(snapshot, filter)
+        if found != expected:
+            raise Violation(f"version {snapshot.version}, {filter}: {difference(expected, found)}")
 
 
 def read(snapshot: Snapshot, filter: str | None = None) -> Rows:
     """The rows of a version; a row that comes twice is a broken promise."""
     batches: Any = list(snapshot.scan(snapshot.plan(None, filter)))
     table = pa.Table.from_batches(batches, schema=snapshot.schema)
+    wrong = wrong_side(table)
+    if wrong is not None:
+        raise Violation(f"version {snapshot.version}: {wrong}")
     columns = [table[n].to_pylist() for n in ("id", "k", "v")]
     rows = {i: (k, v) for i, k, v in zip(*columns, strict=True)}
     if len(rows) < table.num_rows:
         raise Violation(f"a row is visible twice in version {snapshot.version}")
     return rows
+
+
+def list_key(store: Any, version: int) -> str:
+    """The key of a version's manifest; one of a version that is gone is none."""
+    listing = list_versions(store)
+    return listing.key(version) if version in listing.versions else ""
 
 
 def _has(store: Any, key: str) -> bool:

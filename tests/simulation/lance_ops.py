@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from tests.simulation.delta_ops import Watched
+from tests.simulation.lance_feature_ops import OPERATIONS, feature_explains
 from tests.simulation.lance_history import WEEK_MS, LanceHistory
+from tests.simulation.lance_rows import SCHEMA, arrow
 from tests.simulation.model import Rows, new_rows, upserted
 from tests.simulation.plan import Op
 from tests.simulation.store import SimStore
@@ -33,14 +33,6 @@ from trilake.lance.commands.write import plan_write, write
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
-
-SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
-
-
-def arrow(rows: Rows) -> pa.Table:
-    """Rows of the model as a table."""
-    columns = {"id": list(rows), "k": [k for k, _ in rows.values()], "v": [v for _, v in rows.values()]}
-    return pa.table(columns, schema=SCHEMA)
 
 
 def begin(world: World) -> None:
@@ -73,7 +65,8 @@ class Job:
     def run(self) -> Any:
         began, faults = self.history.newest, self.actor.faults
         try:
-            return getattr(self, "_" + self.op.kind)()
+            done = OPERATIONS.get(self.op.kind)
+            return getattr(self, "_" + self.op.kind)() if done is None else done(self)
         except TrilakeError as e:
             if self.actor.faults == faults:
                 self._explained(e, began)
@@ -82,6 +75,8 @@ class Job:
     def _explained(self, e: TrilakeError, began: int) -> None:
         """Raise where nothing that happened explains an error, since the operation or the handle it uses began."""
         began = min(began, self.base)
+        if feature_explains(self, e, began):
+            return
         if isinstance(e, ConflictError) and self.history.newest > began:
             return
         if isinstance(e, ClockError) and self.actor.most_skew_ms > 5 * 60_000:
@@ -117,8 +112,9 @@ class Job:
     # --- rows ---
 
     def _write(self, mode: Any) -> int:
-        rows = arrow(new_rows(self.op)).to_batches()
-        return write(self.store, SCHEMA, rows, mode, self.runtime, WriteOptions(2, 2)).version
+        sided = mode == "append" and any(o.kind == "side" for o in self.world.plan.ops.values())
+        rows = arrow(new_rows(self.op), Snapshot.open(self.store, self.runtime).schema if sided else SCHEMA)
+        return write(self.store, rows.schema, rows.to_batches(), mode, self.runtime, WriteOptions(2, 2)).version
 
     def _append(self) -> int:
         return self._write("append")
@@ -136,7 +132,8 @@ class Job:
 
     def _upsert(self) -> int:
         what = MergeInsert(("id",), update=True, insert=True)
-        done, _ = merge_insert(self.snapshot(), what, arrow(upserted(self.op)))
+        snapshot = self.snapshot()
+        done, _ = merge_insert(snapshot, what, arrow(upserted(self.op), snapshot.schema))
         return done.version
 
     def _batch(self) -> int | None:
@@ -171,7 +168,7 @@ class Job:
 
     def _widen(self) -> None:
         """Add a column, and drop it again: what others write meanwhile lacks it, and is refused."""
-        name = f"c{self.op.number}"
+        name = f"w{self.op.number}"
         wide = columns.add_expressions(self.snapshot(), {name: "id * 2"})
         columns.drop_columns(wide, [name])
 
@@ -180,7 +177,7 @@ class Job:
         indices.create_scalar_index(self.snapshot(), column)
 
     def _cleanup(self) -> None:
-        cleanup(self.store, WEEK_MS, self.runtime)
+        cleanup(self.store, WEEK_MS, self.runtime, error_if_tagged=self.op.args[1] % 4 == 0)
 
     # --- readers ---
 

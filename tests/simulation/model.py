@@ -36,7 +36,7 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
     """The rows after an operation that found ``rows``; ``old`` are those of the version that a restore names."""
     key = op.args[0]
     match op.kind:
-        case "append" | "batch" | "txn":
+        case "append" | "batch" | "txn" | "elsewhere":
             return {**rows, **new_rows(op)}
         case "overwrite" | "replace":
             return new_rows(op)
@@ -61,6 +61,14 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
             return {**rows, **{i: (k, v) for i, (k, v) in source_rows(op).items() if k not in present}}
         case "upsert":
             return {**rows, **upserted(op)}
+        case "prune":
+            source = upserted(op)
+            return {i: r for i, r in rows.items() if i in source or r[0] != key} | source
+        case "unmatch":
+            return {i: r for i, r in rows.items() if i not in upserted(op)}
+        case "refresh":
+            source = upserted(op)
+            return {i: source[i] if i in source and source[i][0] == r[0] else r for i, r in rows.items()}
         case "restore":
             assert old is not None
             return dict(old)
@@ -82,6 +90,10 @@ CHANGES = frozenset(
         "merge",
         "insert",
         "upsert",
+        "prune",
+        "unmatch",
+        "refresh",
+        "elsewhere",
         "restore",
         "stream",
     )

@@ -135,10 +135,13 @@ LARGE = {
 }
 
 #: What came later still: what tables carry beside rows, copies that are made again, and checkpoints that get damaged.
-NEWER = (
+NEWER: dict[str, tuple[str, ...]] = {"lance": (
+    "insert", "prune", "unmatch", "refresh", "elsewhere", "tasks", "reindex", "unindex", "index_side", "side", "unside",
+    "alter", "tag", "tagged", "rot",
+), "delta": (
     "cluster", "rename", "bigger", "constraint", "unconstrain", "txn", "reclone", "tidy", "feature", "rot", "replace",
-)  # fmt: skip
-NEWER_CHANCE = 0.15
+)}  # fmt: skip
+NEWER_CHANCE = {"delta": 0.15, "lance": 0.3}
 NEWER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "identity": (0.1, ("true",)),
     "clustered": (0.1, ("true",)),
@@ -199,12 +202,14 @@ def _with_later(plan: Plan, rng: random.Random) -> Plan:
 
 
 def _with_newer(plan: Plan, rng: random.Random) -> Plan:
-    if plan.format != "delta":
-        return plan
-    drawn = {k: rng.choice(v) for k, (chance, v) in NEWER_OPTIONS.items() if rng.random() < chance}
-    if "partitioned" in plan.options:
-        drawn.pop("clustered", None)
-    return replace(plan, options={**drawn, **plan.options}, actors=_with_more(plan, rng, NEWER, NEWER_CHANCE))
+    options = dict(plan.options)
+    if plan.format == "delta":
+        drawn = {k: rng.choice(v) for k, (chance, v) in NEWER_OPTIONS.items() if rng.random() < chance}
+        if "partitioned" in plan.options:
+            drawn.pop("clustered", None)
+        options = {**drawn, **options}
+    kinds, chance = NEWER[plan.format], NEWER_CHANCE[plan.format]
+    return replace(plan, options=options, actors=_with_more(plan, rng, kinds, chance))
 
 
 def _with_more(plan: Plan, rng: random.Random, kinds: Sequence[str], chance: float) -> tuple[tuple[Op, ...], ...]:

@@ -104,6 +104,23 @@ NEWER: Mapping[str, Scene] = {
     "new tables": Scene("replace append/column | append/merge replace restore | column/update replace read:2"),
 }
 NEWER_CHANCE = 0.2
+NEWER_LANCE: Mapping[str, Scene] = {
+    "keys": Scene("append insert delete | insert/prune insert/append | unmatch/delete/refresh insert", one_key=True),
+    "merges": Scene("prune/unmatch upsert | refresh/upsert prune | append/insert unmatch/update"),
+    "indices dropped": Scene("index unindex index search | append reindex search | reindex/unindex update search"),
+    "columns": Scene("side append unside search | index_side append/elsewhere search | side/alter index_side search"),
+    "columns of one id": Scene("side unside side search | index_side search search", {}, "1@-1 slow; 1@-2 slow"),
+    "tags": Scene("tag:1 append tagged tagged | delete/append days:0 cleanup tagged | tag:2 cleanup", {"aged": "8"}),
+    "fragments from elsewhere": Scene(
+        "elsewhere delete elsewhere | overwrite/restore elsewhere | tasks/side elsewhere"
+    ),
+    "tasks": Scene("append tasks search | delete/update/upsert index tasks | append/insert tasks reindex search"),
+    "lost manifests": Scene(
+        "append insert elsewhere | prune/update tasks reindex | side/rot alter/append",
+        faults="0@-2 late/lost; 1@-2 lost/late; 2@-2 crash after/lost",
+    ),
+    "copies of manifests": Scene("append rot append | rot read travel | update/optimize rot restore read"),
+}
 LANCE: Mapping[str, Scene] = {
     "garbage": Scene("delete/update/optimize cleanup | append cleanup read", {"aged": "8"}),
     "fast clock cleans": Scene("append/delete | append cleanup | cleanup", {"aged": "6"}, "1@1 ahead; 2@1 ahead"),
@@ -115,8 +132,8 @@ LANCE: Mapping[str, Scene] = {
 
 def with_scene(plan: Plan) -> Plan:
     """The plan of a seed, which may play a scene in place of what it had chosen."""
-    rng, scenes = random.Random(f"newer scene {plan.seed}"), NEWER
-    if plan.format != "delta" or rng.random() >= NEWER_CHANCE:
+    rng, scenes = random.Random(f"newer scene {plan.seed}"), NEWER if plan.format == "delta" else NEWER_LANCE
+    if rng.random() >= NEWER_CHANCE:
         rng, scenes = random.Random(f"scene {plan.seed}"), DELTA if plan.format == "delta" else LANCE
         if rng.random() >= CHANCE:
             return plan

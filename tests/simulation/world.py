@@ -141,6 +141,8 @@ class Actor(threading.Thread):
 
     def pause(self) -> None:
         """Give the turn to whose it is, and wait for the next of one's own."""
+        if self.world.stopping:
+            raise Stop  # what cleans up behind a stop calls the store once more
         chosen = self.world.turn()
         if chosen is not self:
             self.world.hand_over(chosen)

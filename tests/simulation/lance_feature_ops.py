@@ -1,0 +1,188 @@
+"""The simulation's operations on what a Lance dataset has beside plain writes: merges of other kinds, columns that
+come, change and go, indices that are renewed and dropped, tags, and changes that are made in one place and committed
+in another."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from tests.simulation.lance_rows import SIDE, arrow, side_columns
+from tests.simulation.model import new_rows, source_rows, upserted
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, VersionNotFoundError
+from trilake.lance.commands import columns, compaction, indices
+from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
+from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
+from trilake.lance.file.errors import TaggedVersionError, UnknownIndexError
+from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import transaction
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
+from trilake.lance.versions.versions import LATEST, TAGS, read_tag
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.simulation.lance_ops import Job
+    from tests.simulation.model import Rows
+
+
+# --- rows ---
+
+
+def _merged(job: Job, what: MergeInsert, rows: Rows) -> int:
+    snapshot = job.snapshot()
+    return merge_insert(snapshot, what, arrow(rows, snapshot.schema))[0].version
+
+
+def _insert(job: Job) -> int:
+    """Rows of keys that are not there."""
+    return _merged(job, MergeInsert(("k",), insert=True), source_rows(job.op))
+
+
+def _prune(job: Job) -> int:
+    """A merge that also deletes rows of one key that the source has not."""
+    what = MergeInsert(("id",), update=True, insert=True, delete_unmatched=True, delete_if=f"k = {job.op.args[0]}")
+    return _merged(job, what, upserted(job.op))
+
+
+def _unmatch(job: Job) -> int:
+    """A merge that deletes what the source has."""
+    return _merged(job, MergeInsert(("id",), delete_matched=True), upserted(job.op))
+
+
+def _refresh(job: Job) -> int:
+    """A merge that replaces rows only where a condition over both sides holds, and adds none."""
+    return _merged(job, MergeInsert(("id",), update=True, update_if="source.k = target.k"), upserted(job.op))
+
+
+def _elsewhere(job: Job) -> int:
+    """An append whose fragments are made by one process and committed by another, which has them as texts."""
+    base = job.snapshot()
+    rows = arrow(new_rows(job.op), base.schema).to_batches()
+    target = Target(base.manifest.schema)
+    made = write_fragments(job.store, rows, target, WriteOptions(2, 2), job.runtime)
+    texts = [json.dumps(FragmentMetadata.of(f).to_json()) for f in made]
+    append = LanceOperation.Append([FragmentMetadata.from_json(t) for t in texts])
+    begun = transaction.begin(base.version, append.resolve(base.manifest), job.runtime)
+    return transaction.commit(job.store, begun, job.runtime).version
+
+
+# --- files ---
+
+
+def _tasks(job: Job) -> None:
+    """A compaction whose tasks are done elsewhere."""
+    base = job.snapshot()
+    plan = compaction.plan_compaction(base, compaction.CompactionOptions(target_rows_per_fragment=4))
+    tasks = [compaction.CompactionTask.from_json(t.json()) for t in plan.tasks]
+    done = [compaction.rewrite(base, t).json() for t in tasks]
+    compaction.commit_compaction(base, [compaction.RewriteResult.from_json(t) for t in done])
+
+
+def _reindex(job: Job) -> None:
+    indices.optimize(job.snapshot())
+
+
+def _unindex(job: Job) -> None:
+    base = job.snapshot()
+    if base.manifest.indices:
+        indices.drop_index(base, base.manifest.indices[0].name)
+
+
+def _index_side(job: Job) -> None:
+    base = job.snapshot()
+    for name in side_columns(base.schema.names)[:1]:
+        indices.create_scalar_index(base, name)
+
+
+# --- columns ---
+
+
+def _side(job: Job) -> None:
+    """A column that stays: of every row the key and a number that its first letter stands for."""
+    letter = "ce"[job.op.args[0] % 2]
+    columns.add_expressions(job.snapshot(), {f"{letter}{job.op.number}": f"k + {SIDE[letter]}"})
+
+
+def _unside(job: Job) -> None:
+    base = job.snapshot()
+    for name in side_columns(base.schema.names)[:1]:
+        columns.drop_columns(base, [name])
+
+
+def _alter(job: Job) -> None:
+    """A column of that kind gets another name, another type or both."""
+    base, choice = job.snapshot(), job.op.args[0] % 3
+    for name in side_columns(base.schema.names)[:1]:
+        change: dict[str, object] = {"path": name}
+        if choice != 1:
+            change["name"] = f"{name[0]}{job.op.number}"
+        if choice:
+            change["data_type"] = pa.int32() if base.schema.field(name).type == pa.int64() else pa.int64()
+        columns.alter_columns(base, [change])
+
+
+# --- versions ---
+
+
+def _tag(job: Job) -> None:
+    version, name = max(1, job.history.newest - job.op.args[0]), f"t{job.op.number}"
+    LanceDataset.of(job.snapshot(), job.store.uri).tags.create(name, version)
+    job.history.tags[name] = (version, job.world.steps)
+
+
+def _tagged(job: Job) -> None:
+    """Versions that were tagged read as they were."""
+    for name, (version, _) in sorted(job.history.tags.items()):
+        if name in job.history.tags and read_tag(job.store, name).version == version:
+            job.history.check(Snapshot.open(job.store, job.runtime, version))
+
+
+def _rot(job: Job) -> None:
+    """The copy of the newest manifest, which nobody needs, gets damaged or lost."""
+    store = job.world.place("t")
+    if job.op.args[0] % 2:
+        store.delete([LATEST])
+    else:
+        store.put(LATEST, b"damaged"[: job.op.args[1] % 8])
+    job.world.trace(job.actor.number, "rot", LATEST)
+
+
+def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
+    """Whether what the dataset has beside rows explains an error of an operation that began on version ``began``."""
+    kind, later = job.op.kind, job.history.newest > began
+    kinds = {op.kind for op in job.world.plan.ops.values()}
+    if isinstance(e, TaggedVersionError):
+        return kind == "cleanup" and "tag" in kinds
+    if isinstance(e, VersionNotFoundError) and kind == "tag":
+        return job.history.cleaned_at >= 0
+    if isinstance(e, VersionNotFoundError) and kind == "tagged":
+        return f"tag {TAGS}" in e.message or bool(job.history.loose)
+    if isinstance(e, UnknownIndexError):
+        return kind == "unindex" and later
+    if isinstance(e, SchemaMismatchError):
+        return "side" in kinds and later
+    return isinstance(e, InvalidArgumentError) and kind in ("unside", "alter", "index_side") and later
+
+
+OPERATIONS: dict[str, Callable[[Job], object]] = {
+    "insert": _insert,
+    "prune": _prune,
+    "unmatch": _unmatch,
+    "refresh": _refresh,
+    "elsewhere": _elsewhere,
+    "tasks": _tasks,
+    "reindex": _reindex,
+    "unindex": _unindex,
+    "index_side": _index_side,
+    "side": _side,
+    "unside": _unside,
+    "alter": _alter,
+    "tag": _tag,
+    "tagged": _tagged,
+    "rot": _rot,
+}

@@ -1,0 +1,39 @@
+"""Rows of a Lance dataset as the model has them, and the columns beside them that are made of their keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tests.simulation.model import Rows
+
+SCHEMA = pa.schema([pa.field("id", pa.int64(), False), pa.field("k", pa.int64(), False), pa.field("v", pa.string())])
+#: What columns beside those of every row hold, by their first letter: the key and this number.
+SIDE = {"c": 0, "e": 10}
+_SIDE_NAME = re.compile(r"[ce]\d+\Z")
+
+
+def side_columns(names: Iterable[str]) -> list[str]:
+    """The names of columns that are made of the key."""
+    return [n for n in names if _SIDE_NAME.match(n)]
+
+
+def arrow(rows: Rows, schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Rows of the model as a table, with the columns of a dataset that are made of the key."""
+    columns = {"id": list(rows), "k": [k for k, _ in rows.values()], "v": [v for _, v in rows.values()]}
+    table = pa.table(columns, schema=SCHEMA)
+    for name in side_columns(schema.names):
+        values = pc.add(table["k"], SIDE[name[0]]).cast(schema.field(name).type)
+        table = table.append_column(schema.field(name), values)
+    return table
+
+
+def wrong_side(table: pa.Table) -> str | None:
+    """What is wrong with the columns that are made of the key."""
+    for name in side_columns(table.schema.names):
+        if table[name].cast(pa.int64()).to_pylist() != pc.add(table["k"], SIDE[name[0]]).to_pylist():
+            return f"{name} is {table[name].to_pylist()}, the keys are {table['k'].to_pylist()}"
+    return None
