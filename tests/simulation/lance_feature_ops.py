@@ -165,7 +165,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
     if isinstance(e, UnknownIndexError):
         return kind == "unindex" and later
     if isinstance(e, SchemaMismatchError):
-        return "side" in kinds and later
+        return "side" in kinds  # batches and overwrites have the columns of every row alone
     return isinstance(e, InvalidArgumentError) and kind in ("unside", "alter", "index_side") and later
 
 
