@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol, cast
@@ -24,6 +23,7 @@ from pyspark.sql import types as T
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import frame_with_columns, java_frame, say_once
 from trilake.spark.session.passing import passing, spark_alone
 from trilake.storage.base import Store
@@ -55,8 +55,9 @@ class _State:
 
     read: Callable[[], DataFrame]
     shown: ReadVersion
+    #: When somebody last looked for a newer version.
+    looked_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
-    looked: float = field(default_factory=time.monotonic)
 
 
 def note_version(frame: DataFrame, table: Versions, version: int) -> DataFrame:
@@ -78,7 +79,7 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
     shown, frame = _read(read, named)
     if shown is None or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
         return frame
-    frame.__dict__[_STATE] = _State(lambda: _noted(*_read(read, named)), shown)
+    frame.__dict__[_STATE] = _State(lambda: _noted(*_read(read, named)), shown, _now_ms())
     frame.__class__ = _class_of(type(frame))
     return frame
 
@@ -86,7 +87,7 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
 def pinned(frame: Any) -> Any:
     """A frame that stays at the version which the given one shows now; anything else as it is."""
     state = getattr(frame, "__dict__", {}).get(_STATE)
-    return java_frame(frame.sparkSession, frame._jdf) if isinstance(state, _State) else frame
+    return java_frame(frame.sparkSession, _plan(frame)) if isinstance(state, _State) else frame
 
 
 def _read(
@@ -103,8 +104,8 @@ def _noted(shown: ReadVersion | None, frame: DataFrame) -> DataFrame:
 
 #: The classes that were made, by Spark's own.
 _classes: dict[type, type] = {}
-#: Seconds for which what was found is taken for true where it takes a request to look.
-_FRESH = 0.2
+#: Milliseconds for which what was found is taken for true where it takes a request to look.
+_FRESH_MS = 200
 
 
 def _class_of(frame: type) -> type:
@@ -130,11 +131,15 @@ def _plan(frame: Any) -> Any:
     return vars(frame)[_PLAN]
 
 
+def _now_ms() -> int:
+    return spark_engine().runtime.clock_ms()
+
+
 def _behind(state: _State) -> bool:
-    now = time.monotonic()
-    if now - state.looked < _FRESH and state.shown.table.store.local_path("x") is None:
+    now = _now_ms()
+    if 0 <= now - state.looked_ms < _FRESH_MS and state.shown.table.store.local_path("x") is None:
         return False
-    state.looked = now
+    state.looked_ms = now
     try:
         return state.shown.table.has_newer(state.shown.version)
     except (TrilakeError, OSError) as e:  # a table that is gone, for one: who reads its files is told
@@ -151,8 +156,7 @@ def _renew(frame: Any, state: _State) -> None:
             return
         _check_columns(old.schema, new.schema, shown)
         try:
-            plan: Any = frame_with_columns(frame.sparkSession, new, old)
-            vars(frame)[_PLAN] = plan._jdf
+            vars(frame)[_PLAN] = vars(frame_with_columns(frame.sparkSession, new, old))[_PLAN]
         except (Py4JError, AttributeError) as e:
             say_once("frames keep the version that they were read at", e)
         state.shown = shown
