@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -26,7 +27,7 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, ProtocolChangedError, WriteFailedError
 from trilake.runtime import Runtime
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
@@ -222,3 +223,26 @@ def test_who_drops_tracking_again_and_again_is_named() -> None:
     with pytest.raises(ProtocolChangedError, match="dropped the feature rowTracking"):
         Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)
     assert "delta.enableRowTracking" not in DeltaLog(store, standard_engine()).head().metadata.configuration
+
+
+class _Later(MemoryStore):
+    """A store in which somebody drops row tracking between the first look at the log and the second."""
+
+    looks = -1
+
+    def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+        self.looks -= 1
+        if self.looks == 0:
+            Alter(DeltaLog(self, standard_engine())).drop_feature("rowTracking")
+        return super().list(prefix, start_after)
+
+
+def test_tracking_that_is_on_and_is_dropped_meanwhile_is_not_promised_without_ids() -> None:
+    store = _Later()
+    _append(store, 3, properties=TRACKED)
+    store.looks = 2
+    Alter(DeltaLog(store, standard_engine())).set_properties(TRACKED)
+    store.looks = -1
+    snapshot = DeltaLog(store, standard_engine()).snapshot()
+    on = snapshot.metadata.configuration.get("delta.enableRowTracking") == "true"
+    assert on <= (not snapshot.adds["baseRowId"].null_count)

@@ -251,12 +251,14 @@ class Alter:
         def change(h: Head) -> MetadataChange:
             return alter_properties.set_properties(h.protocol, h.metadata, properties, new_id=self.runtime.new_id)
 
-        head = self._head()
-        wanted = change(head).metadata.configuration
-        key = row_tracking.ENABLED
-        if is_on(wanted, key) and not head.properties.is_on(key):
-            return self._again(lambda: self._tracking(change))
-        return self._run(change)
+        def attempt() -> int:
+            head = self._head()
+            wanted, key = change(head).metadata.configuration, row_tracking.ENABLED
+            if is_on(wanted, key) and not head.properties.is_on(key):
+                return self._tracking(change)
+            return self._once(change, head)
+
+        return self._again(attempt)
 
     def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
         """Remove table properties.  Raises ``InvalidArgumentError`` for one that is not set."""
@@ -384,8 +386,8 @@ class Alter:
                 self.runtime.sleep(0.002 * (_ATTEMPTS - left))
         raise AssertionError("the last attempt raises")
 
-    def _once(self, work_out: Callable[[Head], MetadataChange]) -> int:
-        head = self._head()
+    def _once(self, work_out: Callable[[Head], MetadataChange], head: Head | None = None) -> int:
+        head = head or self._head()
         change = work_out(head)
         if not change.changes(head.protocol, head.metadata):
             return head.version
