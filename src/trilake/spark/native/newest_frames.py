@@ -53,7 +53,7 @@ class ReadVersion:
 class _State:
     """What a frame shows now, and how it is read again."""
 
-    read: Callable[[], DataFrame]
+    read: Callable[[], tuple[ReadVersion | None, DataFrame]]
     shown: ReadVersion
     #: When somebody last looked for a newer version.
     looked_ms: int
@@ -79,7 +79,7 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
     shown, frame = _read(read, named)
     if shown is None or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
         return frame
-    frame.__dict__[_STATE] = _State(lambda: _noted(*_read(read, named)), shown, _now_ms())
+    frame.__dict__[_STATE] = _State(lambda: _read(read, named), shown, _now_ms())
     frame.__class__ = _class_of(type(frame))
     return frame
 
@@ -96,10 +96,6 @@ def _read(
     frame = read()
     shown = getattr(frame, "__dict__", {}).get(_NOTED)
     return (shown if isinstance(shown, ReadVersion) else None), named(frame)
-
-
-def _noted(shown: ReadVersion | None, frame: DataFrame) -> DataFrame:
-    return frame if shown is None else note_version(frame, shown.table, shown.version)
 
 
 #: The classes that were made, by Spark's own.
@@ -150,9 +146,8 @@ def _behind(state: _State) -> bool:
 def _renew(frame: Any, state: _State) -> None:
     with spark_alone():
         old = java_frame(frame.sparkSession, vars(frame)[_PLAN])
-        new = state.read()
-        shown = vars(new).get(_NOTED)
-        if not isinstance(shown, ReadVersion):
+        shown, new = state.read()
+        if shown is None:
             return
         _check_columns(old.schema, new.schema, shown)
         try:

@@ -462,10 +462,7 @@ class Alter:
         if files:
             same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
             snapshot = self.log.snapshot(self._commit(snapshot, same, files=files, whole=True))
-        wanted = change(snapshot)
-        if not wanted.changes(snapshot.protocol, snapshot.metadata):
-            return snapshot.version
-        return self._commit(snapshot, wanted)
+        return self._once(change, snapshot)
 
 
 def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:

@@ -46,6 +46,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     store = open_store(place.path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())
     zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+    newest: int | None = None
     if any(read_options.flag(name) for name in _FEED):
         if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
             raise InvalidArgumentError(
@@ -75,10 +76,9 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         version = version_of(log, read_options, place, zone)
         table = ArrowDeltaTable(store, spark_engine(), version=version)
         frame = read_dataframe(spark, table, options=read_options.store)
-        if version is None:
-            frame = frame if schema is None else with_schema(frame, schema)
-            return note_version(frame, log, table.version)
-    return frame if schema is None else with_schema(frame, schema)
+        newest = table.version if version is None else None
+    shown = frame if schema is None else with_schema(frame, schema)
+    return shown if newest is None else note_version(shown, log, newest)
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
