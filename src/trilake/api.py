@@ -476,10 +476,9 @@ def register(spark: SparkSession) -> list[str]:
     ``UnsupportedSparkError`` for a PySpark that is too old and for a local session whose tasks run an interpreter that
     cannot do the work.
     """
-    from trilake.spark.session.checks import check_pyspark, check_session
+    from trilake.spark.session.checks import check_pyspark
 
     check_pyspark()
-    check_session(spark)
     from trilake.spark.front import register as module
 
     return module.register(spark)

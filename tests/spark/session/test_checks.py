@@ -1,4 +1,4 @@
-"""What a session is checked for when it registers."""
+"""What a session is checked for before its tasks do work of ours."""
 
 from __future__ import annotations
 
@@ -98,16 +98,19 @@ else:
     from trilake.spark.session.java import ensure_java
     ensure_java()
     spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    trilake.register(spark)
-spark.range(5).write.format("lance").save(place)
-assert spark.read.format("lance").load(place).count() == 5
+    if sys.argv[2] == "install":
+        trilake.install(spark)
+trilake.write(spark.range(5), place, format="lance")
+assert trilake.read(spark, place).count() == 5
 print("all is well")
 """
 
 
-@pytest.mark.parametrize("how", [pytest.param("session", marks=pytest.mark.soak), "register"])
+@pytest.mark.parametrize(
+    "how", [*(pytest.param(how, marks=pytest.mark.soak) for how in ("session", "install")), "neither"]
+)
 def test_a_script_run_by_an_interpreter_that_is_not_on_the_path(tmp_path: Path, how: str) -> None:
-    """It failed with ``No module named 'trilake'`` in the tasks, or with PYTHON_VERSION_MISMATCH."""
+    """Whatever the script calls first: tasks had ``No module named 'trilake'``, or PYTHON_VERSION_MISMATCH."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYSPARK_PYTHON", "VIRTUAL_ENV")}
     env["PATH"] = "/usr/bin:/bin"
     done = subprocess.run(

@@ -28,7 +28,7 @@ from trilake.delta.commands.optimize.rewrite import Bin, Rewrite, Rewritten
 from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.files.write_files import TaskWriter
 from trilake.spark.session.compat import arrow_frame
-from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.runner import SparkRunner, map_in_arrow
 
 #: Bytes of files that one task reads.
 _READ_BYTES = 256 << 20
@@ -68,9 +68,9 @@ class OptimizeRunner(SparkRunner):
         ends = np.unique(known[np.linspace(0, len(known) - 1, work.new_files + 1).astype(np.int64)[1:-1]])
         rows = pa.table({"task": pa.array([pickle.dumps(p) for p in pieces], pa.binary())})
         frame = arrow_frame(self.spark, rows).repartition(len(pieces))
-        blobs = frame.mapInArrow(_Divide(job, ranges, ends), "stretch int, rows binary")
+        blobs = map_in_arrow(frame, _Divide(job, ranges, ends), "stretch int, rows binary")
         stretches = blobs.repartitionById(len(ends) + 1, "stretch")  # each in a partition of its own
-        written = stretches.mapInArrow(_Write(job, work), "outcome binary").collect()
+        written = map_in_arrow(stretches, _Write(job, work), "outcome binary").collect()
         adds = [add for row in written for add in pickle.loads(row.outcome)]
         return Rewritten(work.number, tuple(adds))
 

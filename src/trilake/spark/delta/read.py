@@ -57,6 +57,7 @@ from trilake.spark.native.scan import (
     scan_name,
 )
 from trilake.spark.session.compat import RELEASE
+from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
@@ -93,7 +94,7 @@ def read_dataframe(
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:
-        df = df.mapInArrow(_Apply(bound), df.schema)
+        df = map_in_arrow(df, _Apply(bound), df.schema)
     return df if columns is None else df.select(*map(quote_name, output))
 
 

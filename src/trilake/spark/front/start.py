@@ -7,7 +7,7 @@ import os
 from pyspark.sql import SparkSession
 
 from trilake.spark.front.register import register
-from trilake.spark.session.checks import check_pyspark, check_session
+from trilake.spark.session.checks import check_pyspark
 from trilake.spark.session.local import connect_session, local_session
 
 
@@ -47,6 +47,5 @@ def session(
         spark = connect_session(app_name, remote, **conf)
     else:
         spark = local_session(app_name, cores=cores or os.cpu_count() or 1, memory=memory, **conf)
-    check_session(spark)
     register(spark)
     return spark

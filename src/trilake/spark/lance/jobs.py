@@ -34,6 +34,7 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 from trilake.runtime import Runtime
 from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 
@@ -53,7 +54,7 @@ def run_tasks(spark: SparkSession, tasks: Sequence[str], job: Callable[[str], st
             done = [job(texts[i]) for i in ids]
             yield pa.RecordBatch.from_arrays([pa.array(ids, pa.int64()), pa.array(done, pa.string())], ["id", "done"])
 
-    rows = collected(spark.range(0, len(texts), 1, len(texts)).mapInArrow(run, "id long, done string"))
+    rows = collected(map_in_arrow(spark.range(0, len(texts), 1, len(texts)), run, "id long, done string"))
     by_id = {row.id: row.done for row in rows}
     return [by_id[i] for i in range(len(texts))]
 

@@ -29,6 +29,7 @@ from trilake.lance.versions.manifest import Fragment
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.jobs import Place, collected, fragment_of, text_of
 from trilake.spark.lance.source import TrilakeLanceDataSource
+from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options
@@ -179,7 +180,7 @@ def _mark_rows(
     deletes = pairs.where(_DELETES).select(ROW_ID)
     # All rows of a fragment in one task: it has one deletion file.
     deletes = deletes.repartition(F.shiftright(F.col(ROW_ID), 32))
-    results = [json.loads(row.done) for row in collected(deletes.mapInArrow(run, "done string"))]
+    results = [json.loads(row.done) for row in collected(map_in_arrow(deletes, run, "done string"))]
     if any("twice" in r for r in results):
         raise InvalidArgumentError(
             "several rows of the source match one row of the dataset", help="remove all but one from the source"
@@ -220,6 +221,6 @@ def _write_rows(
         return 0, 0
     inserts = F.col("matched") == F.lit(False) if clauses.insert else F.lit(False)
     coming = pairs.where(F.col(_SOURCE).isNotNull() & (F.col(_UPDATES) | inserts)).select(_SOURCE, _UPDATES)
-    results = [json.loads(row.done) for row in collected(coming.mapInArrow(run, "done string"))]
+    results = [json.loads(row.done) for row in collected(map_in_arrow(coming, run, "done string"))]
     written.extend(fragment_of(text) for r in results for text in r["new"])
     return sum(r["counts"][0] for r in results), sum(r["counts"][1] for r in results)

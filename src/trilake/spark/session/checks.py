@@ -1,4 +1,4 @@
-"""What a session is checked for when our formats are registered with it: once, and with what to do in the message."""
+"""What a session is checked for before its tasks do work of ours: once, and with what to do in the message."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.commands.rows.row_changes import run_here
+from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import arrow_frame
 
 #: The one column of rows that have none.
@@ -59,12 +60,23 @@ def with_a_column(df: DataFrame) -> DataFrame:
     return df if df.columns else df.select(F.lit(None).cast("boolean").alias(NO_COLUMN))
 
 
+def map_in_arrow(
+    df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: T.StructType | str
+) -> DataFrame:
+    """``df.mapInArrow`` in a session whose tasks can do the work.
+
+    Raises ``UnsupportedSparkError`` where they run an interpreter that cannot.
+    """
+    check_session(df.sparkSession)
+    return df.mapInArrow(work, schema)
+
+
 def map_rows(
     df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
-    """``df.mapInArrow`` for columns of any name; PySpark looks them up by name there, and does not quote a backtick."""
+    """:func:`map_in_arrow` for columns of any name; PySpark looks them up by name, and does not quote a backtick."""
     plain = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
-    return plain.mapInArrow(_Named(work, tuple(df.columns)), schema)
+    return map_in_arrow(plain, _Named(work, tuple(df.columns)), schema)
 
 
 @dataclass(frozen=True)
@@ -91,10 +103,10 @@ def task_rows(
     packed = [pickle.dumps(t) for t in tasks]
     if len(tasks) <= _FEW_TASKS and sum(map(len, packed)) <= _FEW_BYTES:
         numbers = spark.range(0, len(tasks), 1, max(len(tasks), 1))
-        return numbers.mapInArrow(_Numbered(read, tuple(packed)), schema)
+        return map_in_arrow(numbers, _Numbered(read, tuple(packed)), schema)
     rows = pa.table({"task": pa.array(packed, pa.binary())})
     partitions = max(min(2, len(tasks)), -(-len(tasks) // width))
-    return arrow_frame(spark, rows).repartition(partitions).mapInArrow(_Packed(read), schema)
+    return map_in_arrow(arrow_frame(spark, rows).repartition(partitions), _Packed(read), schema)
 
 
 @dataclass(frozen=True)

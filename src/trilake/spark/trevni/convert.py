@@ -23,6 +23,7 @@ from trilake.errors import (
     TrilakeError,
 )
 from trilake.spark.session.job_errors import job_error_of
+from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
@@ -171,7 +172,7 @@ def _convert(
                 yield pa.RecordBatch.from_arrays([pa.array([orjson.dumps(asdict(staged))], pa.binary())], ["file"])
 
     try:
-        rows = spark.range(0, len(files), 1, len(files)).mapInArrow(run, "file binary").collect()
+        rows = map_in_arrow(spark.range(0, len(files), 1, len(files)), run, "file binary").collect()
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: nothing was written, and that must be said
         with suppress(StorageError, OSError):  # why the job failed is the error to show
             jobs.record_outcome(store, job, "aborted")

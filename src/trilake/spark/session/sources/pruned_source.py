@@ -26,6 +26,7 @@ from trilake.spark.session.internals import (
     say_once,
     source_relation,
 )
+from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 from trilake.spark.session.sources.filters import filter_text
 from trilake.spark.session.sources.python_source import source_frame
@@ -92,7 +93,7 @@ def filtered_frame(
     extra = [table.schema.field(name) for name in sorted(set(bound.columns) - set(output.names))]
     wanted = rows_schema(pa.schema([*output, *extra]), table.uri)
     df = source_frame(spark, source, table.uri, options, wanted)
-    return df.mapInArrow(FilterRows(bound), df.schema).select(*map(quote_name, output.names))
+    return map_in_arrow(df, FilterRows(bound), df.schema).select(*map(quote_name, output.names))
 
 
 class PrunedTable:

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.passing import spark_alone
-from trilake.spark.session.runner import task_rows
+from trilake.spark.session.runner import map_in_arrow, task_rows
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.sources.registry import ensure_source
 
@@ -78,7 +78,7 @@ class SinkBatch:
 def _run(df: DataFrame, writer: DataSourceStreamWriter) -> list[Any]:
     """What the tasks that write the rows of ``df`` say to the commit."""
     job = _Write(pickle.dumps(writer))
-    return [pickle.loads(r.message) for r in df.mapInArrow(job, "message binary").collect()]
+    return [pickle.loads(r.message) for r in map_in_arrow(df, job, "message binary").collect()]
 
 
 @dataclass(frozen=True)

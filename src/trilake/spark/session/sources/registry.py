@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
+from trilake.spark.session.checks import check_session
 from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 
@@ -22,7 +23,10 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
     """Register these data sources, each under its own name; the names registered.
 
     Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
+
+    Raises ``UnsupportedSparkError`` where the session's tasks run an interpreter that cannot do the work.
     """
+    check_session(spark)
     names = []
     for source in sources:
         if source.name() == "delta" and _owns_delta(spark):
