@@ -418,7 +418,7 @@ def alter(uri: str | PathLike[str], *, storage_options: Mapping[str, str] | None
     1
     >>> trilake.write(pa.table({"n": [-1]}), "memory://doc-api-alter", mode="append")
     Traceback (most recent call last):
-    trilake.errors.ConstraintViolatedError: ... CHECK constraint positive (n > 0) is violated by a row with n = -1...
+    trilake.errors.ConstraintViolatedError: ... CHECK constraint positive (n > 0) violated by row with values: n = -1...
     """
     from trilake.delta.commands.alter.alter_table import Alter
 

@@ -55,7 +55,8 @@ class Check:
         if read is None and self.condition is not None:
             read = self.condition.columns
         return ConstraintViolatedError(
-            f"{self.kind} {self.name} ({cut_text(self.text, 300)}) is violated by a row with {describe_row(row, read)}",
+            f"{self.kind} {self.name} ({cut_text(self.text, 300)}) violated by row with values:"
+            f" {describe_row(row, read)}",
             help="correct or drop such rows; nothing was committed",
             constraint=self.name,
             condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",
@@ -176,7 +177,7 @@ def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
         if violation is not None:
             path, at = violation
             raise ConstraintViolatedError(
-                f"column {path!r} must not be null and is null in a row with {describe_row(row_at(batch, at))}",
+                f"NOT NULL constraint violated for column: {path}, null in the row with {describe_row(row_at(batch, at))}",
                 help="fill or drop such rows; nothing was committed",
                 constraint="NOT NULL",
                 column=path,

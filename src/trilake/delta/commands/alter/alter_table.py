@@ -431,7 +431,7 @@ class Alter:
             row = self.find_violation(snapshot, condition.text)
             if row is not None:
                 raise ConstraintViolatedError(
-                    f"{what} is violated by a row with {describe_row(row)}",
+                    f"{what} violated by row with values: {describe_row(row)}",
                     help="correct or delete such rows first; nothing was committed",
                     constraint=condition.name,
                 )
