@@ -67,10 +67,24 @@ def test_a_table_that_is_there_gets_a_name(sql: SparkSession, tmp_path: Path, fo
     assert sql.table("made_too").count() == 3
 
 
+def test_a_table_may_be_made_before_its_columns(sql: SparkSession, tmp_path: Path) -> None:
+    """delta-spark takes it too; the columns come with the first rows, or by ALTER TABLE."""
+    sql.sql("CREATE TABLE made USING delta")
+    sql.sql("CREATE TABLE IF NOT EXISTS made USING delta")
+    sql.catalog.createTable("made_too", f"{tmp_path}/t", "delta")
+    assert [sql.table(name).count() for name in ("made", "made_too")] == [0, 0]
+    statement = sql.sql("SHOW CREATE TABLE made").collect()[0][0]
+    assert statement.startswith("CREATE TABLE spark_catalog.default.made\nUSING delta")
+    sql.range(2).write.mode("append").option("mergeSchema", "true").format("delta").saveAsTable("made")
+    sql.sql("ALTER TABLE made_too ADD COLUMNS (id BIGINT)")
+    sql.sql("INSERT INTO made_too SELECT * FROM made")
+    assert [sql.table(name).count() for name in ("made", "made_too")] == [2, 2]
+    with pytest.raises(AnalysisException, match="needs at least one column"):
+        sql.sql("CREATE OR REPLACE TABLE made_new USING delta")
+
+
 def test_what_cannot_be_made_leaves_neither_a_name_nor_files(sql: SparkSession, tmp_path: Path) -> None:
     path = f"{tmp_path}/t"
-    with pytest.raises(AnalysisException, match="needs at least one column"):
-        sql.catalog.createTable("made", path, "delta")
     for format in ("lance", "trevni"):
         with pytest.raises(AnalysisException, match="needs at least one column"):
             sql.sql(f"CREATE TABLE made USING {format} LOCATION '{path}'")

@@ -21,6 +21,17 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.runtime import Runtime
 
 
+def no_place_for_rows(uri: str | None = None) -> SchemaMismatchError:
+    """The error for rows that come into a table which has no columns, and bring none that it would take."""
+    return SchemaMismatchError(
+        "the table has no columns, so that it can hold no rows",
+        help='let it take those of the rows with option("mergeSchema", "true") (schema_mode="merge" in trilake.write),'
+        " or add columns first",
+        file=uri,
+        condition="DELTA_EMPTY_DATA",
+    )
+
+
 def new_table(
     schema: StructType,
     *,
@@ -29,15 +40,16 @@ def new_table(
     provider: str,
     runtime: Runtime,
     description: str | None = None,
+    may_be_empty: bool = False,
 ) -> tuple[Protocol, Metadata]:
-    """Protocol and metadata of a new table.
+    """Protocol and metadata of a new table, without columns only where it ``may_be_empty``.
 
     Raises ``SchemaMismatchError`` for a schema without columns or types, ``InvalidArgumentError`` for partition
     columns, names or properties that no table can have.
     """
-    if not schema.fields:
+    if not schema.fields and not may_be_empty:
         raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
-    if all(str(f.type) == "void" for f in schema.fields):
+    if schema.fields and all(str(f.type) == "void" for f in schema.fields):
         raise SchemaMismatchError(
             "no column has a type", help="cast the columns before writing", condition="DELTA_EMPTY_DATA"
         )

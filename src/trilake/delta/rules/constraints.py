@@ -177,7 +177,8 @@ def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
         if violation is not None:
             path, at = violation
             raise ConstraintViolatedError(
-                f"NOT NULL constraint violated for column: {path}, null in the row with {describe_row(row_at(batch, at))}",
+                f"NOT NULL constraint violated for column: {path}, null in the row with"
+                f" {describe_row(row_at(batch, at))}",
                 help="fill or drop such rows; nothing was committed",
                 constraint="NOT NULL",
                 column=path,

@@ -62,6 +62,13 @@ def _plain(name: str) -> str:
     return name if name.isidentifier() and name.isascii() else quote_name(name)
 
 
+def _named(name: str | None, columns: list[str]) -> list[str]:
+    """The lines with the table's name and its columns, if it has any."""
+    if not columns:
+        return [f"CREATE TABLE {name}"]
+    return [f"CREATE TABLE {name} (", ",\n".join(f"  {c}" for c in columns) + ")"]
+
+
 def show_create(session: SqlSession, target: Target) -> DataFrame:
     """One row with the statement."""
     name = target.catalog_name if target.entry is not None else f"delta.{quote_name(target.path)}"
@@ -69,12 +76,11 @@ def show_create(session: SqlSession, target: Target) -> DataFrame:
         columns = [
             f"{_plain(f.name)} {f.dataType.simpleString().upper()}" for f in frame_of(session, target).schema.fields
         ]
-        lines = [f"CREATE TABLE {name} (", ",\n".join(f"  {c}" for c in columns) + ")", f"USING {target.format}"]
+        lines = [*_named(name, columns), f"USING {target.format}"]
         lines.append(f"LOCATION {string_literal(target.path)}")
         return rows(session, "createtab_stmt string", [("\n".join(lines) + "\n",)])
     head = head_of(session, target)
-    body = ",\n".join(f"  {_column(head, f)}" for f in head.schema.fields)
-    lines = [f"CREATE TABLE {name} (", body + ")", "USING delta"]
+    lines = [*_named(name, [_column(head, f) for f in head.schema.fields]), "USING delta"]
     if head.metadata.partition_columns:
         lines.append(f"PARTITIONED BY ({', '.join(_plain(c) for c in head.metadata.partition_columns)})")
     clustered = clustering_columns(head)

@@ -71,7 +71,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         new_name = place.parts is not None and not place.exists
         if there and (new_name or (place.parts is None and not table.schema.fields)):
             check_same_table(log, description_of(call, schema, None))
-        elif not table.schema.fields:
+        elif not table.schema.fields and call.replace:
             no_columns(place)
         else:
             _judge_checks(session, table, log)

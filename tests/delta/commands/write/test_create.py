@@ -18,7 +18,14 @@ from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
 from trilake.engine import standard_engine
-from trilake.errors import ExpressionError, InvalidArgumentError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.errors import (
+    ExpressionError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+)
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
@@ -133,7 +140,6 @@ def column(kind: PrimitiveType = LONG, **metadata: Any) -> StructType:
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        (TableDescription(StructType(())), "at least one column"),
         (TableDescription(StructType((StructField("a", LONG), StructField("A", LONG)))), "two columns"),
         (TableDescription(StructType((StructField("a b", LONG), StructField("c", LONG)))), "delta.columnMapping.mode"),
         (replace(PLAIN, partition_by=("q",)), "'q' is not in the schema"),
@@ -181,3 +187,21 @@ def test_somebody_was_faster(mode: CreateMode) -> None:
 def test_errors_of_rules_say_the_column() -> None:
     with pytest.raises(ExpressionError, match="a"):
         create_table(new_log(), TableDescription(column(CURRENT_DEFAULT="'text'")))
+
+
+def test_a_table_may_be_made_before_its_columns() -> None:
+    log, empty = new_log(), TableDescription(StructType(()))
+    create_table(log, empty)
+    table, rows = trilake.open(log.store.uri), pa.table({"a": [1, 2]})
+    assert (table.count(), table.to_arrow().num_columns) == (0, 0)
+    for refused in (
+        lambda: trilake.write(rows, log.store.uri, mode="append"),  # as another column of a table is
+        lambda: trilake.write(rows.select([]), log.store.uri, mode="append"),  # two rows, which nothing would hold
+        lambda: table.merge(rows.select([]), "1 = 0").when_not_matched_insert_all().execute(),
+        lambda: create_table(log, empty, mode="replace"),
+        lambda: create_table(new_log(), empty, mode="create_or_replace"),
+    ):
+        with pytest.raises(SchemaMismatchError, match=r"column"):
+            refused()
+    trilake.write(rows, log.store.uri, mode="append", schema_mode="merge")
+    assert trilake.open(log.store.uri).to_arrow() == rows

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
+from trilake.delta.metadata.write_schema import no_place_for_rows
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -241,10 +242,12 @@ def resolve(
     """What a clause makes of every column of ``table``, which is the schema after evolution.
 
     ``before`` is the schema before it.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is
-    unknown, assigned twice, missing in the source or not to be assigned.
+    unknown, assigned twice, missing in the source or not to be assigned, and where a row would have no column.
     """
     if clause.action == "delete":
         return ResolvedClause(clause.kind, clause.action, clause.condition, {})
+    if clause.action == "insert" and not table.fields:
+        raise no_place_for_rows()
     rest: Value[E] = FromTarget() if clause.action == "update" else Absent()
     values: dict[str, Value[E]] = dict.fromkeys(table.names, rest)
     if clause.values is None:

@@ -202,7 +202,9 @@ def create_table(
 
 
 def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode: CreateMode, runtime: Runtime) -> int:
-    protocol, metadata = described(table, base, log.engine, runtime)
+    protocol, metadata = described(
+        table, base, log.engine, runtime, may_be_empty=mode in ("create", "create_if_not_exists")
+    )
     domains = clustering_of(table, metadata.schema, base)
     check_writable(protocol, metadata, uri=log.store.uri, version=0 if base is None else base.version + 1)
     now = runtime.clock_ms()
@@ -228,9 +230,11 @@ def _commit(log: DeltaLog, base: Snapshot | None, table: TableDescription, mode:
 
 
 def described(
-    table: TableDescription, base: Snapshot | None, engine: Engine, runtime: Runtime
+    table: TableDescription, base: Snapshot | None, engine: Engine, runtime: Runtime, *, may_be_empty: bool = False
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a described table, which takes the place of ``base`` where that is there.
+
+    Without columns only where it ``may_be_empty``: columns come with the first rows then, or by ALTER TABLE.
 
     Raises as :func:`create_table` does.
     """
@@ -243,6 +247,7 @@ def described(
         provider=_provider(engine, table, base),
         runtime=runtime,
         description=table.comment,
+        may_be_empty=may_be_empty,
     )
     metadata = replace(metadata, name=table.name)
     now = runtime.now()

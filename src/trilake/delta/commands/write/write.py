@@ -35,6 +35,7 @@ from trilake.delta.metadata.write_schema import (
     clustered,
     evolved,
     new_table,
+    no_place_for_rows,
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import filter_schema
@@ -176,6 +177,8 @@ def plan_write(
             protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
             replaced = replaces_schema(request)
             protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaced)
+    if not metadata.schema.fields:
+        raise no_place_for_rows(uri)
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
     with _offering_another_schema(request):
         rules = RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark, zoned=zoned)

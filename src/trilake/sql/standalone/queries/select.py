@@ -420,7 +420,9 @@ def _starred(item: exp.Expression, translator: QueryTranslator) -> tuple[Output,
     if isinstance(item, exp.Star):
         columns = translator.scope.star()
         if not columns:
-            raise InvalidArgumentError("there is nothing that * stands for: the query has no FROM")
+            raise InvalidArgumentError(
+                "there is nothing that * stands for: the query has no FROM, or its tables no columns"
+            )
     else:
         columns = _star_of(item, translator)
     dropped = {e.name.lower() for e in star.args.get("except_") or []}
