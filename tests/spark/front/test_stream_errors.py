@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import trilake
 from trilake.errors import SchemaMismatchError
 from trilake.spark.front.stream_errors import stopped_by
 
@@ -29,3 +35,23 @@ def test_an_error_of_a_format_s_own_class_is_found() -> None:
 def test_what_others_raised_is_left_to_spark() -> None:
     assert stopped_by(f"{_TEXT}ZeroDivisionError: integer division or modulo by zero\n SQLSTATE: 38000") is None
     assert stopped_by(f"{_TEXT}java.io.FileNotFoundException: /elsewhere/part-0.parquet") is None
+
+
+def test_a_query_that_is_stopped_in_a_batch_has_not_failed(spark: SparkSession, tmp_path: Path) -> None:
+    """``query.awaitTermination()`` raised what the interrupted job raised, where Spark's own sinks end."""
+    trilake.write(spark.range(1), tmp_path / "out")
+
+    def write(batch: DataFrame, number: int) -> None:
+        slow = batch.sparkSession.range(1).selectExpr("id", "reflect('java.lang.Thread', 'sleep', 20000L) AS slept")
+        trilake.write(slow, tmp_path / "out", mode="append", schema_mode="merge")
+
+    stream = spark.readStream.format("rate").load()
+    query = stream.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    jobs = spark.sparkContext.statusTracker()
+    while not jobs.getJobIdsForGroup(str(query.runId)) and query.isActive:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    query.stop()
+    assert query.awaitTermination(10)
+    assert query.exception() is None
+    assert trilake.open(tmp_path / "out").version == 0

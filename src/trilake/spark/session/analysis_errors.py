@@ -157,6 +157,8 @@ def _both(error: TrilakeError, kind: type[Exception]) -> TrilakeError:
     condition = _condition(error)
     both._message, both._errorClass = str(error), condition  # type: ignore[attr-defined]
     both._state = sql_state(condition)  # type: ignore[attr-defined]
+    for note in getattr(error, "__notes__", ()):
+        both.add_note(note)
     return both
 
 

@@ -26,6 +26,13 @@ _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (?=\[[A-Z0-9_.]+\] )")
 _JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
 _FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
+#: What Spark says of a job whose query is stopped meanwhile: its thread was interrupted, or its jobs cancelled.
+_INTERRUPTED = re.compile(
+    r"java\.(?:lang|io|nio\.channels)\.(?:Interrupted|InterruptedIO|ClosedByInterrupt)Exception"
+    r"|cancelled part of cancelled job group"
+)
+#: The words by which Spark knows, in the traceback of a batch's function, that it was interrupted.
+_STOPPED = "py4j.protocol.Py4JJavaError: An error occurred while calling the job: java.lang.InterruptedException"
 #: Letters of a cause that are shown.
 _MOST = 600
 
@@ -138,16 +145,20 @@ def job_error_of(
     left: what removes files that the job left behind; empty where it left none.
     file: the table.
 
-    Where a task found rows that the table refuses, that error is returned instead.
+    Where a task found rows that the table refuses, that error is returned instead.  Where the job was interrupted, as
+    by ``query.stop()``, the error has a note for Spark, which then ends the query as stopped and not as failed.
     """
     _log.info("a job of Spark failed", exc_info=cause)
     ours = error_of_task(cause)
     if ours is not None:
         return ours
     help = f"correct what the query computes, then {again}" if _certain(cause) else again
-    return WriteFailedError(
+    error = WriteFailedError(
         f"{what}. Cause: {short_cause(cause)}", help="; ".join(t for t in (help, left) if t), file=file
     )
+    if _INTERRUPTED.search(str(cause)):
+        error.add_note(_STOPPED)
+    return error
 
 
 def _certain(cause: BaseException) -> bool:
