@@ -177,7 +177,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     """
     if listing.empty:
         raise TableNotFoundError(
-            "not a Delta table: no commit and no checkpoint in _delta_log",
+            "this is not a Delta table: no commit and no checkpoint in _delta_log",
             help="check the path, or create a table there with trilake.write",
             file=uri,
             condition="DELTA_PATH_DOES_NOT_EXIST",
@@ -186,7 +186,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     target = newest if version is None else version
     if target > newest or target < 0:
         raise VersionNotFoundError(
-            f"version {target} does not exist",
+            f"Cannot time travel Delta table to version {target}: version {target} does not exist",
             help=f"the newest version is {newest}",
             file=uri,
             version=target,

@@ -75,7 +75,8 @@ def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
         now = log.snapshot()
         if now.properties.is_on("delta.appendOnly"):
             raise InvalidArgumentError(
-                "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
+                "This table is configured to only allow appends (delta.appendOnly=true), so no row of it may"
+                " be removed",
                 help="unset the property first",
                 file=store.uri,
                 condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",

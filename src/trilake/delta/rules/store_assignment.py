@@ -23,6 +23,12 @@ from trilake.expr.views import list_of_view, plain_array
 _NEW = " is not in the table"
 #: How the problem of a column ends that rows lack and must have.
 _MISSING = " must not be null and is missing"
+#: What delta-spark says of these conditions, which programs look for.
+_WORDS = {
+    "DELTA_METADATA_MISMATCH": "A schema mismatch detected when writing to the Delta table",
+    "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "A schema mismatch detected when writing to the Delta table",
+    "DELTA_FAILED_TO_MERGE_FIELDS": "Failed to merge fields of the rows and of the Delta table",
+}
 _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 
 
@@ -35,11 +41,12 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
     problems = _problems(source, target, "", filled)
     if problems:
         shown = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
+        condition = _condition(problems)
         raise SchemaMismatchError(
-            f"the rows do not fit the table: {shown}. Table: {target}. Rows: {source}",
+            f"{_WORDS[condition]}: {shown}. Table: {target}. Rows: {source}",
             help=_remedy(problems),
             file=uri,
-            condition=_condition(problems),
+            condition=condition,
         )
 
 

@@ -97,8 +97,8 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
 
 def _missing(target: Target) -> str:
     if target.entry is None:
-        return f"there is no Delta table at {target.path}"
-    return f"the catalogue leads {target.shown} to {target.path}, where there is no Delta table"
+        return f"{target.path} does not exist, or is not a Delta table"
+    return f"the catalogue leads {target.shown} to {target.path}, which does not exist, or is not a Delta table"
 
 
 def frame_of(session: SqlSession, target: Target, version: int | None = None, ms: int | None = None) -> DataFrame:

@@ -83,7 +83,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     there = Target(("delta", place), "delta", place, options=session.options(place))
     if not there.log.exists():
         raise InvalidArgumentError(
-            f"there is no Delta table at {place}",
+            f"{place} does not exist, or is not a Delta table",
             help="name the place of a table",
             file=place,
             condition="DELTA_MISSING_DELTA_TABLE",

@@ -128,7 +128,7 @@ def test_append_only_tables_are_not_replaced() -> None:
     create_table(log, replace(PLAIN, properties={"delta.appendOnly": "true"}))
     create_table(log, replace(PLAIN, properties={"delta.appendOnly": "true"}), mode="replace")
     trilake.write(pa.table({"id": [1], "p": ["x"]}), log.store.uri, mode="append")
-    with pytest.raises(InvalidArgumentError, match="append-only"):
+    with pytest.raises(InvalidArgumentError, match="only allow appends"):
         create_table(log, PLAIN, mode="replace")
 
 

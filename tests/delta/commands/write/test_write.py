@@ -376,7 +376,7 @@ def test_properties() -> None:
     conf = DeltaLog(open_store(uri), standard_engine()).snapshot().metadata.configuration
     assert conf == {"delta.appendOnly": "true", "my.own": "x"}
     trilake.write(AB, uri, mode="append", properties={"delta.appendOnly": "true"})
-    with pytest.raises(InvalidArgumentError, match="append-only"):
+    with pytest.raises(InvalidArgumentError, match="only allow appends"):
         trilake.write(AB, uri, mode="overwrite")
     with pytest.raises(InvalidArgumentError, match="properties are set when"):
         trilake.write(AB, uri, mode="append", properties={"delta.appendOnly": "false"})

@@ -164,7 +164,7 @@ def _target(into: DeltaLog, replace_target: bool) -> Snapshot | None:
         return None
     if not replace_target:
         raise TableExistsError(
-            "a Delta table is there already",
+            "a Delta table already exists there",
             help="pass replace=True to clone over it; its history stays",
             file=into.store.uri,
             version=base.version,

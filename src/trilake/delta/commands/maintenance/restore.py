@@ -122,7 +122,7 @@ def restore(
     added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
     if removed.num_rows and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(
-            "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
+            "This table is configured to only allow appends (delta.appendOnly=true), so no row of it may be removed",
             help="unset the property first",
             file=base.uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",

@@ -184,7 +184,7 @@ def create_table(
         return CreateResult(base.version, created=False)
     if base is not None and mode == "create":
         raise TableExistsError(
-            "a Delta table is there already",
+            "a Delta table already exists there",
             help="say create_if_not_exists to leave it as it is, or create_or_replace",
             file=log.store.uri,
             version=base.version,
@@ -282,7 +282,7 @@ def _in_place_of(
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if base.properties.is_on("delta.appendOnly") and base.adds.num_rows:
         raise InvalidArgumentError(
-            "the table is append-only (delta.appendOnly=true), so it cannot be replaced",
+            "This table is configured to only allow appends (delta.appendOnly=true), so it cannot be replaced",
             help="unset the property first",
             file=base.uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",

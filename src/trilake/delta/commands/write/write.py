@@ -154,7 +154,7 @@ def plan_write(
     else:
         if request.mode == "error":
             raise TableExistsError(
-                "a Delta table is there already", file=uri, version=base.version, condition="DELTA_PATH_EXISTS"
+                "a Delta table already exists there", file=uri, version=base.version, condition="DELTA_PATH_EXISTS"
             )
         protocol, metadata, version = base.protocol, base.metadata, base.version
         if request.mode == "ignore" or _seen(base, request):
@@ -271,7 +271,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
         )
     if request.replaces and base.properties.is_on("delta.appendOnly"):
         raise InvalidArgumentError(
-            "the table is append-only (delta.appendOnly=true), so no row of it may be removed",
+            "This table is configured to only allow appends (delta.appendOnly=true), so no row of it may be removed",
             help='use mode="append"',
             file=uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",

@@ -71,7 +71,10 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             )
         if not log.exists():
             raise TableNotFoundError(
-                "there is no Delta table", help="check the path", file=store.uri, condition="DELTA_PATH_DOES_NOT_EXIST"
+                "the path does not exist, or is not a Delta table",
+                help="check the path",
+                file=store.uri,
+                condition="DELTA_PATH_DOES_NOT_EXIST",
             )
         version = version_of(log, read_options, place, zone)
         table = ArrowDeltaTable(store, spark_engine(), version=version)
