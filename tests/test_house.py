@@ -23,6 +23,7 @@ from tests.trees import parsed
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SOURCES = sorted((ROOT / "src").rglob("*.py"))
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
 #: Directories with files that are generated or not ours.
 IGNORED = {
     ".git",
@@ -317,6 +318,11 @@ def test_a_source_file_keeps_the_rules(path: Path) -> None:
     names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n not in bases}
     assert "NotImplementedError" not in names, "no stub behind a name"
     assert "unittest" not in {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+
+
+def test_a_file_of_tests_holds_one_idea_too() -> None:
+    lines = {ids(p): p.read_text().count("\n") for p in TESTS}
+    assert {p: n for p, n in lines.items() if n > 500} == {}
 
 
 def test_every_folder_is_a_package() -> None:

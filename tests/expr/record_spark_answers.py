@@ -1,4 +1,4 @@
-"""Ask a local Spark which rows each filter of ``semantics.py`` keeps, and write ``spark_answers.json``.
+"""Ask a local Spark which rows each filter of ``spark_filters.txt`` keeps, and write ``spark_answers.json``.
 
 Run by hand, with pyspark and a Java runtime, when filters are added (it asks only those
 that have no answer yet): ``python -m tests.expr.record_spark_answers``.

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from tests.expr.semantics import ROWS
-from tests.expr.test_skip import SCHEMA, make_files, seeds, terms
+from tests.expr.skipping import SCHEMA, make_files, seeds, terms
 from trilake.errors import FilterError
 from trilake.expr import parse_filter
 from trilake.expr.build import (

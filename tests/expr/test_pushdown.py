@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.expr.test_skip import ODD, SCHEMA, VALUES, make_files, seeds, terms
+from tests.expr.skipping import ODD, SCHEMA, VALUES, make_files, seeds, terms
 from trilake.expr import Filter, parse_filter
 from trilake.expr.build import OPERATORS, Term, compare, in_, not_, starts_with, to_filter
 from trilake.expr.pushdown import successor

@@ -1,8 +1,7 @@
-"""Commands that change a dataset: writes, deletes, updates, merges, columns, compaction, clean-up, commits of jobs."""
+"""Commands that change a dataset: writes, deletes, updates, merges, columns."""
 
 from __future__ import annotations
 
-import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -11,37 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.runtimes import runtime_in_ms
+from tests.lance.small_datasets import ROWS, begun, numbers, rows_of
 from trilake import lance
-from trilake.errors import (
-    ClockError,
-    ConflictError,
-    ExpressionError,
-    InvalidArgumentError,
-    SchemaMismatchError,
-    TableExistsError,
-    VersionNotFoundError,
-)
-from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation
-from trilake.lance.cleanup import cleanup
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TableExistsError
+from trilake.lance import FragmentMetadata, LanceDataset
 from trilake.lance.commands import update
-from trilake.lance.optimize import CompactionTask, RewriteResult
-from trilake.runtime import SYSTEM_RUNTIME
-from trilake.storage.faults import FaultStore
-
-ROWS = pa.table({"id": pa.array(range(300), pa.int64()), "t": [f"t{i % 7}" for i in range(300)]})
-_count = iter(range(10**6))
-
-
-def begun(rows: pa.Table = ROWS, **more: Any) -> LanceDataset:
-    uri = f"memory://lance-commands-{next(_count)}"
-    return lance.write_dataset(rows, uri, **{"max_rows_per_file": 100, "max_rows_per_group": 20, **more})
-
-
-def rows_of(ds: LanceDataset) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ds.to_table().to_pylist()
-    return found
-
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -162,7 +135,7 @@ def test_a_write_that_fails_leaves_nothing() -> None:
         yield ROWS.to_batches()[0]
         raise RuntimeError("the source broke")
 
-    store_uri = f"memory://lance-broken-{next(_count)}"
+    store_uri = f"memory://lance-broken-{next(numbers)}"
     with pytest.raises(RuntimeError):
         lance.write_dataset(batches(), store_uri, ROWS.schema, max_rows_per_file=20, max_rows_per_group=20)
     from trilake.storage import open_store
@@ -369,237 +342,3 @@ def test_a_name_that_comes_back_is_another_column() -> None:
     ds.add_columns({"t": "'new'"})
     assert {r["t"] for r in rows_of(ds)} == {"new"}
     assert [f.data_files()[-1].field_ids() for f in ds.get_fragments()] == [[2]] * 3
-
-
-# --- upkeep ----------------------------------------------------------------------------------------------------------
-
-
-def test_compaction() -> None:
-    ds = begun(max_rows_per_file=20)
-    ds.delete("id % 10 = 3")
-    before = rows_of(ds)
-    metrics = ds.optimize.compact_files(target_rows_per_fragment=100, max_rows_per_group=50)
-    assert (metrics.fragments_removed, metrics.files_removed) == (15, 30)
-    assert metrics.fragments_added == len(ds.get_fragments()) == metrics.files_added
-    assert rows_of(ds) == before
-    assert ds.stats.dataset_stats()["num_deleted_rows"] == 0
-    assert ds.snapshot.manifest.reader_feature_flags == 0
-    version = ds.version
-    assert ds.optimize.compact_files(target_rows_per_fragment=10).fragments_removed == 0
-    assert ds.version == version
-    with pytest.raises(InvalidArgumentError):
-        ds.optimize.compact_files(target_rows_per_fragment=0)
-
-
-def test_compaction_in_parts() -> None:
-    ds = begun(max_rows_per_file=20)
-    plan = Compaction.plan(ds, {"target_rows_per_fragment": 60})
-    assert plan.num_tasks() > 1
-    results = [CompactionTask.from_json(t.json()).execute(ds) for t in plan.tasks]
-    metrics = Compaction.commit(ds, [RewriteResult.from_json(r.json()) for r in results])
-    assert metrics.fragments_added == len(ds.get_fragments())
-    assert rows_of(ds) == ROWS.to_pylist()
-    for bad in ("", "[]", "{}"):
-        with pytest.raises(InvalidArgumentError):
-            CompactionTask.from_json(bad)
-    with pytest.raises(InvalidArgumentError, match="Invalid compaction option"):
-        Compaction.plan(ds, {"what": 1})
-
-
-def test_compaction_against_a_delete() -> None:
-    ds = begun(max_rows_per_file=20)
-    other = lance.dataset(ds.uri)
-    results = [t.execute(ds) for t in Compaction.plan(ds).tasks]
-    other.delete("id = 5")
-    with pytest.raises(ConflictError, match="same fragments"):
-        Compaction.commit(ds, results)
-    assert lance.dataset(ds.uri).count_rows() == 299
-
-
-def test_restore_and_tags() -> None:
-    ds = begun()
-    ds.delete("id > 10")
-    ds.tags.create("small", 2)
-    old = ds.checkout_version(1)
-    old.restore()
-    assert (old.version, rows_of(old)) == (3, ROWS.to_pylist())
-    assert ds.tags.list()["small"]["version"] == 2
-    assert ds.tags.get_version("small") == 2
-    assert lance.dataset(ds.uri, "small").count_rows() == 11
-    assert ds.checkout_version("small").version == 2
-    ds.tags.update("small", 3)
-    assert ds.tags.get_version("small") == 3
-    with pytest.raises(VersionNotFoundError):
-        ds.tags.create("other", 99)
-    ds.tags.delete("small")
-    assert ds.tags.list() == {}
-
-
-def test_cleanup() -> None:
-    ds = begun()
-    ds.delete("id < 150")
-    ds.optimize.compact_files()
-    assert ds.version == 4
-    assert ds.cleanup_old_versions().old_versions == 0
-    ds.tags.create("keep", 1)
-    with pytest.raises(OSError, match="tagged 'keep'"):
-        ds.cleanup_old_versions(dt.timedelta(0))
-    done = ds.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=False)
-    assert (done.old_versions, [v["version"] for v in ds.versions()]) == (2, [1, 4])
-    assert done.bytes_removed > 0
-    assert ds.checkout_version(1).to_table().equals(ROWS)
-    ds.tags.delete("keep")
-    ds.cleanup_old_versions(dt.timedelta(0))
-    store = ds.snapshot.store
-    assert len(list(store.list("data"))) == len(ds.get_fragments()) == 1
-    assert not list(store.list("_deletions"))
-    assert len(list(store.list("_versions"))) == 1
-    ds.validate()
-    store.put("data/stranger.lance", b"x")
-    ds.cleanup_old_versions(dt.timedelta(0))
-    assert store.head("data/stranger.lance").size == 1
-    ds.cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
-    assert len(list(store.list("data"))) == 1
-    assert ds.count_rows() == 150
-
-
-def test_a_version_that_is_restored_while_clean_up_looks_around_keeps_its_files() -> None:
-    ds = begun()
-    lance.write_dataset(ROWS.slice(0, 5), ds.uri, mode="overwrite")
-    old = lance.dataset(ds.uri, version=1)
-    looked: list[str] = []
-
-    def restore(op: str, key: str) -> None:
-        """At the first look for other tables below the dataset, which is what comes last before files go."""
-        if op == "list" and key.startswith("data/"):
-            looked.append(key)
-            if len(looked) == 1:
-                old.restore()
-
-    cleanup(FaultStore(ds.snapshot.store, before=restore), 0, SYSTEM_RUNTIME)
-    assert len(looked) > 1
-    newest = lance.dataset(ds.uri)
-    assert newest.version == 3
-    assert newest.to_table().equals(ROWS)
-
-
-def test_a_clock_ahead_of_the_stores_cleans_up_nothing() -> None:
-    ds = begun()
-    ds.delete("id < 150")
-    store = ds.snapshot.store
-    before = [o.key for o in store.list()]
-    ahead = runtime_in_ms(lambda: SYSTEM_RUNTIME.clock_ms() + 40 * 24 * 3_600_000)
-    with pytest.raises(ClockError, match="ahead of the store's"):
-        cleanup(store, 7 * 24 * 3_600_000, ahead)
-    assert [o.key for o in store.list()] == before
-
-
-# --- distributed commits ---------------------------------------------------------------------------------------------
-
-
-def test_distributed_writes() -> None:
-    uri = f"memory://lance-commands-{next(_count)}"
-    parts = [LanceFragment.create(uri, ROWS.slice(i, 100)) for i in (0, 100)]
-    assert [p.id for p in parts] == [0, 0]
-    ds = LanceDataset.commit(uri, LanceOperation.Overwrite(ROWS.schema, parts))
-    assert (ds.version, [f.fragment_id for f in ds.get_fragments()]) == (1, [0, 1])
-    more = [FragmentMetadata.from_json(__import__("json").dumps(LanceFragment.create(uri, ROWS.slice(200)).to_json()))]
-    ds = LanceDataset.commit(uri, LanceOperation.Append(more), ds.version)
-    assert rows_of(ds) == ROWS.to_pylist()
-    files = lance.write_fragments(ROWS, uri, max_rows_per_file=100, max_rows_per_group=50)
-    assert len(files) == 3
-    with pytest.raises(InvalidArgumentError, match="read_version"):
-        LanceDataset.commit(uri, LanceOperation.Append(files))
-    with pytest.raises(TypeError):
-        LanceOperation.Append(["x"])  # type: ignore[list-item]
-    with pytest.raises(TypeError):
-        LanceOperation.Overwrite("x", files)  # type: ignore[arg-type]
-
-
-def test_distributed_deletes_and_columns() -> None:
-    ds = begun()
-    updated, removed = [], []
-    for fragment in ds.get_fragments():
-        left = fragment.delete("id < 150")
-        if left is None:
-            removed.append(fragment.fragment_id)
-        else:
-            updated.append(left)
-    operation = LanceOperation.Delete(updated, removed, "id < 150")
-    ds = LanceDataset.commit(ds.uri, operation, ds.version)
-    assert [r["id"] for r in rows_of(ds)] == list(range(150, 300))
-    wide = [
-        f.add_columns(lambda b: pa.record_batch({"n": pc.multiply(b["id"], 2)}), ["id"]) for f in ds.get_fragments()
-    ]
-    schema = ds.schema.append(pa.field("n", pa.int64()))
-    ds = LanceDataset.commit(ds.uri, LanceOperation.Merge(wide, schema), ds.version)
-    assert ds.to_table()["n"].to_pylist() == [2 * i for i in range(150, 300)]
-    joined = [f.merge(pa.table({"id": [200], "m": ["x"]}), "id") for f in ds.get_fragments()]
-    ds = LanceDataset.commit(ds.uri, LanceOperation.Merge([j[0] for j in joined], joined[0][1]), ds.version)
-    assert [r["id"] for r in rows_of(ds) if r["m"]] == [200]
-    assert LanceDataset.commit(ds.uri, LanceOperation.Restore(1)).count_rows() == 300
-    with pytest.raises(ConflictError):
-        LanceDataset.commit(ds.uri, operation, 1)
-
-
-# --- fields of structs -----------------------------------------------------------------------------------------------
-
-PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
-
-
-def nested(struct: pa.DataType, value: dict[str, Any]) -> pa.Table:
-    columns = {"s": pa.array([value], struct), "l": pa.array([[value]], pa.list_(struct))}
-    return pa.table({"id": pa.array([1], pa.int64()), **columns})
-
-
-def append(ds: LanceDataset, rows: pa.Table) -> None:
-    lance.write_dataset(rows.drop_columns(["id"]).add_column(0, "id", pa.array([2])), ds.uri, mode="append")
-
-
-def append_batches(ds: LanceDataset, rows: pa.Table) -> None:
-    ids = rows.drop_columns(["id"]).add_column(0, "id", pa.array([2]))
-    lance.write_dataset(ids.to_batches(), ds.uri, mode="append", schema=ds.schema)
-
-
-def merge(ds: LanceDataset, rows: pa.Table) -> None:
-    ds.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows)
-
-
-def set_column(ds: LanceDataset, rows: pa.Table) -> None:
-    other = begun(rows.rename_columns({"s": "s2", "l": "l2"}).append_column("s", ds.to_table()["s"]))
-    other = lance.write_dataset(
-        other.to_table().append_column("l", ds.to_table()["l"]), f"{ds.uri}-wide", mode="overwrite"
-    )
-    other.update({"s": "s2", "l": "l2"})
-    merge(ds, other.to_table().select(["id", "s", "l"]))
-
-
-CHANGES = pytest.mark.parametrize("change", [append, append_batches, merge, set_column])
-
-
-@CHANGES
-def test_fields_of_structs_are_matched_by_name(change: Any) -> None:
-    ds = begun(nested(PAIR, {"a": 1, "b": "x"}))
-    change(ds, nested(pa.struct([("b", pa.string()), ("a", pa.int64())]), {"a": 5, "b": "q"}))
-    found = rows_of(lance.dataset(ds.uri))[-1]
-    assert (found["s"], found["l"]) == ({"a": 5, "b": "q"}, [{"a": 5, "b": "q"}])
-
-
-@CHANGES
-@pytest.mark.parametrize("column", ["s", "l"])
-@pytest.mark.parametrize(
-    ("value", "problem"),
-    [
-        ({"a": 5, "b": "q", "z": 9}, "has a field z, which the column has not"),
-        ({"a": 5, "B": "q"}, "has a field B, which the column has not"),
-        ({"a": 5}, "has no field b, which the column has"),
-    ],
-)
-def test_structs_with_other_fields_are_refused(change: Any, column: str, value: dict[str, Any], problem: str) -> None:
-    old = nested(PAIR, {"a": 1, "b": "x"})
-    ds = begun(old, nulls="zero")
-    struct = pa.struct([(n, pa.string() if n in "bB" else pa.int64()) for n in value])
-    rows = old.set_column(old.schema.get_field_index(column), column, nested(struct, value)[column])
-    with pytest.raises(SchemaMismatchError, match=rf"the struct for column {column}.* {problem}"):
-        change(ds, rows)
-    assert rows_of(lance.dataset(ds.uri)) == old.to_pylist()

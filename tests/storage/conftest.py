@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import boto3
 import pytest
@@ -46,3 +47,14 @@ def new_store(request: pytest.FixtureRequest, tmp_path) -> Callable[[], Store]:
 @pytest.fixture
 def store(new_store: Callable[[], Store]) -> Store:
     return new_store()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Where the local store lies, which nothing has made yet."""
+    return tmp_path / "t"
+
+
+@pytest.fixture
+def local_store(root: Path) -> Store:
+    return open_store(root)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import deltalake
 import pyarrow as pa
@@ -19,109 +16,22 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.delta.log.test_checkpoint_writer import VECTOR
+from tests.delta.sidecar_world import DAY_MS, FEATURES, ShuffledJobs, World, files, numbered, same_as_commits
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
-from tests.runtimes import runtime_in_ms
 from trilake.delta.engine import Jobs
 from trilake.delta.log import checkpoint as checkpoint_module
-from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint import sidecar_keys
-from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
+from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import folded
-from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, WriteFailedError
 from trilake.storage import open_store
-from trilake.storage.faults import FaultStore, SimulatedCrash
-from trilake.storage.memory import MemoryStore
 
-DAY_MS = 24 * 3600 * 1000
-FEATURES = ["v2Checkpoint", "deletionVectors"]
-FIRST = protocol(3, 7, readerFeatures=FEATURES, writerFeatures=[*FEATURES, "domainMetadata"])
-
-
-class ShuffledJobs:
-    """Jobs of this process, whose outcomes come in another order than their tasks."""
-
-    def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
-        return [function(t) for t in reversed(tasks)]
-
-    def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        counts = Counter(t for task in tasks for column in texts(task) for t in column.to_pylist())
-        return next((t for t, count in counts.items() if count > 1), None)
-
-
-@pytest.fixture(autouse=True, params=["here", "tasks"])
-def every_table_is_large(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    monkeypatch.setattr(World, "jobs", ShuffledJobs() if request.param == "tasks" else None)
-    monkeypatch.setattr("trilake.delta.log.segment.LARGE_BYTES", 0)
-    monkeypatch.setattr(checkpoint_parts, "SLICE_ROWS", 4)
-    monkeypatch.setattr(checkpoint_module, "_BATCH_ROWS", 3)
-
-
-class World:
-    """A log in memory, a clock, and commits an hour apart; full sidecars have ten files."""
-
-    jobs: ClassVar[Jobs | None] = None
-
-    def __init__(self, *first: Any, **conf: str) -> None:
-        self.now = 1_000 * DAY_MS
-        self.inner = MemoryStore(clock=lambda: self.now)
-        self.store = FaultStore(self.inner)
-        self.log = DeltaLog(self.store, standard_engine(jobs=lambda *_: self.jobs))
-        ids = itertools.count()
-        self.runtime = runtime_in_ms(lambda: self.now, lambda: f"{next(ids):08d}-0000-4000-8000-000000000000")
-        self.version = -1
-        self.commit(FIRST, metadata(**{"delta.checkpointPolicy": "v2", PART_SIZE: "10", **conf}), *first)
-
-    def commit(self, *actions: Any) -> None:
-        self.version += 1
-        self.now += 3_600_000
-        self.inner.put(commit_key(self.version), lines(actions))
-
-    def checkpoint(self) -> FileTotals | None:
-        """Write the checkpoint of the newest version; the calls of the store are those for it."""
-        opened = self.log.opened()
-        self.store.calls.clear()
-        return write_checkpoint(self.log, opened, self.runtime)
-
-    def called(self, op: str) -> list[str]:
-        """The sidecars that a kind of call was made for."""
-        return [k for c in self.store.calls if c.op == op for k in c.keys if k.startswith(f"{SIDECARS}/")]
-
-    @property
-    def written(self) -> list[str]:
-        return [*self.called("put"), *self.called("close")]
-
-    @property
-    def named(self) -> list[str]:
-        """The sidecars of the newest checkpoint."""
-        return sidecar_keys(self.inner, DeltaLog(self.inner).segment())
-
-
-def files(names: Sequence[str], **fields: Any) -> list[dict[str, Any]]:
-    return [add(n, **fields) for n in names]
-
-
-def numbered(first: int, last: int, folder: str = "d") -> list[str]:
-    return [f"{folder}/f{i:04d}" for i in range(first, last)]
-
-
-def same_as_commits(world: World) -> None:
-    """The newest checkpoint is what all commits give."""
-    log = DeltaLog(world.inner)
-    copy = MemoryStore()
-    for v in range(world.version + 1):
-        copy.put(commit_key(v), world.inner.read(commit_key(v)))
-    true = DeltaLog(copy)
-    found, expected = log.snapshot(), true.snapshot()
-    assert found.segment.checkpoint_version == world.version
-    assert rows(found.adds.drop_columns(["dataChange"])) == rows(expected.adds.drop_columns(["dataChange"]))
-    assert sorted(log.tombstones(found)["path"].to_pylist()) == sorted(true.tombstones(expected)["path"].to_pylist())
-    assert found.state.txns == expected.state.txns
+pytestmark = pytest.mark.usefixtures("every_table_is_large")
 
 
 @pytest.mark.parametrize("extension", ["json", "parquet"])
@@ -424,167 +334,6 @@ def test_a_manifest_that_lost_a_line_is_not_carried_on() -> None:
     world.commit(add("x"))
     with pytest.raises(CorruptLogError, match="not what is known"):
         world.checkpoint()
-
-
-# --- log cleanup meanwhile -------------------------------------------------------------------------------------------
-
-
-def aged(**conf: str) -> World:
-    """A table whose checkpoint and sidecars are two days old, and one commit after them."""
-    world = World(*files(numbered(0, 40)), **conf)
-    world.checkpoint()
-    world.now += 2 * DAY_MS
-    world.commit(add("x"))
-    return world
-
-
-@pytest.mark.parametrize(("days", "stays"), [(1, False), (2, True)])
-def test_an_older_checkpoint_that_a_cleanup_may_take_gives_no_sidecar(days: int, stays: bool) -> None:
-    """What matters is how young the commit after it is, which needs it."""
-    world = aged(**{"delta.logRetentionDuration": f"interval {days} days"})
-    before = world.named
-    world.checkpoint()
-    assert (len(set(before) & set(world.named)) == len(before)) == stays
-    same_as_commits(world)
-
-
-def test_a_clock_that_is_behind_makes_no_checkpoint_young() -> None:
-    world = aged(**{"delta.logRetentionDuration": "interval 3 days"})
-    before, now = world.named, world.now
-    opened = world.log.opened()
-    world.now = now + 3 * DAY_MS
-    behind = runtime_in_ms(lambda: now - 10 * DAY_MS, world.runtime.new_id)
-    write_checkpoint(world.log, opened, behind)
-    assert set(world.named).isdisjoint(before)
-
-
-def test_a_compaction_file_does_not_make_the_commit_young() -> None:
-    from trilake.delta.log.log_compaction import compact_log
-
-    world = aged(**{"delta.logRetentionDuration": "interval 4 days"})
-    world.commit(add("y"))
-    before = world.named
-    world.now += 5 * DAY_MS
-    compact_log(world.log, 1, 2)
-    world.commit(add("z"))
-    world.checkpoint()
-    assert set(world.named).isdisjoint(before)
-
-
-def test_an_older_checkpoint_that_goes_meanwhile_takes_nothing_along() -> None:
-    """A cleanup against the table's retention runs while the new checkpoint is about to be there."""
-    world = aged()
-    world.commit(add("y"))
-    old = world.named
-    opened = world.log.opened()
-    assert isinstance(opened, PendingSnapshot)
-    done: list[str] = []
-
-    def before(op: str, key: str) -> None:
-        if op in ("put", "close") and ".checkpoint." in key and not done:
-            done.append(key)
-            other = World.__new__(World)
-            other.__dict__ |= world.__dict__ | {"log": DeltaLog(world.inner, standard_engine())}
-            whole = other.log.snapshot(1)
-            write_checkpoint(other.log, whole, other.runtime)
-            world.inner.delete([*(f.key for f in opened.segment.checkpoint_files), commit_key(0), *old])
-
-    world.store.before = before
-    saved = world.inner.read(commit_key(0))
-    write_checkpoint(world.log, opened, world.runtime)
-    assert done
-    assert not any(m.key == done[0] for m in world.inner.list())
-    world.inner.put(commit_key(0), saved)
-    same_as_commits(world)
-
-
-@pytest.mark.parametrize("retention", [None, 0])
-def test_a_cleanup_spares_what_a_checkpoint_that_comes_meanwhile_names_again(retention: int | None) -> None:
-    """It has listed the log, and deletes the older checkpoint after the new one has found it there."""
-    world = aged(**{"delta.checkpointInterval": "1"})
-    old = world.named
-    world.now += DAY_MS
-    world.commit(add("y"))
-    writer = World.__new__(World)
-    writer.__dict__ |= world.__dict__ | {"store": world.inner, "log": DeltaLog(world.inner, standard_engine())}
-    opened = writer.log.opened()
-    if retention is None:
-        world.now += 30 * DAY_MS
-    done: list[int] = []
-
-    def before(op: str, key: str) -> None:
-        if op == "delete" and ".checkpoint." in key and not done:
-            done.append(1)
-            with pytest.MonkeyPatch.context() as patch:
-                # As if its writer had looked at the clock a month ago, when the older checkpoint was safe.
-                patch.setattr("trilake.delta.log.sidecars.reuse.base_outlasts", lambda *_: True)
-                write_checkpoint(writer.log, opened, world.runtime)
-
-    world.store.before = before
-    cleaned = cleanup_log(world.log, world.runtime, retention_ms=retention)
-    assert done
-    assert cleaned.keys
-    assert len(old) == 4
-    assert set(old) <= set(world.named)
-    # A reader could go past a checkpoint that lacks a sidecar, to one before it.
-    assert set(old) <= {m.key for m in world.inner.list(SIDECARS)}
-    snapshot = DeltaLog(world.inner).snapshot()
-    assert snapshot.segment.checkpoint_version == 2
-    assert snapshot.adds.num_rows == 42
-
-
-def test_nothing_goes_for_a_checkpoint_whose_sidecar_is_damaged() -> None:
-    """It is there, and has the size that it should have; the commits before it hold what it held."""
-    world = aged(**{"delta.checkpointInterval": "10"})
-    world.checkpoint()
-    world.commit(add("y"))
-    expected = rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"]))
-    for key in world.named:
-        content = bytes(world.inner.read(key))
-        world.inner.put(key, bytes(len(content)))
-    before = {m.key for m in world.inner.list()}
-    world.now += 40 * DAY_MS
-    with suppress(CorruptLogError):
-        assert not cleanup_log(world.log, world.runtime).keys
-    assert {m.key for m in world.inner.list()} == before
-    world.inner.delete([m.key for m in world.inner.list() if ".checkpoint." in m.key])
-    assert rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"])) == expected
-
-
-def test_a_shorter_retention_leaves_the_sidecars_of_what_it_deletes_to_the_next_cleanup() -> None:
-    world = aged(**{"delta.checkpoint.writeStatsAsStruct": "false"})
-    old = world.named
-    conf = {"delta.checkpointPolicy": "v2", PART_SIZE: "10", "delta.checkpoint.writeStatsAsStruct": "true"}
-    world.commit(metadata(**conf))
-    world.checkpoint()
-    assert set(world.named).isdisjoint(old)
-    world.now += 3 * DAY_MS
-    first = cleanup_log(world.log, world.runtime, retention_ms=DAY_MS)
-    assert first.keys
-    assert not set(old) & set(first.keys)
-    assert set(old) <= set(cleanup_log(world.log, world.runtime, retention_ms=DAY_MS).keys)
-
-
-@pytest.mark.parametrize("nth", range(1, 12))
-def test_a_writer_that_dies_anywhere_leaves_what_was_there(nth: int) -> None:
-    world = aged()
-    world.commit(remove("d/f0011", deletionTimestamp=world.now), add("z"))
-    expected = rows(world.log.snapshot().adds.drop_columns(["dataChange"]))
-    opened, calls = world.log.opened(), itertools.count(1)
-
-    def before(op: str, key: str) -> None:
-        del key
-        if op in ("put", "close", "delete", "head", "list") and next(calls) == nth:
-            raise SimulatedCrash
-
-    world.store.before = before
-    with suppress(SimulatedCrash):
-        write_checkpoint(world.log, opened, world.runtime)
-    assert rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"])) == expected
-    world.store.before = None
-    world.now += 3 * DAY_MS
-    cleanup_log(DeltaLog(world.inner, standard_engine()), world.runtime)
-    assert rows(DeltaLog(world.inner).snapshot().adds.drop_columns(["dataChange"])) == expected
 
 
 # --- others read ours ------------------------------------------------------------------------------------------------

@@ -1,25 +1,22 @@
-"""ALTER TABLE: columns, properties, constraints and defaults, each as one commit, on tables with rows."""
+"""ALTER TABLE: columns, their types, comments and defaults, each as one commit, on tables with rows."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
-import orjson
 import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.alter_case import MAPPED, Case
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.dependents import dependents
 from trilake.delta.metadata.type_changes import change_type
@@ -34,62 +31,8 @@ from trilake.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
     TrilakeError,
-    UnknownOptionError,
-    UnsupportedExpressionError,
 )
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import open_store
-
-ROWS = [
-    {"id": 1, "s": {"x": 1, "y": "a"}, "l": [{"e": 1}, None], "m": [("k", 1)], "p": "u"},
-    {"id": 2, "s": None, "l": None, "m": None, "p": "v"},
-]
-SCHEMA = pa.schema(
-    [
-        ("id", pa.int32()),
-        ("s", pa.struct([("x", pa.int32()), ("y", pa.string())])),
-        ("l", pa.list_(pa.struct([("e", pa.int8())]))),
-        ("m", pa.map_(pa.string(), pa.int16())),
-        ("p", pa.string()),
-    ]
-)
-MAPPED = {"delta.columnMapping.mode": "name"}
-
-
-class Case:
-    """A table in memory and what changes it."""
-
-    def __init__(self, *, properties: Mapping[str, str] | None = None, partition_by: str | None = "p") -> None:
-        self.uri = f"memory://alter-{uuid4()}"
-        self.log = DeltaLog(open_store(self.uri), standard_engine())
-        data = pa.Table.from_pylist(ROWS, schema=SCHEMA)
-        trilake.write(data, self.uri, partition_by=partition_by, properties=properties)
-        self.alter = Alter(self.log)
-
-    @property
-    def head(self) -> Head:
-        return self.log.head()
-
-    def rows(self, *columns: str) -> list[dict[str, Any]]:
-        return sorted(
-            trilake.open(self.uri).to_arrow(columns=list(columns) or None).to_pylist(),
-            key=lambda r: str(r.get("id", r.get("number"))),
-        )
-
-    def append(self, *rows: dict[str, Any]) -> None:
-        trilake.write(pa.Table.from_pylist(list(rows)), self.uri, mode="append")
-
-    def last(self) -> tuple[str, dict[str, Any]]:
-        """Operation of the newest commit, and its parameters with their JSON read."""
-        info = self.log.commit_info(self.head.version)
-        parameters = {}
-        for k, v in info["operationParameters"].items():
-            try:
-                parameters[k] = orjson.loads(v)
-            except orjson.JSONDecodeError:
-                parameters[k] = v
-        return info["operation"], parameters
-
 
 # --- columns ---------------------------------------------------------------------------------------------------------
 
@@ -357,173 +300,6 @@ def test_defaults() -> None:
     t.alter.drop_default("id")
     t.append({"p": "u"})
     assert t.rows("id")[-1] == {"id": None}
-
-
-# --- properties ------------------------------------------------------------------------------------------------------
-
-
-def test_properties_and_the_features_they_need() -> None:
-    t = Case()
-    t.alter.set_properties({"delta.ENABLEchangedatafeed": "TRUE", "team": "x"})
-    assert t.last() == ("SET TBLPROPERTIES", {"properties": {"delta.ENABLEchangedatafeed": "TRUE", "team": "x"}})
-    assert t.head.protocol == Protocol(1, 7, None, ("appendOnly", "changeDataFeed", "invariants"))
-    assert dict(t.head.metadata.configuration) == {"delta.enableChangeDataFeed": "true", "team": "x"}
-    t.alter.set_properties({"delta.feature.deletionVectors": "supported", "delta.enableInCommitTimestamps": "true"})
-    assert t.head.protocol.reader_features == ("deletionVectors",)
-    assert {"changeDataFeed", "inCommitTimestamp", "deletionVectors"} <= set(t.head.protocol.writer_features or ())
-    assert t.head.metadata.configuration["delta.inCommitTimestampEnablementVersion"] == "2"
-    assert t.alter.set_properties({"team": "x"}) == 2
-    t.alter.unset_properties("team", "delta.enableChangeDataFeed")
-    assert t.last()[1] == {"properties": ["team", "delta.enableChangeDataFeed"], "ifExists": False}
-    with pytest.raises(InvalidArgumentError, match="team are not set"):
-        t.alter.unset_properties("team")
-    assert t.alter.unset_properties("team", if_exists=True) == 3
-    with pytest.raises(UnknownOptionError):
-        t.alter.set_properties({"delta.typo": "1"})
-
-
-@pytest.mark.parametrize(
-    ("properties", "says"),
-    [
-        ({"delta.columnMapping.mode": "id"}, "only when a table is created"),
-        ({"delta.dataSkippingStatsColumns": "id,what"}, "no column what"),
-        ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
-        ({"delta.feature.catalogManaged": "supported"}, "catalogManaged"),
-        ({"delta.minReaderVersion": "3"}, "writer version 7"),
-        ({"delta.constraints.c": "id > 0"}, "add_constraint"),
-    ],
-)
-def test_properties_that_do_not_fit(properties: dict[str, str], says: str) -> None:
-    t = Case()
-    with pytest.raises(TrilakeError) as caught:
-        t.alter.set_properties(properties)
-    assert says in str(caught.value)
-    assert t.head.version == 0
-
-
-def test_the_change_feed_needs_its_names() -> None:
-    t = Case()
-    t.alter.add_columns({"_change_type": "string"})
-    with pytest.raises(InvalidArgumentError, match="_change_type"):
-        t.alter.set_properties({"delta.enableChangeDataFeed": "true"})
-
-
-def test_mapping_turned_on_stays_on() -> None:
-    t = Case()
-    t.alter.set_properties(MAPPED)
-    assert t.head.protocol == Protocol(2, 7, None, ("appendOnly", "columnMapping", "invariants"))
-    assert t.rows()[0]["s"] == {"x": 1, "y": "a"}
-    with pytest.raises(InvalidArgumentError, match="drop the table feature"):
-        t.alter.unset_properties("delta.columnMapping.mode")
-
-
-def test_row_ids_for_rows_that_are_there() -> None:
-    t = Case()
-    t.alter.set_properties({"delta.enableRowTracking": "true"})
-    adds = t.log.snapshot().adds
-    assert adds["baseRowId"].null_count == 0
-    assert sorted(adds["baseRowId"].to_pylist()) == [0, 1]
-    operations = [t.log.commit_info(v)["operation"] for v in range(t.head.version + 1)]
-    assert operations == ["WRITE", "SET TBLPROPERTIES", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]
-    name = t.head.properties.text("delta.rowTracking.materializedRowIdColumnName")
-    assert name is not None
-    assert name.startswith("_row-id-col-")
-    assert len(t.rows()) == 2
-
-
-# --- constraints -----------------------------------------------------------------------------------------------------
-
-
-def test_constraints_hold_for_old_and_new_rows() -> None:
-    t = Case()
-    t.alter.add_constraint("Positive", "id > 0")
-    assert t.last() == ("ADD CONSTRAINT", {"name": "Positive", "expr": "id > 0"})
-    assert t.head.protocol == Protocol(1, 3)
-    assert t.head.metadata.configuration == {"delta.constraints.positive": "id > 0"}
-    with pytest.raises(ConstraintViolatedError, match="id = -1"):
-        t.append({"id": -1, "p": "u"})
-    with pytest.raises(ConstraintViolatedError, match=r"small.*id = 2"):
-        t.alter.add_constraint("small", "id < 2")
-    with pytest.raises(InvalidArgumentError, match="already"):
-        t.alter.add_constraint("POSITIVE", "true")
-    for wrong in ("what > 1", "id + 1", "id >"):
-        with pytest.raises((ExpressionError, TrilakeError)):
-            t.alter.add_constraint("wrong", wrong)
-    assert t.head.version == 1
-    t.alter.drop_constraint("positive")
-    assert t.last() == ("DROP CONSTRAINT", {"name": "positive", "expr": "id > 0"})
-    t.append({"id": -1, "p": "u"})
-    with pytest.raises(InvalidArgumentError, match="there is no constraint"):
-        t.alter.drop_constraint("positive")
-    assert t.alter.drop_constraint("positive", if_exists=True) == t.head.version
-
-
-def test_conditions_that_only_spark_knows() -> None:
-    t = Case()
-    text = "regexp_replace(p, 'a', 'b') <> aes_encrypt(p, 'k')"
-    with pytest.raises(UnsupportedExpressionError, match="Spark"):
-        t.alter.add_constraint("c", text)
-    asked: list[tuple[int, str]] = []
-
-    def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
-        asked.append((snapshot.version, condition))
-        return {"id": 7}
-
-    with pytest.raises(ConstraintViolatedError, match="id = 7"):
-        Alter(t.log, find_violation=find).add_constraint("c", text)
-    assert asked == [(0, text)]
-
-
-# --- others meanwhile ------------------------------------------------------------------------------------------------
-
-
-def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
-    """A runtime under which another writer commits once, right before this one's commit."""
-    left = [1]
-
-    def new_id() -> str:
-        if left:
-            left.clear()
-            if change is not None:
-                change(Alter(t.log))
-            else:
-                t.append(*rows)
-        return str(uuid4())
-
-    return replace(SYSTEM_RUNTIME, new_id=new_id)
-
-
-def test_an_append_meanwhile_is_no_conflict() -> None:
-    t = Case()
-    assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_columns({"n": "int"}) == 2
-    assert t.rows("id", "n")[2] == {"id": 3, "n": None}
-
-
-def test_rows_that_arrive_meanwhile_are_checked_too() -> None:
-    t = Case()
-    with pytest.raises(ConstraintViolatedError, match="id = -3"):
-        Alter(t.log, runtime=intruding(t, {"id": -3, "p": "u"})).add_constraint("c", "id > 0")
-    assert t.head.version == 1
-    t = Case()
-    assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_constraint("c", "id > 0") == 2
-
-
-def test_a_change_meanwhile_is_built_upon() -> None:
-    t = Case()
-    other = Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"theirs": "int"})))
-    assert other.add_columns({"ours": "int"}) == 2
-    assert t.head.schema.names[-2:] == ["theirs", "ours"]
-    t = Case()
-    with pytest.raises(InvalidArgumentError, match="already"):
-        Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
-
-
-def test_many_change_one_table_at_once() -> None:
-    t = Case()
-    with ThreadPoolExecutor(6) as pool:
-        versions = list(pool.map(lambda i: Alter(t.log).add_columns({f"c{i}": "int"}), range(12)))
-    assert sorted(versions) == list(range(1, 13))
-    assert sorted(t.head.schema.names[5:]) == sorted(f"c{i}" for i in range(12))
 
 
 # --- pure ------------------------------------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import re
 from pathlib import Path
@@ -10,36 +9,19 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.spark.front.frames import two_rows
 from trilake import DeltaTable
-from trilake.errors import (
-    InvalidArgumentError,
-    SchemaMismatchError,
-    TableExistsError,
-    TableNotFoundError,
-    TrilakeError,
-    WriteFailedError,
-)
-from trilake.spark.delta.names.catalogue import known_location
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError, WriteFailedError
 from trilake.spark.session.analysis_errors import analysis_error
-
-
-@pytest.fixture
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
-def _frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
 
 
 def test_the_default_mode_makes_a_table_once(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    df = _frame(session)
+    df = two_rows(session)
     df.write.format("delta").save(path)
     with pytest.raises(AnalysisException) as found:
         df.write.format("delta").save(path)
@@ -52,22 +34,22 @@ def test_the_default_mode_makes_a_table_once(session: SparkSession, tmp_path: Pa
 
 def test_partition_by_and_options_reach_the_table(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
-    write = _frame(session).write.format("delta").partitionBy("key").option("userMetadata", "first").mode("append")
+    write = two_rows(session).write.format("delta").partitionBy("key").option("userMetadata", "first").mode("append")
     write.option("delta.appendOnly", "true").save(path)
     table = trilake.open(path)
     assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
     assert table.metadata.configuration == {"delta.appendOnly": "true"}  # type: ignore[attr-defined]
     assert table.history()["userMetadata"].to_pylist() == ["first"]
     # A later write that says the same partitioning goes in; another one does not.
-    _frame(session).write.format("delta").partitionBy("key").mode("append").save(path)
+    two_rows(session).write.format("delta").partitionBy("key").mode("append").save(path)
     with pytest.raises(AnalysisException, match="partition"):
-        _frame(session).write.format("delta").partitionBy("value").mode("append").save(path)
+        two_rows(session).write.format("delta").partitionBy("value").mode("append").save(path)
     with pytest.raises(InvalidArgumentError, match="no path"):
-        _frame(session).write.format("delta").save()
+        two_rows(session).write.format("delta").save()
 
 
 def test_lance_and_trevni_have_all_modes(session: SparkSession, tmp_path: Path) -> None:
-    df = _frame(session)
+    df = two_rows(session)
     for name in ("lance", "trevni"):
         path = str(tmp_path / name)
         df.write.format(name).save(path)
@@ -82,70 +64,14 @@ def test_lance_and_trevni_have_all_modes(session: SparkSession, tmp_path: Path) 
         df.write.format("lance").partitionBy("key").save(str(tmp_path / "other"))
 
 
-def test_tables_of_the_catalogue(session: SparkSession) -> None:
-    df = _frame(session)
-    try:
-        df.write.format("delta").saveAsTable("writer_t")
-        with pytest.raises(AnalysisException, match="writer_t already exists"):
-            df.write.format("delta").saveAsTable("writer_t")
-        df.write.format("delta").mode("ignore").saveAsTable("writer_t")
-        df.write.format("delta").mode("append").saveAsTable("writer_t")
-        df.write.insertInto("writer_t")
-        assert session.table("writer_t").count() == DeltaTable.forName(session, "writer_t").toDF().count() == 6
-        df.selectExpr("key as other", "value + 1").write.mode("overwrite").insertInto("writer_t")
-        assert session.table("writer_t").orderBy("key").collect() == [("a", 2), ("b", 3)]
-        with pytest.raises(AnalysisException, match="2 columns, the data 1"):
-            df.select("key").write.insertInto("writer_t")
-        again = df.selectExpr("key k").write.format("delta").mode("overwrite").option("overwriteSchema", "true")
-        again.saveAsTable("writer_t")
-        assert session.table("writer_t").columns == ["k"]
-    finally:
-        session.sql("DROP TABLE IF EXISTS writer_t")
-
-
-def test_a_named_table_may_have_a_place_of_its_own(session: SparkSession, tmp_path: Path) -> None:
-    path = str(tmp_path / "t")
-    try:
-        _frame(session).write.format("delta").option("path", path).partitionBy("key").saveAsTable("writer_placed")
-        assert trilake.open(path).count() == 2
-        assert session.table("writer_placed").count() == 2
-    finally:
-        session.sql("DROP TABLE IF EXISTS writer_placed")
-
-
-@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
-def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession, tmp_path: Path, format: str) -> None:
-    """The rows of the first place were overwritten, and nothing was made at the second."""
-    df, name = _frame(session), f"writer_elsewhere_{format}"
-    here, there = tmp_path / "here", tmp_path / "there"
-    try:
-        df.write.format(format).option("path", str(here)).saveAsTable(name)
-        for mode in ("overwrite", "append"):
-            with pytest.raises(AnalysisException, match="doesn't match the specified location") as found:
-                df.limit(1).write.format(format).mode(mode).option("path", str(there)).saveAsTable(name)
-            assert found.value.getCondition() == "DELTA_TABLE_LOCATION_MISMATCH"
-            assert str(here) in str(found.value)
-            assert str(there) in str(found.value)
-        with pytest.raises(AnalysisException, match="match the specified location"):
-            df.limit(1).write.mode("append").saveAsTable(f"{format}.`{here}`", format=format, path=str(there))
-        df.write.format(format).mode("ignore").option("path", str(there)).saveAsTable(name)
-        assert session.table(name).count() == 2
-        assert not there.exists()
-        for same in (f"file:{here}", f"{here}/", os.path.relpath(here), here.as_uri()):
-            df.write.format(format).mode("overwrite").option("PATH", same).saveAsTable(name)
-        assert session.table(name).count() == trilake.open(str(here), format=format).count() == 2
-    finally:
-        session.sql(f"DROP TABLE IF EXISTS {name}")
-
-
 def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSession, tmp_path: Path) -> None:
     """It was a WRITE like that of an append."""
-    write, path = _frame(session).write.format("delta"), f"{tmp_path}/t"
+    write, path = two_rows(session).write.format("delta"), f"{tmp_path}/t"
     made, replaced = "CREATE TABLE AS SELECT", "CREATE OR REPLACE TABLE AS SELECT"
     try:
         write.partitionBy("key").option("delta.appendOnly", "false").saveAsTable("writer_history")
         for mode in ("append", "overwrite"):
-            _frame(session).write.format("delta").mode(mode).saveAsTable("writer_history")
+            two_rows(session).write.format("delta").mode(mode).saveAsTable("writer_history")
         where = write.mode("overwrite").option("replaceWhere", "value > 0")
         where.saveAsTable("writer_history")
         rows = DeltaTable.forName(session, "writer_history").history().orderBy("version").collect()
@@ -155,178 +81,17 @@ def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSessi
         assert rows[0].operationParameters == rows[2].operationParameters == said
         session.sql("DROP TABLE writer_history")
         for mode in ("append", "overwrite"):
-            df = _frame(session).write.format("delta").mode(mode)
+            df = two_rows(session).write.format("delta").mode(mode)
             df.option("path", f"{path}{mode}").saveAsTable("writer_history")
             rows = DeltaTable.forName(session, "writer_history").history().collect()
             assert [r.operation for r in rows] == [made if mode == "append" else replaced]
             assert rows[0].operationParameters["isManaged"] == "false"
             session.sql("DROP TABLE writer_history")
-        _frame(session).write.format("delta").saveAsTable(f"delta.`{path}`")
+        two_rows(session).write.format("delta").saveAsTable(f"delta.`{path}`")
         row = DeltaTable.forPath(session, path).history().collect()[0]
         assert (row.operation, row.operationParameters["isManaged"]) == (made, "false")
     finally:
         session.sql("DROP TABLE IF EXISTS writer_history")
-
-
-def test_write_to_a_table(session: SparkSession) -> None:
-    df = _frame(session)
-    try:
-        writer = df.writeTo("writer_v2").using("delta").partitionedBy(F.col("key")).tableProperty("owner", "me")
-        writer.create()
-        with pytest.raises(AnalysisException, match="writer_v2 already exists"):
-            df.writeTo("writer_v2").using("delta").create()
-        df.writeTo("writer_v2").append()
-        path = known_location(session, "writer_v2")
-        table = trilake.open(path)
-        assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
-        assert table.metadata.configuration == {"owner": "me"}  # type: ignore[attr-defined]
-        one = session.createDataFrame([("a", 7)], "key string, value int")
-        one.writeTo("writer_v2").overwritePartitions()
-        assert sorted(session.table("writer_v2").collect()) == [("a", 7), ("b", 2), ("b", 2)]
-        one.writeTo("writer_v2").overwrite(F.col("key") == "a")
-        one.writeTo("writer_v2").using("delta").createOrReplace()
-        assert session.table("writer_v2").collect() == [("a", 7)]
-        with pytest.raises(AnalysisException, match="writer_missing cannot be found"):
-            df.writeTo("writer_missing").using("delta").replace()
-    finally:
-        session.sql("DROP TABLE IF EXISTS writer_v2")
-
-
-@pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_write_to_a_table_of_another_format(session: SparkSession, format: str) -> None:
-    df, name = _frame(session), f"writer_v2_{format}"
-    try:
-        df.writeTo(name).using(format).create()
-        with pytest.raises(AnalysisException, match=f"{name} already exists"):
-            df.writeTo(name).using(format).create()
-        df.writeTo(name).append()
-        assert session.read.table(name).count() == 4
-        df.limit(1).writeTo(name).using(format).createOrReplace()
-        assert session.read.table(name).count() == 1
-        with pytest.raises(AnalysisException, match=f"{name} is a {format} table"):
-            df.writeTo(name).using("delta").replace()
-        with pytest.raises(AnalysisException, match="all rows or none"):
-            df.writeTo(name).overwritePartitions()
-        with pytest.raises(AnalysisException, match="no properties: owner"):
-            df.writeTo(name).using(format).tableProperty("owner", "me").replace()
-    finally:
-        session.sql(f"DROP TABLE IF EXISTS {name}")
-
-
-def test_replace_replaces_the_properties_too(session: SparkSession) -> None:
-    df = _frame(session)
-    try:
-        writer = df.writeTo("writer_props").using("delta").partitionedBy("key")
-        writer.tableProperty("owner", "me").tableProperty("delta.appendOnly", "false").create()
-        df.writeTo("writer_props").using("delta").tableProperty("delta.enableChangeDataFeed", "true").replace()
-        table = DeltaTable.forName(session, "writer_props")
-        found = table._open().metadata
-        assert found.configuration == {"delta.enableChangeDataFeed": "true"}
-        assert found.partition_columns == ()
-        df.select("key").writeTo("writer_props").using("delta").tableProperty("owner", "you").createOrReplace()
-        found = table._open().metadata
-        assert found.configuration == {"owner": "you"}
-        assert session.table("writer_props").columns == ["key"]
-        assert table.history(1).collect()[0]["operation"] == "CREATE OR REPLACE TABLE AS SELECT"
-    finally:
-        session.sql("DROP TABLE IF EXISTS writer_props")
-
-
-@pytest.mark.parametrize("format", ["delta", "lance"])
-def test_a_property_says_where_a_new_table_is_to_be(session: SparkSession, tmp_path: Path, format: str) -> None:
-    """It was kept as a property of a table in the warehouse."""
-    writer, place = _frame(session).writeTo("writer_placed").using(format), f"{tmp_path}/there"
-    try:
-        writer.tableProperty("location", place).create()
-        assert trilake.open(place, format=format).count() == session.table("writer_placed").count() == 2
-        assert "location" not in getattr(trilake.open(place), "properties", {})
-        with pytest.raises(AnalysisException, match=r"writer_placed is .*/there.* match the specified location"):
-            writer.tableProperty("location", f"{tmp_path}/elsewhere").replace()
-        assert not Path(tmp_path, "elsewhere").exists()
-    finally:
-        session.sql("DROP TABLE IF EXISTS writer_placed")
-
-
-@pytest.mark.parametrize("provider", ["delta", "`delta`"])
-def test_write_to_a_path_where_nothing_is(session: SparkSession, tmp_path: Path, provider: str) -> None:
-    df = _frame(session)
-    name = f"{provider}.`{tmp_path}/new`"
-    for missing in (
-        df.writeTo(name).append,
-        df.writeTo(name).using("delta").replace,
-        df.writeTo(name).overwritePartitions,
-        lambda: df.writeTo(name).overwrite(F.col("key") == "a"),
-    ):
-        with pytest.raises(TableNotFoundError, match="cannot be found"):
-            missing()
-    with pytest.raises(InvalidArgumentError, match="delta table"):
-        df.writeTo(name).using("lance").create()
-    with pytest.raises(InvalidArgumentError, match="place of its own"):
-        df.writeTo(name).using("delta").option("path", f"{tmp_path}/other").create()
-    assert list(tmp_path.iterdir()) == []
-    df.writeTo(name).using("delta").partitionedBy("key").tableProperty("owner", "me").create()
-    with pytest.raises(TableExistsError, match="already exists"):
-        df.writeTo(name).using("delta").create()
-    df.writeTo(name).append()
-    table = trilake.open(f"{tmp_path}/new")
-    assert table.count() == 4
-    assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
-    assert table.metadata.configuration["owner"] == "me"  # type: ignore[attr-defined]
-    df.limit(1).writeTo(f"{provider}.`{tmp_path}/other`").using("delta").createOrReplace()
-    df.writeTo(f"{provider}.`{tmp_path}/other`").using("delta").createOrReplace()
-    assert trilake.open(f"{tmp_path}/other").count() == 2
-
-
-@pytest.mark.parametrize("provider", ["delta", "`delta`"])
-def test_save_as_a_table_at_a_path_where_nothing_is(session: SparkSession, tmp_path: Path, provider: str) -> None:
-    for mode in ("error", "ignore", "append", "overwrite"):
-        _frame(session).write.format("delta").mode(mode).saveAsTable(f"{provider}.`{tmp_path}/{mode}`")
-        assert trilake.open(f"{tmp_path}/{mode}").count() == 2
-    with pytest.raises(TableExistsError, match="already exists"):
-        _frame(session).write.format("delta").saveAsTable(f"{provider}.`{tmp_path}/append`")
-    _frame(session).write.format("delta").mode("ignore").saveAsTable(f"{provider}.`{tmp_path}/append`")
-    assert trilake.open(f"{tmp_path}/append").count() == 2
-    with pytest.raises(TableNotFoundError):
-        _frame(session).write.insertInto(f"{provider}.`{tmp_path}/nothing`")
-
-
-@pytest.mark.parametrize("format", ["lance", "trevni"])
-def test_paths_of_other_formats_are_names_too(session: SparkSession, tmp_path: Path, format: str) -> None:
-    df, name = _frame(session), f"{format}.`{tmp_path}/new`"
-    with pytest.raises(TableNotFoundError):
-        df.write.insertInto(name)
-    for missing in df.writeTo(name).append, df.writeTo(name).using(format).replace:
-        with pytest.raises(TableNotFoundError, match="cannot be found"):
-            missing()
-    with pytest.raises(InvalidArgumentError, match=f"is a {format} table"):
-        df.writeTo(name).using("delta").create()
-    assert list(tmp_path.iterdir()) == []
-    df.writeTo(name).using(format).create()
-    for again in df.writeTo(name).using(format).create, lambda: df.write.format(format).saveAsTable(name):
-        with pytest.raises(TableExistsError, match="already exists"):
-            again()
-    df.write.format(format).mode("ignore").saveAsTable(name)
-    df.write.format(format).mode("append").saveAsTable(name)
-    df.writeTo(name).append()
-    df.selectExpr("key AS other", "value + 10L AS names").write.insertInto(name)
-    rows = session.read.table(name)
-    assert (rows.columns, rows.count(), rows.where("value > 10").count()) == (["key", "value"], 8, 2)
-    df.limit(1).write.insertInto(name, overwrite=True)
-    assert session.table(name).count() == 1
-    df.writeTo(name).using(format).createOrReplace()
-    assert trilake.open(tmp_path / "new").count() == 2
-    assert [p.name for p in tmp_path.iterdir()] == ["new"]
-
-
-def test_a_name_without_a_slash_is_of_a_database_that_is_called_like_a_format(session: SparkSession) -> None:
-    session.sql("CREATE DATABASE IF NOT EXISTS lance")
-    try:
-        _frame(session).write.format("lance").saveAsTable("lance.`t`")
-        _frame(session).write.insertInto("lance.`t`")
-        assert session.table("lance.`t`").count() == 4
-        assert session.catalog.tableExists("t", "lance")
-    finally:
-        session.sql("DROP DATABASE lance CASCADE")
 
 
 def test_insert_into_stores_nested_values_by_position_as_insert_does(session: SparkSession) -> None:
@@ -421,7 +186,7 @@ def test_names_of_columns_need_no_quoting(session: SparkSession, tmp_path: Path,
 
 def test_merge_into_a_name(session: SparkSession) -> None:
     try:
-        _frame(session).write.format("delta").saveAsTable("writer_merged")
+        two_rows(session).write.format("delta").saveAsTable("writer_merged")
         source = session.createDataFrame([("a", 10), ("c", 30)], "key string, value int").alias("s")
         (
             source.mergeInto("writer_merged", F.expr("writer_merged.key = s.key"))
@@ -471,13 +236,13 @@ def test_a_limit_or_compression_that_is_not_done_is_refused_by_name(
     session: SparkSession, tmp_path: Path, format: str, options: dict[str, str]
 ) -> None:
     with pytest.raises(TrilakeError, match=next(iter(options))):
-        _frame(session).write.format(format).options(**options).save(str(tmp_path / "t"))
+        two_rows(session).write.format(format).options(**options).save(str(tmp_path / "t"))
     assert not (tmp_path / "t").exists()
 
 
 def test_other_formats_stay_with_spark(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "p")
-    df = _frame(session)
+    df = two_rows(session)
     df.write.format("parquet").partitionBy("key").save(path)
     with pytest.raises(AnalysisException, match="already exists"):
         df.write.parquet(path)

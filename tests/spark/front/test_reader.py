@@ -22,12 +22,6 @@ from trilake.errors import InvalidArgumentError, VersionNotFoundError
 
 
 @pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
-@pytest.fixture(scope="module")
 def table(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Four versions of ten rows each; version 4 deletes a row by a vector, version 5 changes one."""
     path = str(tmp_path_factory.mktemp("read") / "t")

@@ -13,12 +13,6 @@ import trilake
 FORMATS = ("delta", "lance", "trevni")
 
 
-@pytest.fixture(scope="module")
-def session(spark: SparkSession) -> SparkSession:
-    trilake.register(spark)
-    return spark
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
     """A table of each format, under its name."""

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
+from tests.spark.front.frames import two_rows
 from trilake import DeltaTable
 from trilake.errors import InvalidArgumentError
 
@@ -24,14 +25,10 @@ def session(spark: SparkSession) -> Iterator[SparkSession]:
     spark.sql(f"DROP TABLE IF EXISTS {_NAME}")
 
 
-def _frame(spark: SparkSession) -> DataFrame:
-    return spark.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
-
-
 @pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
 def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession, tmp_path: Path, format: str) -> None:
     """The path was not looked at, and the rows of the table were replaced where they are."""
-    df, here, there = _frame(session), tmp_path / "here", tmp_path / "there"
+    df, here, there = two_rows(session), tmp_path / "here", tmp_path / "there"
     df.writeTo(_NAME).using(format).option("path", str(here)).create()
     elsewhere = df.limit(1).writeTo(_NAME).using(format).option("path", str(there))
     calls = [elsewhere.createOrReplace, elsewhere.replace, elsewhere.append]
@@ -53,7 +50,7 @@ def test_a_name_is_written_at_no_other_place_than_its_own(session: SparkSession,
 
 def test_a_replaced_table_cannot_keep_its_schema(session: SparkSession) -> None:
     """The option was not looked at: the schema went with the rows."""
-    df = _frame(session)
+    df = two_rows(session)
     kept = df.select("key").writeTo(_NAME).using("delta").option("overwriteschema", "false")
     with pytest.raises(AnalysisException, match="overwriteSchema is not allowed when replacing") as found:
         kept.createOrReplace()
@@ -69,7 +66,7 @@ def test_a_replaced_table_cannot_keep_its_schema(session: SparkSession) -> None:
 
 def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
     """The option lost against the condition, without a word."""
-    df = _frame(session)
+    df = two_rows(session)
     df.writeTo(_NAME).using("delta").create()
     with pytest.raises(AnalysisException, match="both say what is replaced") as found:
         df.writeTo(_NAME).option("replacewhere", "key = 'b'").overwrite(F.col("key") == "a")
@@ -80,7 +77,7 @@ def test_what_is_overwritten_is_said_once(session: SparkSession) -> None:
 
 def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSession) -> None:
     """It was a WRITE, or a REPLACE TABLE AS SELECT whatever the call."""
-    write = _frame(session).writeTo(_NAME).using("delta")
+    write = two_rows(session).writeTo(_NAME).using("delta")
     for call in (write.createOrReplace, write.append, write.replace, write.createOrReplace):
         call()
     rows = DeltaTable.forName(session, _NAME).history().orderBy("version").collect()

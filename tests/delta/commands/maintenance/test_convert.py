@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -17,16 +16,15 @@ from deltalake import DeltaTable as OtherTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.delta.parquet_folder import folder, put, read, types
 from tests.delta.tables import rows
 from trilake.delta.commands.maintenance.convert import ConvertResult, convert_to_delta
 from trilake.delta.commands.maintenance.convert_footers import merged_schema
-from trilake.delta.commands.maintenance.convert_partitions import discover, given_columns, unescape
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
@@ -42,29 +40,6 @@ from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
-
-
-def put(store: Store, key: str, table: pa.Table, **options: Any) -> None:
-    sink = io.BytesIO()
-    pq.write_table(table, sink, **options)
-    store.put(key, sink.getvalue())
-
-
-def folder(*keys: str) -> MemoryStore:
-    """A store with a file of one row for each key; ``n`` counts them."""
-    store = MemoryStore()
-    for n, key in enumerate(keys):
-        put(store, key, pa.table({"n": [n]}))
-    return store
-
-
-def read(store: Store, **options: Any) -> list[dict[str, Any]]:
-    return rows(ArrowDeltaTable(store, standard_engine()).to_arrow(**options))
-
-
-def types(store: Store) -> dict[str, str]:
-    return {f.name: str(f.type) for f in ArrowDeltaTable(store, standard_engine()).snapshot.schema.fields}
-
 
 # --- the conversion --------------------------------------------------------------------------------------------------
 
@@ -185,152 +160,6 @@ def test_the_log_may_lie_elsewhere() -> None:
     assert read(into) == [{"n": 0, "p": "a b"}]
     assert [o.key for o in into.list()] == [commit_key(0)]
     assert convert_to_delta(store, standard_engine(), into=store).converted
-
-
-# --- partitions ------------------------------------------------------------------------------------------------------
-
-
-def test_partition_columns_come_from_folders() -> None:
-    store = folder("d=2024-01-31/s=x%2Fy %3D/a", "d=2024-02-01/s=__HIVE_DEFAULT_PARTITION__/a", "d=2024-02-01/s=é/b")
-    convert_to_delta(store, standard_engine())
-    assert types(store) == {"n": "long", "d": "date", "s": "string"}
-    assert read(store) == [
-        {"n": 0, "d": dt.date(2024, 1, 31), "s": "x/y ="},
-        {"n": 1, "d": dt.date(2024, 2, 1), "s": None},
-        {"n": 2, "d": dt.date(2024, 2, 1), "s": "é"},
-    ]
-    assert len(read(store, filter="d = DATE'2024-02-01' AND s IS NULL")) == 1
-    assert ArrowDeltaTable(store, standard_engine()).files("s = 'é'").num_rows == 1
-
-
-@pytest.mark.parametrize(
-    ("values", "expected"),
-    [
-        (["1", "-2", "+3", "007"], ("integer", [1, -2, 3, 7])),
-        (["1", "2147483648"], ("long", [1, 2147483648])),
-        (["9223372036854775808"], ("decimal(19,0)", [decimal.Decimal(9223372036854775808)])),
-        (["1", "9" * 39], ("double", [1.0, 1e39])),
-        (["1", "1.5", "-.5", "1e3", "NaN"], ("double", [1.0, 1.5, -0.5, 1000.0, math.nan])),
-        (["1", "1d"], ("string", ["1", "1d"])),
-        (["2024-01-01", "1999-12-31"], ("date", [dt.date(2024, 1, 1), dt.date(1999, 12, 31)])),
-        (["2024-02-30"], ("string", ["2024-02-30"])),
-        (["2024-01-01", "1"], ("string", ["2024-01-01", "1"])),
-        (
-            ["2024-01-01", "2024-01-01 01%3A02%3A03.5"],
-            (
-                "timestamp",
-                [
-                    dt.datetime(2024, 1, 1, tzinfo=dt.UTC),
-                    dt.datetime(2024, 1, 1, 1, 2, 3, 500_000, tzinfo=dt.UTC),
-                ],
-            ),
-        ),
-        (["1", "__HIVE_DEFAULT_PARTITION__"], ("integer", [1, None])),
-        (["__HIVE_DEFAULT_PARTITION__"], ("string", [None])),
-        (["true", "false"], ("string", ["true", "false"])),
-        ([" 1"], ("string", [" 1"])),
-    ],
-)
-def test_types_are_inferred_as_spark_does(values: list[str], expected: tuple[str, list[Any]]) -> None:
-    store = folder(*(f"v={v}/f{i}" for i, v in enumerate(values)))
-    convert_to_delta(store, standard_engine())
-    found = ArrowDeltaTable(store, standard_engine()).to_arrow().sort_by("n")
-    assert (types(store)["v"], [repr(v) for v in found["v"].to_pylist()]) == (
-        expected[0],
-        [repr(v) for v in expected[1]] if expected[0] != "timestamp" else [repr(v) for v in found["v"].to_pylist()],
-    )
-    if expected[0] == "timestamp":
-        assert found["v"].to_pylist() == expected[1]
-
-
-def test_types_that_are_given_hold() -> None:
-    store = folder("a=1/b=x/f", "a=007/b=__HIVE_DEFAULT_PARTITION__/f")
-    asked: list[str | StructField] = [StructField("A", PrimitiveType("string")), "b"]
-    convert_to_delta(store, standard_engine(), partition_by=asked)
-    assert types(store) == {"n": "long", "A": "string", "b": "string"}
-    assert [r["A"] for r in read(store)] == ["1", "007"]
-    store = folder("a=1/f", "a=2/f")
-    convert_to_delta(store, standard_engine(), partition_by=[StructField("a", PrimitiveType("decimal(5,2)"))])
-    assert sorted(r["a"] for r in read(store)) == [decimal.Decimal("1.00"), decimal.Decimal("2.00")]
-
-
-@pytest.mark.parametrize(
-    ("keys", "partition_by", "what"),
-    [
-        (["a=1/f", "b=1/f"], None, "conflicting"),
-        (["a=1/f", "f"], None, "conflicting"),
-        (["a=1/b=1/f", "b=1/a=1/f"], None, "conflicting"),
-        (["a=1/f", "A=2/f"], None, "conflicting"),
-        (["x/a=1/f"], None, "mixes"),
-        (["a=1/x/f"], None, "mixes"),
-        (["a=/f"], None, "without a name or value"),
-        (["=1/f"], None, "without a name or value"),
-        (["a=1/a=2/f"], None, "twice"),
-        (["a=1/f"], [], "found 1 partition"),
-        (["a=1/f"], ["b"], "found 1 partition"),
-        (["f"], ["a"], "found 0 partition"),
-        (["a=1/b=2/f"], ["b", "a"], "expecting 2"),
-        (["a=x/f"], [StructField("a", PrimitiveType("integer"))], "cannot be cast"),
-        (["a=300/f"], [StructField("a", PrimitiveType("byte"))], "cannot be cast"),
-        (["a=1/f"], [StructField("a", StructType(()))], "cannot be partitioned"),
-    ],
-)
-def test_folders_that_make_no_table(keys: list[str], partition_by: Any, what: str) -> None:
-    store = folder(*keys)
-    with pytest.raises(InvalidArgumentError, match=what):
-        convert_to_delta(store, standard_engine(), partition_by=partition_by)
-    assert not DeltaLog(store, standard_engine()).exists()
-
-
-def test_timestamps_of_folders_are_of_a_zone() -> None:
-    found = discover(
-        ["t=2024-07-01 12%3A00%3A00", "t=2024-07-01 12%3A00%3A00Z"],
-        [StructField("t", PrimitiveType("timestamp"))],
-        timezone="Europe/Berlin",
-    )
-    assert [v["t"] for v in found.values.values()] == ["2024-07-01 10:00:00", "2024-07-01 12:00:00"]
-
-
-def test_a_partition_column_may_be_in_the_files_too() -> None:
-    store = MemoryStore()
-    put(store, "p=1/x", pa.table({"a": [1], "p": ["other"], "b": [2]}))
-    convert_to_delta(store, standard_engine())
-    assert ArrowDeltaTable(store, standard_engine()).schema.names == ["a", "p", "b"]
-    assert read(store) == [{"a": 1, "p": 1, "b": 2}]
-    store = MemoryStore()
-    put(store, "p=1/x", pa.table({"p": [1]}))
-    with pytest.raises(SchemaMismatchError, match="no column besides"):
-        convert_to_delta(store, standard_engine())
-
-
-@settings(max_examples=40)
-@given(st.lists(st.tuples(st.text(min_size=1, max_size=6), st.none() | st.text(min_size=1, max_size=6)), min_size=1))
-def test_what_a_writer_escapes_is_found_again(values: list[tuple[str, str | None]]) -> None:
-    name = "".join(c for c in values[0][0] if c not in ".\0") or "c"
-    folders = {hive_directory({name: v}): v for _, v in values if v is None or not {"\0", "/"} & set(v)}
-    kept = {k: v for k, v in folders.items() if "/" not in k}
-    found = discover(list(kept), [StructField(name, PrimitiveType("string"))])
-    assert {k: v[name] for k, v in found.values.items()} == kept
-
-
-def test_columns_may_be_given_in_many_ways() -> None:
-    expected = [StructField("a", PrimitiveType("integer")), StructField("b c", PrimitiveType("date"))]
-    assert given_columns("a int, `b c` date") == expected
-    assert given_columns({"a": "int", "`b c`": pa.date32()}) == expected
-    assert given_columns(pa.schema([("a", pa.int32()), ("b c", pa.date32())])) == expected
-    assert given_columns(StructType(tuple(expected))) == expected
-    assert (given_columns(None), given_columns(""), given_columns("a"), given_columns(["a", "b c"])) == (
-        None,
-        [],
-        ["a"],
-        ["a", "b c"],
-    )
-    with pytest.raises(InvalidArgumentError):
-        given_columns("a int b")
-
-
-def test_escapes() -> None:
-    assert [unescape(t) for t in ("%41%2f%zz%4", "%C3%BC%fc", "%FC")] == ["A/%zz%4", "Ã¼ü", "ü"]
 
 
 # --- schemas ---------------------------------------------------------------------------------------------------------

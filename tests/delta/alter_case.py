@@ -1,0 +1,67 @@
+"""A table in memory with rows of every nesting, and what alters it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import orjson
+import pyarrow as pa
+
+import trilake
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head
+from trilake.engine import standard_engine
+from trilake.storage import open_store
+
+ROWS = [
+    {"id": 1, "s": {"x": 1, "y": "a"}, "l": [{"e": 1}, None], "m": [("k", 1)], "p": "u"},
+    {"id": 2, "s": None, "l": None, "m": None, "p": "v"},
+]
+SCHEMA = pa.schema(
+    [
+        ("id", pa.int32()),
+        ("s", pa.struct([("x", pa.int32()), ("y", pa.string())])),
+        ("l", pa.list_(pa.struct([("e", pa.int8())]))),
+        ("m", pa.map_(pa.string(), pa.int16())),
+        ("p", pa.string()),
+    ]
+)
+MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+class Case:
+    """A table in memory and what changes it."""
+
+    def __init__(self, *, properties: Mapping[str, str] | None = None, partition_by: str | None = "p") -> None:
+        self.uri = f"memory://alter-{uuid4()}"
+        self.log = DeltaLog(open_store(self.uri), standard_engine())
+        data = pa.Table.from_pylist(ROWS, schema=SCHEMA)
+        trilake.write(data, self.uri, partition_by=partition_by, properties=properties)
+        self.alter = Alter(self.log)
+
+    @property
+    def head(self) -> Head:
+        return self.log.head()
+
+    def rows(self, *columns: str) -> list[dict[str, Any]]:
+        return sorted(
+            trilake.open(self.uri).to_arrow(columns=list(columns) or None).to_pylist(),
+            key=lambda r: str(r.get("id", r.get("number"))),
+        )
+
+    def append(self, *rows: dict[str, Any]) -> None:
+        trilake.write(pa.Table.from_pylist(list(rows)), self.uri, mode="append")
+
+    def last(self) -> tuple[str, dict[str, Any]]:
+        """Operation of the newest commit, and its parameters with their JSON read."""
+        info = self.log.commit_info(self.head.version)
+        parameters = {}
+        for k, v in info["operationParameters"].items():
+            try:
+                parameters[k] = orjson.loads(v)
+            except orjson.JSONDecodeError:
+                parameters[k] = v
+        return info["operation"], parameters

@@ -1,0 +1,65 @@
+"""Vacuum without a listing: what commits removed, and how far the last one came."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+
+from tests.delta.tables import add, clocked, log_of, remove
+from tests.delta.vacuum_world import HOUR, LATER, WEEK, World
+from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, vacuum
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.segment import commit_key
+from trilake.errors import VersionNotFoundError
+from trilake.storage.memory import MemoryStore
+
+
+def test_lite_takes_what_commits_removed_and_remembers_how_far_it_came() -> None:
+    world = World()
+    world.write([(1, 1)])
+    world.write([(1, 2)], "overwrite")
+    world.put("stray")
+    world.now += (WEEK + 1) * HOUR
+    done = world.vacuum(lite=True)
+    assert len(done.paths) == 1
+    assert not world.there(done.paths[0])
+    assert world.there("stray"), "lite does not list"
+    assert orjson.loads(bytes(world.store.read(LAST_VACUUM))) == {"latestCommitVersionOutsideOfRetentionWindow": 1}
+    world.write([(1, 3)], "overwrite")
+    assert world.vacuum(lite=True).paths == []
+    world.now += (WEEK + 1) * HOUR
+    assert len(world.vacuum(lite=True).paths) == 1
+    assert world.vacuum().paths == ["stray"]
+
+
+def test_lite_is_refused_where_the_log_was_cleaned_up() -> None:
+    world = World()
+    world.write([(1, 1)])
+    world.write([(1, 2)], "overwrite")
+    write_checkpoint(world.log, world.log.snapshot(), world.runtime)
+    world.store.delete([commit_key(0)])
+    world.versions.pop(0)
+    world.now += (WEEK + 1) * HOUR
+    with pytest.raises(VersionNotFoundError, match="full vacuum"):
+        world.vacuum(lite=True)
+    assert len(world.vacuum().paths) == 1
+    world.write([(1, 4)], "overwrite")
+    world.now += (WEEK + 1) * HOUR
+    assert len(world.vacuum(lite=True).paths) == 1, "a full vacuum is as good a start"
+
+
+def test_lite_never_leaves_the_table() -> None:
+    store = MemoryStore(clock=lambda: 0)
+    hostile = ["../../etc/passwd", "/etc/passwd", "file:/x", "a/../../b", "_delta_log/00000000000000000000.json", ".x"]
+    log = log_of([add("f")], [remove(p, deletionTimestamp=1) for p in [*hostile, "f"]], store=store)
+    for key in ("f", ".x"):
+        store.put(key, b"x")
+    done = vacuum(clocked(log, LATER.clock_ms), lite=True, record=False, runtime=LATER)
+    assert done.paths == ["f"]
+    assert bytes(store.read(".x")) == b"x"
+
+
+def test_lite_spares_what_came_back() -> None:
+    store = MemoryStore(clock=lambda: 0)
+    log = log_of([add("f")], [remove("f", deletionTimestamp=1), add("g")], [add("f")], store=store)
+    assert vacuum(clocked(log, LATER.clock_ms), lite=True, dry_run=True, runtime=LATER).paths == []

@@ -1,0 +1,156 @@
+"""Compaction beside other writers: what is a conflict, and what is committed all the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.delta.optimize_tables import VECTORS, append, delete, ids, new_uri, opened, small_files
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
+from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit, remove_action
+from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
+from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError
+from trilake.storage import open_store
+
+
+def meanwhile(uri: str, other: Callable[[], None], request: OptimizeRequest | None = None) -> Any:
+    """Optimize, while another writer commits after the files were read."""
+    log = DeltaLog(open_store(uri), standard_engine())
+
+    def run(function: Any, tasks: Any) -> Any:
+        found = list(run_here(function, tasks))
+        other()
+        return found
+
+    return optimize(log, request or OptimizeRequest(), run=run)
+
+
+def data_files(uri: str) -> set[str]:
+    return {o.key for o in open_store(uri).list() if o.key.endswith(".parquet") and not o.key.startswith("_")}
+
+
+def test_an_append_is_no_conflict() -> None:
+    uri = new_uri()
+    small_files(uri, files=2)
+    Alter(opened(uri).log).set_properties({"delta.isolationLevel": "Serializable"})
+    done = meanwhile(uri, lambda: small_files(uri, files=1))
+    assert done.version == 4
+    assert opened(uri).files().num_rows == 2
+    assert ids(uri) == [0, 0, 1, 1, 2, 2, 3, 4, 5]
+
+
+def test_an_append_that_takes_identity_values_is_no_conflict() -> None:
+    uri = new_uri()
+    trilake.create(uri, {"id": "bigint", "v": "bigint"}, identity=["id"])
+    for n in range(2):
+        append(uri, pa.table({"v": [n]}))
+    meanwhile(uri, lambda: append(uri, pa.table({"v": [2]})))
+    append(uri, pa.table({"v": [3]}))
+    assert ids(uri) == [1, 2, 3, 4]
+    assert opened(uri).files().num_rows == 3
+
+    def both() -> None:
+        append(uri, pa.table({"v": [4]}))
+        Alter(opened(uri).log).set_properties({"team": "x"})
+
+    assert meanwhile(uri, both).files_removed == 3
+    assert ids(uri) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS])
+def test_a_delete_of_all_that_was_read_is_a_conflict(properties: dict[str, str]) -> None:
+    uri = new_uri()
+    small_files(uri, files=2, properties=properties)
+    before = data_files(uri)
+    with pytest.raises(ConcurrentDeleteReadError):
+        meanwhile(uri, lambda: delete(uri, "id in (1, 4)"))
+    assert ids(uri) == [0, 2, 3, 5]
+    left = data_files(uri) - before - set(opened(uri).files()["path"].to_pylist())
+    assert left == set(), "the files of the optimization are gone"
+
+
+@pytest.mark.parametrize("properties", [{}, VECTORS])
+def test_bins_that_nobody_touched_are_committed(properties: dict[str, str]) -> None:
+    uri = new_uri()
+    small_files(uri, files=3, partition_by=["p"], properties=properties)
+    done = meanwhile(uri, lambda: delete(uri, "p = 'p1' and id = 1"))
+    assert (done.files_removed, done.files_added, done.metrics.partitions_optimized) == (3, 1, 1)
+    assert ids(uri) == [0, *range(2, 9)]
+    live = set(opened(uri).files()["path"].to_pylist())
+    assert {p for p in data_files(uri) if p.startswith("p=p1")} >= {p for p in live if p.startswith("p=p1")}
+    assert opened(uri).count("p = 'p0'") == 5
+
+
+def test_a_table_that_was_emptied_is_a_conflict() -> None:
+    uri = new_uri()
+    small_files(uri, files=2)
+    with pytest.raises(ConflictError):
+        meanwhile(uri, lambda: delete(uri, "id >= 0"))
+    assert ids(uri) == []
+
+
+def test_a_vector_elsewhere_does_not_matter() -> None:
+    uri = new_uri()
+    small_files(uri, files=3, each=4, partition_by=["p"], properties=VECTORS)
+    done = meanwhile(uri, lambda: delete(uri, "id = 1"))
+    assert opened(uri).snapshot.adds["deletionVector"].null_count == 3
+    assert (done.files_removed, done.files_added, done.metrics.partitions_optimized) == (3, 1, 1)
+    assert ids(uri) == [0, *range(2, 12)]
+
+
+def test_properties_may_change_and_columns_may_not() -> None:
+    uri = new_uri()
+    small_files(uri, files=2)
+    assert meanwhile(uri, lambda: _ignore(Alter(opened(uri).log).set_properties({"team": "x"}))).version == 3
+    small_files(uri, files=1)
+    with pytest.raises(ConflictError):
+        meanwhile(uri, lambda: _ignore(Alter(opened(uri).log).add_columns({"c": "int"})))
+    assert opened(uri).optimize().files_added == 1
+
+
+def _ignore(_: object) -> None:
+    """A version that is of no interest."""
+
+
+def test_two_optimizations_do_not_both_win() -> None:
+    uri = new_uri()
+    small_files(uri, files=3)
+    with pytest.raises(ConflictError):
+        meanwhile(uri, lambda: _ignore(opened(uri).optimize()))
+    assert opened(uri).files().num_rows == 1
+    assert ids(uri) == list(range(9))
+
+
+def test_rows_changed_by_others_are_a_conflict_for_them_too() -> None:
+    """A delete that read the files before an optimization removed them must not commit."""
+    uri = new_uri()
+    small_files(uri, files=2)
+    log = opened(uri).log
+    stale = log.snapshot()
+    (first, _) = stale.adds.to_pylist()
+    opened(uri).optimize()
+    read = ReadSet(files=frozenset([first["path"]]), removed=frozenset([first["path"]]))
+    with pytest.raises(ConflictError):
+        commit(log, stale, CommitPlan("DELETE", {}, [remove_action(first, 0)], read=read))
+
+
+def test_a_file_that_cannot_be_read_leaves_nothing_behind() -> None:
+    uri = new_uri()
+    small_files(uri, files=4, partition_by=["p"])
+    store = open_store(uri)
+    broken = next(p for p in opened(uri).files()["path"].to_pylist() if p.startswith("p=p1"))
+    store.put(broken, b"PAR1 no file PAR1")
+    before = data_files(uri)
+    with pytest.raises(CorruptFileError):
+        opened(uri).optimize()
+    assert data_files(uri) == before
+    assert opened(uri).version == 3

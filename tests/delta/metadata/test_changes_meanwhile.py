@@ -1,0 +1,64 @@
+"""ALTER TABLE beside other writers: what is built upon, what is checked again, and what is a conflict."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from tests.delta.alter_case import Case
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.errors import ConstraintViolatedError, InvalidArgumentError
+from trilake.runtime import SYSTEM_RUNTIME, Runtime
+
+
+def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:
+    """A runtime under which another writer commits once, right before this one's commit."""
+    left = [1]
+
+    def new_id() -> str:
+        if left:
+            left.clear()
+            if change is not None:
+                change(Alter(t.log))
+            else:
+                t.append(*rows)
+        return str(uuid4())
+
+    return replace(SYSTEM_RUNTIME, new_id=new_id)
+
+
+def test_an_append_meanwhile_is_no_conflict() -> None:
+    t = Case()
+    assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_columns({"n": "int"}) == 2
+    assert t.rows("id", "n")[2] == {"id": 3, "n": None}
+
+
+def test_rows_that_arrive_meanwhile_are_checked_too() -> None:
+    t = Case()
+    with pytest.raises(ConstraintViolatedError, match="id = -3"):
+        Alter(t.log, runtime=intruding(t, {"id": -3, "p": "u"})).add_constraint("c", "id > 0")
+    assert t.head.version == 1
+    t = Case()
+    assert Alter(t.log, runtime=intruding(t, {"id": 3, "p": "u"})).add_constraint("c", "id > 0") == 2
+
+
+def test_a_change_meanwhile_is_built_upon() -> None:
+    t = Case()
+    other = Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"theirs": "int"})))
+    assert other.add_columns({"ours": "int"}) == 2
+    assert t.head.schema.names[-2:] == ["theirs", "ours"]
+    t = Case()
+    with pytest.raises(InvalidArgumentError, match="already"):
+        Alter(t.log, runtime=intruding(t, change=lambda a: a.add_columns({"n": "int"}))).add_columns({"N": "int"})
+
+
+def test_many_change_one_table_at_once() -> None:
+    t = Case()
+    with ThreadPoolExecutor(6) as pool:
+        versions = list(pool.map(lambda i: Alter(t.log).add_columns({f"c{i}": "int"}), range(12)))
+    assert sorted(versions) == list(range(1, 13))
+    assert sorted(t.head.schema.names[5:]) == sorted(f"c{i}" for i in range(12))

@@ -1,0 +1,135 @@
+"""ALTER TABLE: properties, the features they need, and constraints, on tables with rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.delta.alter_case import MAPPED, Case
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.protocol.actions import Protocol
+from trilake.errors import (
+    ConstraintViolatedError,
+    ExpressionError,
+    InvalidArgumentError,
+    TrilakeError,
+    UnknownOptionError,
+    UnsupportedExpressionError,
+)
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+
+def test_properties_and_the_features_they_need() -> None:
+    t = Case()
+    t.alter.set_properties({"delta.ENABLEchangedatafeed": "TRUE", "team": "x"})
+    assert t.last() == ("SET TBLPROPERTIES", {"properties": {"delta.ENABLEchangedatafeed": "TRUE", "team": "x"}})
+    assert t.head.protocol == Protocol(1, 7, None, ("appendOnly", "changeDataFeed", "invariants"))
+    assert dict(t.head.metadata.configuration) == {"delta.enableChangeDataFeed": "true", "team": "x"}
+    t.alter.set_properties({"delta.feature.deletionVectors": "supported", "delta.enableInCommitTimestamps": "true"})
+    assert t.head.protocol.reader_features == ("deletionVectors",)
+    assert {"changeDataFeed", "inCommitTimestamp", "deletionVectors"} <= set(t.head.protocol.writer_features or ())
+    assert t.head.metadata.configuration["delta.inCommitTimestampEnablementVersion"] == "2"
+    assert t.alter.set_properties({"team": "x"}) == 2
+    t.alter.unset_properties("team", "delta.enableChangeDataFeed")
+    assert t.last()[1] == {"properties": ["team", "delta.enableChangeDataFeed"], "ifExists": False}
+    with pytest.raises(InvalidArgumentError, match="team are not set"):
+        t.alter.unset_properties("team")
+    assert t.alter.unset_properties("team", if_exists=True) == 3
+    with pytest.raises(UnknownOptionError):
+        t.alter.set_properties({"delta.typo": "1"})
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"delta.columnMapping.mode": "id"}, "only when a table is created"),
+        ({"delta.dataSkippingStatsColumns": "id,what"}, "no column what"),
+        ({"delta.enableIcebergCompatV2": "true"}, "icebergCompatV2"),
+        ({"delta.feature.catalogManaged": "supported"}, "catalogManaged"),
+        ({"delta.minReaderVersion": "3"}, "writer version 7"),
+        ({"delta.constraints.c": "id > 0"}, "add_constraint"),
+    ],
+)
+def test_properties_that_do_not_fit(properties: dict[str, str], says: str) -> None:
+    t = Case()
+    with pytest.raises(TrilakeError) as caught:
+        t.alter.set_properties(properties)
+    assert says in str(caught.value)
+    assert t.head.version == 0
+
+
+def test_the_change_feed_needs_its_names() -> None:
+    t = Case()
+    t.alter.add_columns({"_change_type": "string"})
+    with pytest.raises(InvalidArgumentError, match="_change_type"):
+        t.alter.set_properties({"delta.enableChangeDataFeed": "true"})
+
+
+def test_mapping_turned_on_stays_on() -> None:
+    t = Case()
+    t.alter.set_properties(MAPPED)
+    assert t.head.protocol == Protocol(2, 7, None, ("appendOnly", "columnMapping", "invariants"))
+    assert t.rows()[0]["s"] == {"x": 1, "y": "a"}
+    with pytest.raises(InvalidArgumentError, match="drop the table feature"):
+        t.alter.unset_properties("delta.columnMapping.mode")
+
+
+def test_row_ids_for_rows_that_are_there() -> None:
+    t = Case()
+    t.alter.set_properties({"delta.enableRowTracking": "true"})
+    adds = t.log.snapshot().adds
+    assert adds["baseRowId"].null_count == 0
+    assert sorted(adds["baseRowId"].to_pylist()) == [0, 1]
+    operations = [t.log.commit_info(v)["operation"] for v in range(t.head.version + 1)]
+    assert operations == ["WRITE", "SET TBLPROPERTIES", "ROW TRACKING BACKFILL", "SET TBLPROPERTIES"]
+    name = t.head.properties.text("delta.rowTracking.materializedRowIdColumnName")
+    assert name is not None
+    assert name.startswith("_row-id-col-")
+    assert len(t.rows()) == 2
+
+
+# --- constraints -----------------------------------------------------------------------------------------------------
+
+
+def test_constraints_hold_for_old_and_new_rows() -> None:
+    t = Case()
+    t.alter.add_constraint("Positive", "id > 0")
+    assert t.last() == ("ADD CONSTRAINT", {"name": "Positive", "expr": "id > 0"})
+    assert t.head.protocol == Protocol(1, 3)
+    assert t.head.metadata.configuration == {"delta.constraints.positive": "id > 0"}
+    with pytest.raises(ConstraintViolatedError, match="id = -1"):
+        t.append({"id": -1, "p": "u"})
+    with pytest.raises(ConstraintViolatedError, match=r"small.*id = 2"):
+        t.alter.add_constraint("small", "id < 2")
+    with pytest.raises(InvalidArgumentError, match="already"):
+        t.alter.add_constraint("POSITIVE", "true")
+    for wrong in ("what > 1", "id + 1", "id >"):
+        with pytest.raises((ExpressionError, TrilakeError)):
+            t.alter.add_constraint("wrong", wrong)
+    assert t.head.version == 1
+    t.alter.drop_constraint("positive")
+    assert t.last() == ("DROP CONSTRAINT", {"name": "positive", "expr": "id > 0"})
+    t.append({"id": -1, "p": "u"})
+    with pytest.raises(InvalidArgumentError, match="there is no constraint"):
+        t.alter.drop_constraint("positive")
+    assert t.alter.drop_constraint("positive", if_exists=True) == t.head.version
+
+
+def test_conditions_that_only_spark_knows() -> None:
+    t = Case()
+    text = "regexp_replace(p, 'a', 'b') <> aes_encrypt(p, 'k')"
+    with pytest.raises(UnsupportedExpressionError, match="Spark"):
+        t.alter.add_constraint("c", text)
+    asked: list[tuple[int, str]] = []
+
+    def find(snapshot: Snapshot, condition: str) -> Mapping[str, Any] | None:
+        asked.append((snapshot.version, condition))
+        return {"id": 7}
+
+    with pytest.raises(ConstraintViolatedError, match="id = 7"):
+        Alter(t.log, find_violation=find).add_constraint("c", text)
+    assert asked == [(0, text)]

@@ -1,0 +1,179 @@
+"""A table as a stream: what it must not pass, and what is gone when it comes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.delta.streams import ALL, everything, paths, reading, stream
+from tests.delta.tables import Action, add, lines, log_of, metadata, protocol, remove
+from tests.runtimes import runtime_in_ms
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.stream.errors import (
+    StreamDataLossError,
+    StreamRowsChangedError,
+    StreamSchemaChangedError,
+    StreamSchemaIncompatibleError,
+)
+from trilake.delta.stream.offset import Limit, StreamOffset
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.source import DeltaStream
+from trilake.errors import UnsupportedProtocolError, VersionNotFoundError
+from trilake.runtime import SYSTEM_RUNTIME
+
+LONG_AB = json.dumps(
+    {
+        "type": "struct",
+        "fields": [{"name": n, "type": "long", "nullable": True, "metadata": {}} for n in ("a", "b")],
+    }
+)
+
+
+# --- what a stream must not pass -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("actions", "options", "expected"),
+    [
+        ([remove("a")], {}, None),
+        ([remove("a")], {"ignore_deletes": True}, ["a", "z"]),
+        ([remove("a")], {"ignore_changes": True}, ["a", "z"]),
+        ([remove("a")], {"skip_change_commits": True}, ["a", "z"]),
+        ([remove("a"), add("b")], {"ignore_deletes": True}, None),
+        ([remove("a"), add("b")], {"ignore_changes": True}, ["a", "b", "z"]),
+        ([remove("a"), add("b")], {"skip_change_commits": True}, ["a", "z"]),
+        ([remove("a", dataChange=False), add("b", dataChange=False)], {}, ["a", "z"]),
+    ],
+)
+def test_commits_that_take_rows_away(
+    actions: list[Action], options: dict[str, bool], expected: list[str] | None
+) -> None:
+    log = log_of([add("a")], actions, [add("z")])
+    found = stream(log, starting_version=0, **options)
+    if expected is not None:
+        assert everything(found) == expected
+        return
+    first = found.latest(found.initial(), Limit())
+    assert paths(found, found.initial(), first) == ["a"]
+    with pytest.raises(StreamRowsChangedError, match="version: 1") as e:
+        found.latest(first)
+    assert "skipChangeCommits" in str(e.value) or "ignoreDeletes" in str(e.value)
+
+
+def test_a_new_column_stops_the_stream_and_a_restart_goes_on() -> None:
+    log = log_of([add("a")])
+    read = reading(log)
+    log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
+    found = stream(log, read, starting_version=0)
+    first = found.latest(found.initial())
+    assert paths(found, found.initial(), first) == ["a"]
+    with pytest.raises(StreamSchemaChangedError, match="column b was added"):
+        found.latest(first)
+    assert everything(stream(log, starting_version=0), first) == ["b"]
+    # Who chose columns does not miss one that is new.
+    assert everything(stream(log, Reading(read.metadata, 0, ("a",)), starting_version=0)) == ["a", "b"]
+
+
+def test_a_stream_that_was_declared_before_a_change_does_not_begin() -> None:
+    log = log_of([add("a")])
+    read = reading(log)
+    log.store.put(commit_key(1), lines([metadata(LONG_AB), add("b")]))
+    with pytest.raises(StreamSchemaChangedError):
+        stream(log, read).initial()
+    log.store.put(commit_key(2), lines([add("c")]))
+    behind = stream(log).initial().at(2)
+    with pytest.raises(StreamSchemaChangedError):
+        stream(log, read).latest(behind)
+
+
+def test_a_property_or_comment_does_not_stop_the_stream() -> None:
+    commented = LONG_AB.replace('"metadata": {}', '"metadata": {"comment": "x"}').replace("true", "false")
+    log = log_of([metadata(LONG_AB), add("a")])
+    read = reading(log)
+    log.store.put(commit_key(1), lines([metadata(commented, delta__logRetentionDuration="1 day"), add("b")]))
+    assert everything(stream(log, read, starting_version=0)) == ["a", "b"]
+
+
+def test_types_that_changed() -> None:
+    def typed(name: str) -> str:
+        return LONG_AB.replace('"long"', f'"{name}"')
+
+    log = log_of([metadata(typed("integer")), add("a")], [metadata(typed("long")), add("b")])
+    narrow = Reading(Metadata.from_json(metadata(typed("integer"))["metaData"]), 0)
+    with pytest.raises(StreamSchemaChangedError, match="was integer and is long"):
+        everything(stream(log, narrow, starting_version=0))
+    assert everything(stream(log, starting_version=0)) == ["a", "b"]  # older files are widened
+    log.store.put(commit_key(2), lines([metadata(typed("string")), add("c")]))
+    with pytest.raises(StreamSchemaIncompatibleError, match="its type was long and is string"):
+        everything(stream(log), StreamOffset("table-id", 2))
+
+
+def test_a_column_replaced_under_its_name_is_not_read_as_nulls() -> None:
+    def mapped(physical: str) -> Action:
+        fields = {"delta.columnMapping.physicalName": physical, "delta.columnMapping.id": 1}
+        schema = LONG_AB.replace('"metadata": {}', f'"metadata": {json.dumps(fields)}', 1)
+        return metadata(schema, delta__columnMapping__mode="name")
+
+    log = log_of([protocol(2, 5), mapped("col-1"), add("a")], [mapped("col-2"), add("b")])
+    with pytest.raises(StreamSchemaIncompatibleError, match="column a is not the same one"):
+        everything(stream(log), StreamOffset("table-id", 1))
+    first = stream(log, Reading(log.head(0).metadata, 0), starting_version=0)
+    with pytest.raises(StreamSchemaChangedError, match="column a was replaced"):
+        everything(first)
+
+
+def test_a_protocol_that_is_not_known_stops_the_stream() -> None:
+    log = log_of([add("a")])
+    read = reading(log)
+    found = stream(log, read, starting_version=0)
+    start = found.initial()
+    end = found.latest(start)
+    log.store.put(commit_key(1), lines([protocol(3, 7, readerFeatures=["x"], writerFeatures=["x"]), add("b")]))
+    with pytest.raises(UnsupportedProtocolError):
+        found.latest(end)
+
+
+# --- what is gone ----------------------------------------------------------------------------------------------------
+
+
+def _overtaken() -> DeltaLog:
+    log = log_of(*([add(f"f{i}")] for i in range(6)))
+    write_checkpoint(log, log.snapshot(3), SYSTEM_RUNTIME)
+    log.store.delete([commit_key(v) for v in range(4)])
+    return log
+
+
+def test_log_cleanup_that_overtook_the_stream_is_reported() -> None:
+    log = _overtaken()
+    old = StreamOffset("table-id", 1)
+    with pytest.raises(StreamDataLossError, match="version 1, and the log no longer has it") as e:
+        stream(log).latest(old)
+    assert "oldest commit is version 4" in str(e.value)
+    with pytest.raises(StreamDataLossError):
+        stream(log).batch(old, old.at(5))
+    assert everything(stream(log, fail_on_data_loss=False), old) == ["f4", "f5"]
+    with pytest.raises(StreamDataLossError, match="not read all rows of version 1"):
+        stream(log).latest(StreamOffset("table-id", 1, 0, True))
+    with pytest.raises(VersionNotFoundError, match="cleaned up"):
+        stream(log, starting_version=2).initial()
+    assert everything(stream(log), StreamOffset("table-id", 4)) == ["f4", "f5"]
+
+
+def test_commits_without_rows_move_the_stream_on_before_they_are_cleaned_up() -> None:
+    log = log_of([add("a")])
+    found = stream(log)
+    start = found.latest(found.initial())
+    for v in range(1, 4):
+        log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
+    assert found.latest(start) == start
+    late = runtime_in_ms(lambda: 10**13)
+    assert DeltaStream(log, reading(log), ALL, late).latest(start) == start.at(4)
+    for v in range(4, 12):
+        log.store.put(commit_key(v), lines([{"txn": {"appId": "q", "version": v}}]))
+    end = found.latest(start)
+    assert end == start.at(12)
+    assert paths(found, start, end) == []

@@ -1,0 +1,37 @@
+"""What a stream of a table in memory gives."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.scan.scan import FileTask
+from trilake.delta.stream.offset import Limit, StreamOffset
+from trilake.delta.stream.options import StreamOptions
+from trilake.delta.stream.schema import Reading
+from trilake.delta.stream.source import DeltaStream
+
+ALL = StreamOptions(max_files=None)
+
+
+def reading(log: DeltaLog, *columns: str) -> Reading:
+    head = log.head()
+    return Reading(head.metadata, head.version, columns or None)
+
+
+def stream(log: DeltaLog, read: Reading | None = None, **options: Any) -> DeltaStream:
+    return DeltaStream(log, read or reading(log), replace(ALL, **options))
+
+
+def paths(found: DeltaStream, start: StreamOffset, end: StreamOffset) -> list[str]:
+    return [t.path for t in found.batch(start, end).tasks if isinstance(t, FileTask)]
+
+
+def everything(found: DeltaStream, start: StreamOffset | None = None) -> list[str]:
+    """All that there is to read, as one batch a file."""
+    start, out = start or found.initial(), []
+    while (end := found.latest(start, Limit(1))) != start:
+        out += paths(found, start, end)
+        start = end
+    return out

@@ -1,0 +1,166 @@
+"""What programs written for pylance 0.8.19 rely on: indices, their plans, and searches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.lance.known import vectors
+from trilake import lance
+from trilake.lance import LanceDataset
+
+# --- indices ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def indexed(tmp_path: Path) -> LanceDataset:
+    made = lance.write_dataset(vectors(), tmp_path / "v", max_rows_per_file=150, max_rows_per_group=150)
+    return made.create_index("vector", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+
+
+def test_wrong_indices(made: LanceDataset, tmp_path: Path) -> None:
+    found = lance.write_dataset(vectors(), tmp_path / "v")
+    more: dict[str, Any] = {"num_partitions": 4, "num_sub_vectors": 2}
+    wrong: list[tuple[type[Exception], Any]] = [
+        (ValueError, lambda: found.create_index("vector", "IVF_PQ")),
+        (ValueError, lambda: found.create_index("vector", "IVF_PQ", num_partitions=4)),
+        (KeyError, lambda: found.create_index("zz", "IVF_PQ", **more)),
+        (TypeError, lambda: found.create_index("id", "IVF_PQ", **more)),
+        (TypeError, lambda: found.create_index("vector", "IVF_PQ", num_partitions="4", num_sub_vectors=2)),  # type: ignore[arg-type]
+        (NotImplementedError, lambda: found.create_index("vector", "what", **more)),
+        (ValueError, lambda: found.create_index("vector", "IVF_PQ", metric="hamming", **more)),
+        (ValueError, lambda: found.create_index("vector", "IVF_PQ", accelerator="cuda:", **more)),
+        (ValueError, lambda: found.create_index("vector", "IVF_PQ", ivf_centroids=np.zeros((3, 8), "f4"), **more)),
+        (TypeError, lambda: found.create_index("vector", "IVF_PQ", ivf_centroids=np.zeros((4, 8)), **more)),
+        (KeyError, lambda: found.create_scalar_index("zz", "BTREE")),
+        (TypeError, lambda: found.create_scalar_index("vector", "BTREE")),
+        (NotImplementedError, lambda: found.create_scalar_index("id", "BITMAP")),
+        (NotImplementedError, lambda: found.create_scalar_index(["id", "vector"], "BTREE")),
+        (KeyError, lambda: found.stats.index_stats("zz")),
+        (ValueError, lambda: found.to_table(nearest={"column": "vector", "q": [1.0], "k": 3})),
+        (TypeError, lambda: found.to_table(nearest={"column": "id", "q": [1.0], "k": 3})),
+        (KeyError, lambda: found.to_table(nearest={"column": "zz", "q": [1.0], "k": 3})),
+        (ValueError, lambda: found.to_table(nearest={"column": "vector", "q": [1.0] * 8, "k": 0})),
+    ]
+    for kind, call in wrong:
+        with pytest.raises(kind):
+            call()
+    found.create_scalar_index("id", "BTREE")
+    with pytest.raises(OSError):
+        found.create_scalar_index("id", "BTREE", replace=False)
+    assert not made.has_index
+
+
+def test_what_indices_say(indexed: LanceDataset) -> None:
+    centroids = np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    given = indexed.create_index(
+        ["vector"], "IVF_PQ", name="five", ivf_centroids=centroids, num_partitions=5, num_sub_vectors=4
+    )
+    entry = next(i for i in given.list_indices() if i["name"] == "five")
+    assert (entry["type"], entry["fields"], entry["fragment_ids"], len(entry["uuid"])) == (
+        "Vector",
+        ["vector"],
+        {0, 1},
+        36,
+    )
+    stats = given.stats.index_stats("five")
+    assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (300, 0)
+    assert {"index_cache_entry_count", "index_cache_hit_rate"} <= set(stats)
+    with pytest.warns(DeprecationWarning, match="instead"):
+        own = given.index_statistics("five")
+    partitions = own.pop("partitions")
+    sub = {"dimension": 8, "index_type": "PQ", "metric_type": "l2", "nbits": 8, "num_sub_vectors": 4}
+    assert own == {
+        "index_type": "IVF",
+        "uuid": entry["uuid"],
+        "uri": f"{given.uri}/_indices/{entry['uuid']}/index.idx",
+        "metric_type": "l2",
+        "num_partitions": 5,
+        "sub_index": sub,
+    }
+    assert [set(p) for p in partitions] == [{"index", "length", "offset", "centroid"}] * 5
+    assert all(isinstance(x, float) for p in partitions for x in p["centroid"])
+    with pytest.raises(KeyError, match='Index "none" not found'):
+        given.stats.index_stats("none")
+    given.create_scalar_index("id", "BTREE")
+    assert {i["type"] for i in given.list_indices()} == {"Vector", "Scalar"}
+    assert given.stats.index_stats("id_idx")["num_pages"] == 1
+
+
+def test_plans_name_their_steps(indexed: LanceDataset) -> None:
+    indexed.create_scalar_index("id", "BTREE")
+    q = np.zeros(8)
+    near = {"column": "vector", "q": q, "k": 5}
+    plan = indexed.scanner(nearest=near).explain_plan()
+    assert ("KNNIndex" in plan, "KNNFlat" in plan) == (True, False)
+    assert "MaterializeIndex" in indexed.scanner(filter="id = 3", prefilter=True).explain_plan()
+    assert "ScalarIndexQuery" in indexed.scanner(nearest=near, filter="id = 3", prefilter=True).explain_plan()
+    both = indexed.scanner(nearest=near, filter="id = 3 AND vector IS NOT NULL", prefilter=True)
+    assert "MaterializeIndex" in both.explain_plan()
+    more = lance.write_dataset(vectors(50), indexed.uri, mode="append")
+    assert "KNNFlat" in more.scanner(nearest=near).explain_plan()
+    more.optimize.optimize_indices()
+    assert "KNNFlat" not in more.scanner(nearest=near).explain_plan()
+
+
+def test_results_of_searches(indexed: LanceDataset) -> None:
+    q = indexed.take([7])["vector"][0]
+    names = indexed.to_table(columns=["id"], nearest={"column": "vector", "q": q.values, "k": 3}).column_names
+    assert names == ["id", "vector", "_distance"]
+    limited = indexed.to_table(columns=["id"], nearest={"column": "vector", "q": q, "use_index": False}, limit=4)
+    assert (limited.num_rows, limited["id"][0].as_py()) == (4, 7)
+    some = indexed.to_table(
+        columns=["id"], nearest={"column": "vector", "q": q, "k": 2}, filter="id > 200", prefilter=True
+    )
+    assert min(some["id"].to_pylist()) > 200
+
+
+# --- helpers ---------------------------------------------------------------------------------------------------------
+
+
+def test_other_names_of_the_options_of_an_index(indexed: LanceDataset) -> None:
+    how = {"num_partitions": 4, "num_sub_vectors": 2, "name": "other"}
+    found = indexed.create_index("vector", "IVF_PQ", metric_type="cosine", num_bits=8, **how)
+    assert found.stats.index_stats("other")["metric_type"] == "cosine"
+    for more, kind in (
+        ({"metric": "dot", "metric_type": "cosine"}, ValueError),
+        ({"num_bits": 4}, NotImplementedError),
+        ({"num_bits": "8"}, TypeError),
+        ({"metric_type": "hamming"}, ValueError),
+    ):
+        with pytest.raises(kind):
+            indexed.create_index("vector", "IVF_PQ", replace=True, **how, **more)
+
+
+def test_a_search_without_k_finds_as_many_as_the_limit(indexed: LanceDataset) -> None:
+    nearest = {"column": "vector", "q": np.zeros(8, np.float32)}
+    asked = lambda **more: indexed.to_table(columns=["id"], nearest=nearest, **more)  # noqa: E731
+    assert asked().num_rows == 10
+    assert asked(limit=3).num_rows == 3
+    assert asked(limit=50).num_rows == 50
+    more = asked(limit=20, offset=30)
+    assert more["id"].to_pylist() == asked(limit=50)["id"].to_pylist()[30:]
+    assert indexed.to_table(nearest={**nearest, "k": 7}, limit=50).num_rows == 7
+
+
+def test_partitions_of_vectors_in_a_file_of_their_own(indexed: LanceDataset) -> None:
+    from trilake.lance.file.data_file import DataFile
+    from trilake.lance.util import KMeans
+    from trilake.lance.vector import compute_partitions
+
+    model = KMeans(4)
+    vectors = np.stack(indexed.to_table()["vector"].to_numpy())
+    model.fit(vectors)
+    name = compute_partitions(indexed, "vector", model, batch_size=64)
+    file = DataFile.open(indexed.snapshot.store, f"data/{name}")
+    rows = pa.Table.from_batches([file.read_batch(i) for i in range(file.num_batches)])
+    assert rows.schema.names == ["row_id", "partition"]
+    assert rows["row_id"].to_pylist() == indexed.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
+    assert rows["partition"].to_pylist() == model.predict(vectors).to_pylist()
+    assert lance.dataset(indexed.uri).version == indexed.version
+    with pytest.raises(KeyError):
+        compute_partitions(indexed, "none", model)

@@ -1,0 +1,9 @@
+"""What the writers of frames write."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+
+def two_rows(spark: SparkSession) -> DataFrame:
+    return spark.createDataFrame([("a", 1), ("b", 2)], "key string, value int")
