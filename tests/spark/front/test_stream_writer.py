@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -100,3 +101,37 @@ def test_options_of_a_log_of_schemas_are_not_needed(session: SparkSession, tmp_p
     session.range(3).write.format("delta").save(str(tmp_path / "t"))
     options = {"schemaTrackingLocation": str(tmp_path / "c"), "allowSourceColumnDrop": "always"}
     assert session.readStream.format("delta").options(**options).load(str(tmp_path / "t")).columns == ["id"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_sessions_default_format_is_that_of_streams_too(session: SparkSession, tmp_path: Path, named: bool) -> None:
+    """Spark took them: a table of the catalogue had no place, and partitionBy was dropped without a word."""
+    session.range(3).selectExpr("id", "id % 2 AS p").write.format("delta").save(str(tmp_path / "source"))
+    session.conf.set("spark.sql.sources.default", "delta")
+    try:
+        rows = session.readStream.load(str(tmp_path / "source"))
+        writer = rows.writeStream.partitionBy("p").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.trigger(availableNow=True)
+        query = writer.toTable(_NAME) if named else writer.start(str(tmp_path / "t"))
+        query.awaitTermination()
+    finally:
+        session.conf.unset("spark.sql.sources.default")
+    table = (
+        trilake.DeltaTable.forName(session, _NAME)
+        if named
+        else trilake.DeltaTable.forPath(session, str(tmp_path / "t"))
+    )
+    assert table.toDF().count() == 3
+    assert table.detail().first()["partitionColumns"] == ["p"]
+
+
+def test_a_stream_says_of_its_rows_that_they_are_no_change(session: SparkSession, tmp_path: Path) -> None:
+    """The option was not looked at."""
+    session.range(3).write.format("delta").save(str(tmp_path / "source"))
+    writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
+    writer = writer.option("dataChange", "false").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(tmp_path / "t")).awaitTermination()
+    [log] = (tmp_path / "t" / "_delta_log").glob("*0.json")
+    added = [a["add"] for a in map(json.loads, log.read_text().splitlines()) if "add" in a]
+    assert added
+    assert [a["dataChange"] for a in added] == [False] * len(added)

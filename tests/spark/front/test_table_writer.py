@@ -89,3 +89,19 @@ def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSessi
     write.clusterBy("key").create()
     row = DeltaTable.forName(session, _NAME).history().collect()[0]
     assert (row.operation, row.operationParameters["clusterBy"]) == ("CREATE TABLE AS SELECT", '["key"]')
+
+
+def test_the_sessions_default_format_is_that_of_new_tables(session: SparkSession) -> None:
+    """Spark made a table of it that has no place: nothing could be written to it."""
+    df = two_rows(session)
+    df.write.format("parquet").saveAsTable("table_writer_parquet")
+    session.conf.set("spark.sql.sources.default", "delta")
+    try:
+        df.writeTo(_NAME).create()
+        df.writeTo(_NAME).append()
+        with pytest.raises(AnalysisException, match="Cannot write into v1 table"):  # Spark's own table, its own words
+            df.writeTo("table_writer_parquet").append()
+    finally:
+        session.conf.unset("spark.sql.sources.default")
+    assert DeltaTable.forName(session, _NAME).toDF().count() == 4
+    session.sql("DROP TABLE table_writer_parquet")

@@ -84,7 +84,12 @@ def session_of(record: Record) -> SparkSession:
 
 def source_of(record: Record, format: Any, spark: SparkSession) -> str:
     """The name of the format that a chain reads or writes, in lower case."""
-    return str(format or record.format or spark.conf.get("spark.sql.sources.default", "parquet")).lower()
+    return str(format or record.format or default_source(spark)).lower()
+
+
+def default_source(spark: SparkSession) -> str:
+    """The name of the format of what says none, in lower case."""
+    return str(spark.conf.get("spark.sql.sources.default", "parquet")).lower()
 
 
 def option_text(value: Any) -> str | None:

@@ -19,7 +19,7 @@ from sqlglot.errors import SqlglotError
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.names.entries import About, find_entry, make_entry
-from trilake.spark.front.chains import classes
+from trilake.spark.front.chains import classes, default_source
 from trilake.spark.front.dataframe_writer import SAVERS, translated
 from trilake.spark.front.reader import LOADERS
 from trilake.spark.front.recorder import Action, patch
@@ -65,7 +65,7 @@ def _create_table(
     **options: Any,
 ) -> Action | None:
     spark: SparkSession = catalog._sparkSession
-    format = str(source or spark.conf.get("spark.sql.sources.default", "parquet")).lower()
+    format = str(source or default_source(spark)).lower()
     if format not in SAVERS or not isinstance(tableName, str):
         return None
     location = path if path is not None else options.get("path")

@@ -42,6 +42,7 @@ from trilake.spark.front.chains import (
     all_options,
     all_partitions,
     classes,
+    default_source,
     frame_of,
     session_of,
     source_of,
@@ -227,6 +228,15 @@ def our_location(spark: SparkSession, name: str) -> str | None:
 def registered(format: str) -> str | None:
     """The name that a format is registered under, ``None`` where this session leaves it to others."""
     return next((name for name in (format, f"trilake-{format}") if name in SAVERS), None)
+
+
+def format_of_new(spark: SparkSession, name: str) -> str | None:
+    """The name under which the format is registered that a table is made in where nothing says one.
+
+    ``None`` where the session's default format is none of ours, or the name stands for a table already.
+    """
+    default = default_source(spark)
+    return default if default in SAVERS and not spark.catalog.tableExists(name) else None
 
 
 @contextmanager

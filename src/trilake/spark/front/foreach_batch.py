@@ -53,6 +53,7 @@ _OPTION_FIELDS = (
     "optimize_write",
     "max_records_per_file",
     "compression",
+    "data_change",
 )
 #: How often a merge that meets conflicts is tried.
 _ATTEMPTS = 5

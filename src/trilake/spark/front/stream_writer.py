@@ -35,11 +35,13 @@ from trilake.spark.front.chains import (
     frame_of,
     is_connect_class,
     session_of,
+    source_of,
     watch_chains,
 )
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import (
     SaveRequest,
+    format_of_new,
     must_be_at,
     must_be_of,
     our_table,
@@ -102,7 +104,7 @@ class _Request:
 
 
 def _request(
-    record: Record, format: Any, output_mode: Any, partition_by: Any, query_name: Any, options: dict[str, Any]
+    record: Record, format: str, output_mode: Any, partition_by: Any, query_name: Any, options: dict[str, Any]
 ) -> _Request:
     if record.cluster_by is not None:
         raise InvalidArgumentError(
@@ -110,7 +112,7 @@ def _request(
         )
     return _Request(
         frame_of(record),
-        str(format or record.format or "delta").lower(),
+        format,
         str(output_mode or record.mode or "append").lower(),
         all_options(record, options),
         all_partitions(record, partition_by) or (),
@@ -130,12 +132,13 @@ def _start(
     **options: Any,
 ) -> Action | None:
     record = record_of(writer)
-    if record is None or str(format or record.format or "").lower() not in STREAMED:
+    source = "" if record is None else source_of(record, format, session_of(record))
+    if record is None or source not in STREAMED:
         return None
     batches = not is_connect_class(type(writer))
 
     def act() -> Any:
-        request = _request(record, format, outputMode, partitionBy, queryName, options)
+        request = _request(record, source, outputMode, partitionBy, queryName, options)
         return _started(request, path, batches=batches)
 
     return lambda: translated(act)
@@ -156,8 +159,8 @@ def _to_table(
         return None
     source = str(format or record.format or "").lower()
     table = None if source and source not in STREAMED else our_table(session_of(record), tableName)
-    streamed = source or _streamed(table)
-    if streamed not in STREAMED:
+    streamed = source or (format_of_new(session_of(record), tableName) if table is None else _streamed(table))
+    if streamed is None or streamed not in STREAMED:
         return None
     batches = not is_connect_class(type(writer))
 
@@ -297,7 +300,7 @@ def _load(
     own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
 ) -> Action | None:
     record = record_of(reader)
-    source = "" if record is None else str(format or record.format or "").lower()
+    source = "" if record is None else source_of(record, format, record.made_of[0])
     if record is None or source not in STREAMED:
         return None
     load = partial(own, format=format, schema=schema, **options)

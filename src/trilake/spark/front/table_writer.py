@@ -23,6 +23,7 @@ from trilake.spark.front.dataframe_writer import (
     NAMED,
     SAVERS,
     SaveRequest,
+    format_of_new,
     must_be_at,
     must_be_of,
     new_place,
@@ -81,7 +82,7 @@ def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
             return None
         df, table = frame_of(record), table_of(record)
         named = our_table(df.sparkSession, table)
-        format = record.format or (None if named is None else registered(named.format))
+        format = record.format or (format_of_new(df.sparkSession, table) if named is None else registered(named.format))
         if format is None:
             return None
 
