@@ -217,6 +217,20 @@ def test_modes(tmp_path: Path, end: str) -> None:
         trilake.convert(source, target, format=other, mode="overwrite")
 
 
+def test_files_of_a_parquet_folder_have_no_more_rows_than_was_asked(tmp_path: Path) -> None:
+    """The option was looked at once a row group was full, so files had 131,072 rows at least."""
+    source = make(pa.table({"n": range(25), "p": ["a", "b"] * 12 + ["a"]}), "delta", str(tmp_path / "from"))
+    how = {"maxRowsPerFile": "10", "maxRowsPerGroup": "4"}
+    trilake.convert(source, tmp_path / "whole", format="parquet", options=how)
+    trilake.convert(source, tmp_path / "parts", format="parquet", options=how, partition_by="p")
+    for folder, rows in (("whole", [5, 10, 10]), ("parts", [2, 3, 10, 10])):
+        footers = [pq.read_metadata(f) for f in (tmp_path / folder).rglob("*.parquet")]
+        assert sorted(f.num_rows for f in footers) == rows
+        assert max(f.row_group(i).num_rows for f in footers for i in range(f.num_row_groups)) == 4
+    with pytest.raises(InvalidArgumentError, match="number above 0"):
+        trilake.convert(source, tmp_path / "x", format="parquet", options={"maxRowsPerFile": "²"})
+
+
 def test_parquet_folders_say_when_they_are_complete(tmp_path: Path) -> None:
     source = make(ROWS, "delta", str(tmp_path / "from"))
     target = tmp_path / "to"
@@ -224,7 +238,7 @@ def test_parquet_folders_say_when_they_are_complete(tmp_path: Path) -> None:
     assert (target / "_SUCCESS").exists()
     assert not (target / "_temporary").exists()
     assert pads.dataset(target, partitioning="hive", exclude_invalid_files=True).to_table().num_rows == 4
-    (file,) = target.glob("*.parquet")
-    assert trilake.convert(file, tmp_path / "one", format="delta").rows == 4
+    first, _ = target.glob("*.parquet")
+    assert trilake.convert(first, tmp_path / "one", format="delta").rows == 2
     with pytest.raises(UnknownOptionError, match="compressor"):
         trilake.convert(source, tmp_path / "x", format="parquet", options={"compressor": "zstd"})

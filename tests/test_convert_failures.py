@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ import pytest
 
 import trilake
 from tests.conversions import FORMATS, ROWS, make, read, same_rows
+from trilake.conversion.parquet import ParquetFiles
 from trilake.conversion.targets.delta import DeltaRows
 from trilake.conversion.targets.lance import LanceRows
 from trilake.conversion.targets.parquet_folder import ParquetRows
 from trilake.conversion.targets.trevni import TrevniRows
 from trilake.errors import ChecksumMismatchError, StorageError, TableNotFoundError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
+from trilake.storage.local import LocalStore
 from trilake.trevni.tables.row_groups import RowGroupWriter
 
 
@@ -78,6 +80,46 @@ def test_memory_is_bounded_by_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     assert trilake.convert(f"{where}/a", f"{where}/b", format="trevni").rows == 1_000_000
     assert max(seen) <= 1 << 16
     assert len(seen) > 10
+
+
+def test_rows_of_many_parquet_partitions_do_not_wait_without_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them waited for a row group of its own, so that all the rows of a table could be in memory."""
+    monkeypatch.setattr("trilake.conversion.parquet._WAITING_BYTES", 8 * 1000)
+    where, most = f"memory://{uuid.uuid4().hex}", [0]
+    rows = pa.table({"n": range(10_000), "p": [f"p{i % 50}" for i in range(10_000)]})
+    trilake.write(rows, f"{where}/a")
+    true_write = ParquetFiles.write
+
+    def write(self: ParquetFiles, batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, 500):
+            true_write(self, batch.slice(start, 500))
+            most.append(sum(b.nbytes for waiting in self.waiting.values() for b in waiting))
+
+    monkeypatch.setattr(ParquetFiles, "write", write)
+    assert trilake.convert(f"{where}/a", f"{where}/b", format="parquet", partition_by="p").rows == 10_000
+    assert max(most) <= 8 * 1000
+
+
+def test_parquet_files_have_their_names_on_disk_before_the_old_ones_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a failure of power there could be ``_SUCCESS``, and neither the old files nor the new ones."""
+    source = make(pa.table({"n": [1, 2], "p": ["x", "y"]}), "delta", str(tmp_path / "from"))
+    target = tmp_path / "to"
+    trilake.convert(source, target, format="parquet", partition_by="p")
+    steps: list[str] = []
+    true_delete = LocalStore.delete
+
+    def delete(self: LocalStore, keys: Iterable[str]) -> None:
+        names = list(keys)
+        steps.extend("delete" for k in names if k.endswith(".parquet") and "=" in k.partition("/")[0])
+        true_delete(self, names)
+
+    monkeypatch.setattr(LocalStore, "delete", delete)
+    monkeypatch.setattr("trilake.storage.staging.sync_folder", lambda path: steps.append(Path(path).name))
+    trilake.convert(source, target, format="parquet", partition_by="p", mode="overwrite")
+    assert sorted(steps[:2]) == ["p=x", "p=y"]
+    assert steps[2:] == ["delete", "delete"]
 
 
 def test_a_bar_moves_as_rows_are_read_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +191,6 @@ def test_an_overwrite_of_parquet_files_removes_none_behind_a_link_or_in_another_
 
 def test_staged_parquet_files_behind_a_link_are_not_removed(tmp_path: Path) -> None:
     from trilake.conversion import parquet
-    from trilake.storage import open_store
 
     (tmp_path / "theirs" / "job").mkdir(parents=True)
     (tmp_path / "theirs" / "job" / "x").write_text("x")

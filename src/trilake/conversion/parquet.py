@@ -34,7 +34,7 @@ from trilake.parquet_files import DAMAGE, PAGE_CHECKSUMS, open_parquet
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own
-from trilake.storage.staging import move, remove_empty_folder, remove_folder
+from trilake.storage.staging import move, remove_empty_folder, remove_folder, sync_names
 from trilake.storage.uri import Location, parse_location
 from trilake.trevni.tables.dataset import DataFile, partition_fields, partition_values
 
@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 SUCCESS = "_SUCCESS"
 _STAGING = "_temporary"
 _BATCH = 1 << 16
+#: Bytes that wait for row groups, of all folders together; above it, those of the fullest folder are written.
+_WAITING_BYTES = 256 << 20
+#: Files that are open at the same time: a writer holds the footer of each.
+_OPEN_FILES = 64
 
 
 def exists(store: Store) -> bool:
@@ -193,7 +197,7 @@ class ParquetOptions:
                     f"{name!r} is no option of a Parquet write",
                     help="options are compression, maxRowsPerGroup, maxRowsPerFile",
                 )
-            if field != "compression" and (not str(value).isdigit() or int(value) < 1):
+            if field != "compression" and (not str(value).isdecimal() or int(value) < 1):
                 raise InvalidArgumentError(f"option {name} is {value!r}", help="it must be a number above 0")
             values[field] = value if field == "compression" else int(value)
         codec = values.get("compression", "snappy").lower()
@@ -233,6 +237,7 @@ class ParquetFiles:
         self.own = pa.schema([f for f in schema if f.name not in self.partition_by], schema.metadata)
         self.waiting: dict[str, list[pa.RecordBatch]] = {}
         self.counts: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
         self.open: dict[str, tuple[pq.ParquetWriter, Any, StagedParquet]] = {}
         self.done: list[StagedParquet] = []
 
@@ -241,8 +246,11 @@ class ParquetFiles:
         for folder, rows in self._by_folder(batch):
             self.waiting.setdefault(folder, []).append(rows)
             self.counts[folder] = self.counts.get(folder, 0) + rows.num_rows
+            self.sizes[folder] = self.sizes.get(folder, 0) + rows.nbytes
             if self.counts[folder] >= self.options.row_group_rows:
                 self._flush(folder)
+        while sum(self.sizes.values()) > _WAITING_BYTES:
+            self._flush(max(self.sizes, key=lambda folder: self.sizes[folder]))
 
     def _by_folder(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         if not self.partition_by:
@@ -261,16 +269,20 @@ class ParquetFiles:
         yield from folders.items()
 
     def _flush(self, folder: str) -> None:
-        rows = pa.Table.from_batches(self.waiting.pop(folder))
-        del self.counts[folder]
-        writer, sink, file = self.open.pop(folder) if folder in self.open else self._start(folder)
-        writer.write_table(pa.Table.from_batches(rows.to_batches(), schema=self.own), self.options.row_group_rows)
-        file = StagedParquet(file.key, file.staged, file.rows + rows.num_rows, 0)
-        self.open[folder] = writer, sink, file
-        if file.rows >= self.options.file_rows:
-            self._finish(folder)
-        elif len(self.open) > 64:
-            self._finish(next(iter(self.open)))
+        """Write what waits for a folder, into as many files as its rows need."""
+        rows = pa.Table.from_batches(pa.Table.from_batches(self.waiting.pop(folder)).to_batches(), schema=self.own)
+        del self.counts[folder], self.sizes[folder]
+        while rows.num_rows:
+            writer, sink, file = self.open.pop(folder) if folder in self.open else self._start(folder)
+            some = rows.slice(0, self.options.file_rows - file.rows)
+            rows = rows.slice(some.num_rows)
+            file = StagedParquet(file.key, file.staged, file.rows + some.num_rows, 0)
+            self.open[folder] = writer, sink, file
+            writer.write_table(some, self.options.row_group_rows)
+            if file.rows >= self.options.file_rows:
+                self._finish(folder)
+            elif len(self.open) > _OPEN_FILES:
+                self._finish(next(iter(self.open)))
 
     def _start(self, folder: str) -> tuple[pq.ParquetWriter, Any, StagedParquet]:
         name = f"part-{self.task:05d}-{self.job}-{self.attempt}.c{len(self.done) + len(self.open):03d}.parquet"
@@ -319,6 +331,7 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
         for file in files:
             moved.append(file.key)
             move(store, file.staged, file.key)
+        sync_names(store, moved)
     except (StorageError, OSError) as e:
         with suppress(StorageError, OSError):  # why a file could not be moved is the error to show
             store.delete(moved)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
@@ -107,10 +107,10 @@ _PART = 16 << 20
 
 
 def move(store: Store, source: str, target: str) -> None:
-    """Gives a file of the store another key, durably; where files are objects, it is copied and ``source`` stays.
+    """Gives a file of the store another key; where files are objects, it is copied and ``source`` stays.
 
-    The content of ``source`` must have been forced to disk.  Raises ``StorageError``, also where a file behind a link
-    would be replaced.
+    The content of ``source`` must have been forced to disk; :func:`sync_names` forces the new name there.  Raises
+    ``StorageError``, also where a file behind a link would be replaced.
     """
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is None or to_path is None:
@@ -130,6 +130,13 @@ def move(store: Store, source: str, target: str) -> None:
         os.rename(from_path, to_path)
     except OSError as e:
         raise storage_error(e, "move a file to", to_path, writing=True) from e
+
+
+def sync_names(store: Store, keys: Iterable[str]) -> None:
+    """Force to disk which names there are in the folders of some keys, where the store is the local file system."""
+    for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
+        with suppress(FileNotFoundError):
+            sync_folder(folder)
 
 
 def remove_folder(store: Store, folder: str) -> None:

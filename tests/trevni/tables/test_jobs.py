@@ -19,7 +19,7 @@ from trilake.errors import (
     UnknownOutcomeError,
     WriteFailedError,
 )
-from trilake.storage import ObjectMeta, Store, open_store
+from trilake.storage import ObjectMeta, Store, open_store, staging
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 from trilake.trevni import TrevniFile, TrevniTable, write_table
@@ -232,7 +232,7 @@ def test_a_rename_that_fails_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyP
     clean(store, plan)
     assert sorted(tmp_path.rglob("*")) == before
     # Names reach the disk before the job is committed.
-    monkeypatch.setattr(jobs, "sync_folder", lambda path: synced.append((path, seen(store))))
+    monkeypatch.setattr(staging, "sync_folder", lambda path: synced.append((path, seen(store))))
     append(store, 7)
     assert synced == [(str(tmp_path), OLD)]
 

@@ -40,9 +40,8 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.storage import ObjectMeta, Store
-from trilake.storage.durable import sync_folder
 from trilake.storage.ownership import old_temporaries, own_keys
-from trilake.storage.staging import remove_empty_folder, remove_folder
+from trilake.storage.staging import remove_empty_folder, remove_folder, sync_names
 
 STAGING = "_staged"
 #: How long nothing must have been heard of a job before others take it for dead.
@@ -214,13 +213,6 @@ def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_end: 
     store.delete([plan_key(job)])
     if not keep_end:
         store.delete([end_key(job)])
-
-
-def sync_names(store: Store, keys: Iterable[str]) -> None:
-    """Force to disk which names there are in the folders of some keys, where the store is the local file system."""
-    for folder in {os.path.dirname(path) for path in map(store.local_path, keys) if path is not None}:
-        with suppress(FileNotFoundError):
-            sync_folder(folder)
 
 
 def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) -> None:

@@ -36,7 +36,7 @@ from trilake.errors import (
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import Store, open_store
 from trilake.storage.ownership import check_own
-from trilake.storage.staging import move, remove_folder
+from trilake.storage.staging import move, remove_folder, sync_names
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.writer import ColumnOptions, TrevniWriter
@@ -241,7 +241,7 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
         jobs.begin(store, job, plan)
         for done, file in enumerate(files, 1):  # noqa: B007 - the error says how far it came
             move(store, file.staged, file.key)
-        jobs.sync_names(store, plan.adds)
+        sync_names(store, plan.adds)
     except (StorageError, OSError) as e:
         _roll_back(store, job, plan)
         raise _failed(store, f"file {done} of {len(files)} could not be put in its place: {e}") from e
