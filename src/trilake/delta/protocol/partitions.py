@@ -7,9 +7,11 @@ without a zone is UTC, never the zone of a session.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -238,3 +240,23 @@ def hive_directory(values: Mapping[str, str | None]) -> str:
 
 def _hive(text: str) -> str:
     return "".join(f"%{ord(c):02X}" if c in _HIVE_ESCAPED else c for c in text)
+
+
+def codes_of_values(values: pa.ChunkedArray, names: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """A number for each of some partition values as the log holds them, the same for those of one partition.
+
+    ``names`` are the physical names of the partition columns.  An empty text is null, and so is what is not stated.
+
+    >>> found = pa.array([[("p", "a")], [("p", None)], [("p", "a")], []], pa.map_(pa.string(), pa.string()))
+    >>> codes_of_values(pa.chunked_array([found]), ["p"]).tolist()
+    [0, 1, 0, 1]
+    """
+    codes = np.zeros(len(values), dtype=np.int64)
+    for name in names:
+        texts = pc.fill_null(pc.map_lookup(values, pa.scalar(name, pa.string()), "first"), "").combine_chunks()
+        if isinstance(texts, pa.ChunkedArray):
+            texts = texts.chunk(0) if texts.num_chunks else pa.array([], pa.string())
+        encoded = pc.dictionary_encode(texts)
+        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # small again, however many columns
+    return codes

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.protocol.partitions import codes_of_values
 from trilake.delta.scan.statistics import record_counts
 
 #: Positions of files in ``snapshot.adds``.
@@ -48,17 +49,8 @@ def mostly_deleted(adds: pa.Table, share: float) -> Mask:
 
 def partition_codes(snapshot: Snapshot, adds: pa.Table) -> Numbers:
     """A number for each file, the same for files of one partition."""
-    codes = np.zeros(adds.num_rows, dtype=np.int64)
-    values = adds["partitionValues"]
-    for name in snapshot.metadata.partition_columns:
-        physical = pa.scalar(snapshot.schema.field(name).physical_name, pa.string())
-        texts = pc.fill_null(pc.map_lookup(values, physical, "first"), "").combine_chunks()
-        if isinstance(texts, pa.ChunkedArray):
-            texts = texts.chunk(0) if texts.num_chunks else pa.array([], pa.string())
-        encoded = pc.dictionary_encode(texts)
-        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # small again, however many columns
-    return codes
+    names = [snapshot.schema.field(name).physical_name for name in snapshot.metadata.partition_columns]
+    return codes_of_values(adds["partitionValues"], names)
 
 
 def by_partition(codes: Numbers, chosen: Numbers) -> list[Numbers]:

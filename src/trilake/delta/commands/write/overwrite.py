@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
-import orjson
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.delta.commands.rows.removal import remove_rows, write_inserts
 from trilake.delta.commands.rows.row_changes import Runner
@@ -20,6 +19,7 @@ from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.partitions import codes_of_values
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.expr import Filter
 from trilake.runtime import Runtime
@@ -69,18 +69,12 @@ def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runt
     """Dynamic overwrite: what was read is known only now, and is exactly the partitions that get rows."""
     partitions = tuple({tuple(a["partitionValues"].items()): a["partitionValues"] for a in adds}.values())
     files = base.adds
-    if adds:
-        written = pa.array([list(a["partitionValues"].items()) for a in adds], pa.map_(pa.string(), pa.string()))
-        keys = pa.array(sorted(set(_keys(pa.chunked_array([written])))), pa.string())
-        files = files.filter(pc.is_in(pa.array(_keys(files["partitionValues"]), pa.string()), keys))
-    else:
-        files = files.slice(0, 0)
-    return _whole(files, ReadSet(partitions=partitions), runtime)
-
-
-def _keys(values: pa.ChunkedArray) -> list[str]:
-    """Partition values of files as one comparable text each."""
-    return [orjson.dumps(sorted((k, v or None) for k, v in row or ())).decode() for row in values.to_pylist()]
+    values = files["partitionValues"]
+    written = pa.array([list(p.items()) for p in partitions], values.type)
+    names = [base.schema.field(name).physical_name for name in base.metadata.partition_columns]
+    codes = codes_of_values(pa.chunked_array([*values.chunks, written], values.type), names)
+    same = np.isin(codes[: len(values)], codes[len(values) :])
+    return _whole(files.filter(pa.array(same)), ReadSet(partitions=partitions), runtime)
 
 
 def _matching(
