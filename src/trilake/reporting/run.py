@@ -17,7 +17,6 @@ from trilake.reporting.charts import Charts
 from trilake.reporting.delta_facts import delta_facts
 from trilake.reporting.facts import Facts, Verified
 from trilake.reporting.trevni_facts import trevni_facts
-from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.table import Table, as_version
 from trilake.text import plain
@@ -94,12 +93,9 @@ def _verified(table: Table) -> Verified | None:
     )
 
 
-def facts_of(table: Table, runtime: Runtime | None = None) -> Facts:
-    """The facts of a table of any format, by this machine's clock unless another is given.
-
-    Raises ``InvalidArgumentError`` for a table of no known one.
-    """
-    now_ms = (runtime or standard_engine().runtime).clock_ms()
+def facts_of(table: Table) -> Facts:
+    """The facts of a table of any format.  Raises ``InvalidArgumentError`` for a table of no known one."""
+    now_ms = standard_engine().runtime.clock_ms()
     if table.format == "delta":
         assert isinstance(table, ArrowDeltaTable)
         return delta_facts(table)

@@ -30,9 +30,9 @@ class FilePartition(InputPartition):
     tasks: Sequence[FileTask | ChangeFeedTask]
 
 
-def pack(tasks: Sequence[Any], size: Any, *, parallelism: int = 8) -> list[FilePartition]:
+def pack(tasks: Sequence[Any], size: Any) -> list[FilePartition]:
     """Files in partitions of about equal size."""
-    return [FilePartition(p) for p in pack_files(tasks, size, parallelism=parallelism)]
+    return [FilePartition(p) for p in pack_files(tasks, size)]
 
 
 class DeltaReader(DataSourceReader):

@@ -139,3 +139,20 @@ def test_refusals() -> None:
         Transaction(store, isolation="none")
     with pytest.raises(TableNotFoundError):
         Transaction(MemoryStore()).read()
+
+
+def test_an_append_only_table_loses_no_rows() -> None:
+    """The property was not looked at."""
+    store = _table(properties={"delta.appendOnly": "true"})
+    tx = Transaction(store)
+    tx.remove(tx.read("p = 'x'"))
+    with pytest.raises(InvalidArgumentError, match="only allow appends") as found:
+        tx.commit("DELETE")
+    assert found.value.condition == "DELTA_CANNOT_MODIFY_APPEND_ONLY"
+    moved = Transaction(store)
+    file = moved.read("p = 'y'").to_pylist()[0]
+    moved.remove([file["path"]], data_change=False)
+    added = {k: file[k] for k in ("path", "size", "modificationTime", "stats")}
+    moved.add({**added, "partitionValues": dict(file["partitionValues"]), "dataChange": False})
+    assert moved.commit("OPTIMIZE") == 1
+    assert trilake.open(store.uri).count() == 3

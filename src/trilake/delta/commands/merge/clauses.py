@@ -237,12 +237,11 @@ def resolve(
     *,
     alias: str | None,
     evolve: bool,
-    before: StructType | None = None,
 ) -> ResolvedClause[E]:
     """What a clause makes of every column of ``table``, which is the schema after evolution.
 
-    ``before`` is the schema before it.  Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is
-    unknown, assigned twice, missing in the source or not to be assigned, and where a row would have no column.
+    Raises ``InvalidArgumentError`` or ``SchemaMismatchError`` for a column that is unknown, assigned twice, missing in
+    the source or not to be assigned, and where a row would have no column.
     """
     if clause.action == "delete":
         return ResolvedClause(clause.kind, clause.action, clause.condition, {})

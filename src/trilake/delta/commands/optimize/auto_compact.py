@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.optimize.bins import Numbers, partition_codes, sizes_of
-from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
+from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
@@ -91,7 +91,7 @@ class AutoCompact:
             if chosen.wanted(event.metadata):
                 partitions = _added_to(event.plan)
                 if partitions:
-                    _compact(log, event.metadata, partitions, chosen, event.runtime)
+                    _compact(log, partitions, chosen, event.runtime)
         except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
             uri, version = log.store.uri, event.version
             _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)
@@ -107,14 +107,12 @@ def _key(values: Mapping[str, Any]) -> str:
     return orjson.dumps(sorted((k, v or None) for k, v in values.items())).decode()
 
 
-def _compact(
-    log: DeltaLog, metadata: Metadata, partitions: set[str], settings: AutoCompaction, runtime: Runtime
-) -> OptimizeResult | None:
+def _compact(log: DeltaLog, partitions: set[str], settings: AutoCompaction, runtime: Runtime) -> None:
     snapshot = log.snapshot()
     if not len(due(snapshot, partitions, settings)):
-        return None
+        return
     request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
-    return optimize(
+    optimize(
         log, request, runtime=runtime, run=settings.run, snapshot=snapshot, only=lambda s: due(s, partitions, settings)
     )
 

@@ -92,16 +92,22 @@ def check_changeable(snapshot: Snapshot, operation: str, *, removes: bool = True
     """
     metadata, uri = snapshot.metadata, snapshot.uri
     check_writable(snapshot.protocol, metadata, uri=uri, version=snapshot.version)
-    if removes and is_on(metadata.configuration, "delta.appendOnly"):
+    if removes:
+        check_removable(metadata, operation, uri)
+    provider = metadata.provider.lower()
+    if provider not in snapshot.engine.written:
+        raise not_written(snapshot.engine, provider, uri)
+
+
+def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
+    """Raise ``InvalidArgumentError`` where the table is append-only, and may lose no row."""
+    if is_on(metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
             f"the table is configured to only allow appends (delta.appendOnly=true), which {operation} is not",
             help="set delta.appendOnly=false to change or remove rows",
             file=uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
         )
-    provider = metadata.provider.lower()
-    if provider not in snapshot.engine.written:
-        raise not_written(snapshot.engine, provider, uri)
 
 
 def row_columns(snapshot: Snapshot) -> tuple[StructField, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.delta.commands.rows.row_changes import check_removable
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
@@ -173,7 +174,8 @@ class OptimisticTransaction:
     ) -> int:
         """Commit, past every faster commit that does not conflict; the new version.
 
-        Raises a ``ConflictError`` that names the winner where one does, ``UnknownOutcomeError`` where the store cannot
+        Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that names the
+        winner where one does, and ``UnknownOutcomeError`` where the store cannot
         tell whether the commit landed; in the first case nothing was committed, and files that :meth:`write` made are
         left for vacuum.
         """
@@ -181,6 +183,8 @@ class OptimisticTransaction:
             raise InvalidArgumentError("the transaction was committed already", help="begin a new one")
         base = self.snapshot
         check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
+        if any(_changes_data(a) for a in self._actions if "remove" in a):
+            check_removable(base.metadata, operation, base.uri)
         metadata = moved_on(self._metadata or base.metadata, self._parts)
         plan = CommitPlan(
             operation=operation,
