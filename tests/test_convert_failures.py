@@ -14,14 +14,16 @@ import pytest
 
 import trilake
 from tests.conversions import FORMATS, ROWS, make, read, same_rows
-from trilake.conversion.parquet import ParquetFiles
+from trilake.conversion.parquet import ParquetFiles, ParquetOptions
 from trilake.conversion.targets.delta import DeltaRows
 from trilake.conversion.targets.lance import LanceRows
 from trilake.conversion.targets.parquet_folder import ParquetRows
 from trilake.conversion.targets.trevni import TrevniRows
 from trilake.errors import ChecksumMismatchError, StorageError, TableNotFoundError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
+from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.local import LocalStore
+from trilake.storage.memory import MemoryStore
 from trilake.trevni.tables.row_groups import RowGroupWriter
 
 
@@ -120,6 +122,23 @@ def test_parquet_files_have_their_names_on_disk_before_the_old_ones_go(
     trilake.convert(source, target, format="parquet", partition_by="p", mode="overwrite")
     assert sorted(steps[:2]) == ["p=x", "p=y"]
     assert steps[2:] == ["delete", "delete"]
+
+
+def test_what_is_wrong_with_the_rows_is_told_although_nothing_can_be_removed() -> None:
+    """The store's error took the place of it."""
+    store = FaultStore(MemoryStore(), [Fault("delete", times=9)])
+    schema = pa.schema({"n": pa.int64(), "p": pa.string()})
+    options = ParquetOptions(file_rows=1, row_group_rows=1)
+    batch = pa.record_batch([pa.array([1]), ["x"]], schema=schema)
+
+    def write() -> None:
+        with ParquetFiles(store, "job", 0, "attempt", schema, ["p"], options) as files:
+            files.write(batch)
+            assert len(files.done) == 1
+            raise WriteFailedError("these rows")
+
+    with pytest.raises(WriteFailedError, match="these rows"):
+        write()
 
 
 def test_a_bar_moves_as_rows_are_read_and_read_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -61,6 +63,11 @@ def _hadoop(s3_options: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def _query(progress: str) -> Any:
+    """A streaming query that has made this progress."""
+    return SimpleNamespace(lastProgress=SimpleNamespace(json=progress))
+
+
 def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapping[str, str]) -> None:
     """Hadoop's settings of the session reach reads, writes, commands and names."""
     settings = _hadoop(s3_options)
@@ -74,6 +81,7 @@ def test_credentials_come_from_the_session(spark: SparkSession, s3_options: Mapp
         assert trilake.read(spark, "s3a://lake/spark/conf").count() == 20
         assert spark.read.format("delta").load("s3a://lake/spark/conf").count() == 20
         trilake.DeltaTable.forPath(spark, "s3a://lake/spark/conf").delete("p = 0")
+        assert trilake.stream_lag(_query('{"sources": []}'), "s3a://lake/spark/conf") == []
         df.write.format("delta").option("path", "s3a://lake/spark/conf-named").saveAsTable("conf_named")
         assert trilake.DeltaTable.forName(spark, "conf_named").toDF().count() == 10
         assert spark.table("conf_named").count() == 10

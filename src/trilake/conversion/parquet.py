@@ -33,7 +33,7 @@ from trilake.expr import Filter
 from trilake.parquet_files import DAMAGE, PAGE_CHECKSUMS, open_parquet
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.storage.ownership import check_own
+from trilake.storage.ownership import check_own, discard
 from trilake.storage.staging import move, remove_empty_folder, remove_folder, sync_names
 from trilake.storage.uri import Location, parse_location
 from trilake.trevni.tables.dataset import DataFile, partition_fields, partition_values
@@ -315,7 +315,7 @@ class ParquetFiles:
         for writer, sink, _ in self.open.values():
             writer.is_open = False  # or its destructor would try to write the footer
             sink.__exit__(kind, error, None)
-        self.store.delete([f.staged for f in self.done])
+        discard(self.store, [f.staged for f in self.done])
 
 
 def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequence[str]) -> None:

@@ -31,6 +31,7 @@ from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner, with_a_column
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
+from trilake.storage.ownership import discard
 
 _log = logging.getLogger("trilake.spark")
 
@@ -111,7 +112,7 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
     refused = [w for w in written if isinstance(w, TrilakeError)]
     if refused:
         parts = [w for w in written if isinstance(w, WrittenFiles)]
-        log.store.delete([unquote(str(a["path"])) for part in parts for a in part.actions])
+        discard(log.store, [unquote(str(a["path"])) for part in parts for a in part.actions])
         raise refused[0]
     return written
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.spark.front.foreach_batch import foreach_batch
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 
 if TYPE_CHECKING:
@@ -116,7 +117,8 @@ def stream_lag(
 
     What was read is taken from the query's last progress.  The newest version is taken from there too, and so is as old
     as the last trigger; with ``path``, only the source at that place is looked at, and its newest version is the
-    table's own of this moment.  A query without progress gives an empty list.
+    table's own of this moment, looked up with ``storage_options`` and with what the session knows of the store.  A query
+    without progress gives an empty list.
     """
     progress = _last_progress(query)
     if progress is None:
@@ -124,7 +126,9 @@ def stream_lag(
     newest: int | None = None
     wanted: str | None = None
     if path is not None:
-        head = DeltaLog(open_store(path, dict(storage_options or {})), spark_engine()).head()
+        spark = SparkSession.getActiveSession()
+        options = storage_options if spark is None else session_options(spark, path, storage_options)
+        head = DeltaLog(open_store(path, dict(options or {})), spark_engine()).head()
         newest, wanted = head.version, head.metadata.id
     return [
         lag
