@@ -114,3 +114,16 @@ def test_hadoop_settings_of_azure_and_google() -> None:
     assert from_hadoop(key) == {"google_service_account": "/k.json"}
     assert all(is_credential(n) for n in ("azure_client_secret", "google_service_account", "AWS_SESSION_TOKEN"))
     assert not is_credential("azure_storage_account_name")
+
+
+def test_a_user_without_a_home_has_no_profiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container under a user id that has no name every store of S3 was a RuntimeError."""
+
+    def no_user(_: int) -> None:
+        raise KeyError
+
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr("pwd.getpwuid", no_user)
+    assert profile_options(None, {}, credentials=False) == {}
+    with pytest.raises(InvalidArgumentError, match="no AWS profile 'work'"):
+        profile_options("work", {}, credentials=False)

@@ -7,6 +7,7 @@ neither options nor the environment say who asks; its region and endpoint where 
 from __future__ import annotations
 
 import configparser
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def profile_options(
     Raises ``InvalidArgumentError`` for a profile that was named and is not there, or that has no keys of its own.
     """
     name = profile or environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE")
-    settings = _read(name or "default", environment, home or Path.home())
+    settings = _read(name or "default", environment, home or Path(os.path.expanduser("~")))
     if settings is None:
         if name is None:
             return {}

@@ -117,8 +117,9 @@ def stream_lag(
 
     What was read is taken from the query's last progress.  The newest version is taken from there too, and so is as old
     as the last trigger; with ``path``, only the source at that place is looked at, and its newest version is the
-    table's own of this moment, looked up with ``storage_options`` and with what the session knows of the store.  A query
-    without progress gives an empty list.
+    table's own of this moment, looked up with ``storage_options`` and with what the session knows of the store.
+
+    A query without progress gives an empty list.
     """
     progress = _last_progress(query)
     if progress is None:
