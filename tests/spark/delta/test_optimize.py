@@ -168,3 +168,18 @@ def test_a_large_set_is_put_in_order_by_a_shuffle(
     name = snapshot.metadata.configuration[row_tracking.ID_COLUMN]
     ids = [i for p in files["path"].to_pylist() for i in pq.read_table(tmp_path / "t" / p)[name].to_pylist()]
     assert sorted(ids) == list(range(6000))
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("optimize__maxDeletedRowsRatio", "a number between 0 and 1"),
+        ("optimize__maxFileSize", "a whole number"),
+        ("optimize__zorder__checkStatsCollection__enabled", "true or false"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(spark: SparkSession, tmp_path: Path, name: str, says: str) -> None:
+    """The share of deleted rows was a ValueError of Python's, and what is neither true nor false was false."""
+    table = DeltaTable.forPath(spark, files(tmp_path / "t"))
+    with conf(spark, **{name: "some"}), pytest.raises(InvalidArgumentError, match=says):
+        table.optimize().executeCompaction()

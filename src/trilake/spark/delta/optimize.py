@@ -26,7 +26,7 @@ from trilake.spark.delta.settings import session_log
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import java_session
-from trilake.spark.session.optimize_settings import integer, setting
+from trilake.spark.session.optimize_settings import flag, integer, setting, share
 from trilake.storage import open_store
 
 
@@ -100,9 +100,9 @@ class DeltaOptimizeBuilder:
             zorder_by=columns,
             target_size=self._integer("maxFileSize"),
             min_file_size=self._integer("minFileSize"),
-            deleted_share=float(self._conf("maxDeletedRowsRatio") or DELETED_SHARE),
+            deleted_share=share(self._spark, "optimize.maxDeletedRowsRatio", DELETED_SHARE),
             full=full,
-            check_statistics=(self._conf("zorder.checkStatsCollection.enabled") or "true").lower() == "true",
+            check_statistics=flag(self._spark, "optimize.zorder.checkStatsCollection.enabled") is not False,
             min_cube_size=zcubes.MIN_CUBE_SIZE if minimum is None else max(1, minimum),
             target_cube_size=zcubes.TARGET_CUBE_SIZE if target is None else max(1, target),
             predicates=self._predicates(),

@@ -51,6 +51,18 @@ def integer(spark: SparkSession, name: str, default: int) -> int:
         raise InvalidArgumentError(f"{_PREFIX}{name} is {text!r}", help="it is a whole number") from e
 
 
+def share(spark: SparkSession, name: str, default: float) -> float:
+    """A number between 0 and 1.  Raises ``InvalidArgumentError`` for any other text."""
+    text = setting(spark, name)
+    try:
+        value = default if text is None else float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InvalidArgumentError(f"{_PREFIX}{name} is {text!r}", help="it is a number between 0 and 1")
+    return value
+
+
 # --- compaction ------------------------------------------------------------------------------------------------------
 
 
