@@ -132,51 +132,19 @@ def plan_write(
     except TableNotFoundError:
         base = None
     if base is None:
-        if request.replace_where is not None:
-            raise TableNotFoundError(
-                "replace_where needs a table, and there is none", file=uri, condition="DELTA_TABLE_NOT_FOUND"
-            )
-        check_place(log.store, now_ms=runtime.clock_ms())
-        if request.description is not None:
-            protocol, metadata = described(request.description, None, log.engine, runtime)
-        else:
-            protocol, metadata = new_table(
-                request.schema,
-                partition_by=request.partition_by or (),
-                properties={**(request.default_properties or {}), **(request.properties or {})},
-                provider=(request.data_format or "parquet").lower(),
-                runtime=runtime,
-            )
-        version = 0
-        protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
-        if request.description is not None:
-            domains = clustering_of(request.description, metadata.schema, None)
+        protocol, metadata, domains = _created(log, request, runtime)
     else:
         if request.mode == "error":
             raise TableExistsError(
                 "a Delta table already exists there", file=uri, version=base.version, condition="DELTA_PATH_EXISTS"
             )
-        protocol, metadata, version = base.protocol, base.metadata, base.version
         if request.mode == "ignore" or _seen(base, request):
-            files = FilePlan(base.schema, metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
-            return WritePlan(request, files, metadata, protocol, base, nothing=True)
-        check_writable(protocol, metadata, uri=uri, version=version)
+            files = FilePlan(base.schema, base.metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
+            return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
+        check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
         request = _dynamic(base, request, uri)
         _check_existing(base, request, uri)
-        recorded = isinstance(base, Snapshot) and request.replace_where is not None and records_changes(base)
-        if recorded and not request.data_change:
-            raise InvalidArgumentError(
-                "rows that replace_where takes are recorded as changes, and the write says that there are none",
-                help="leave dataChange out, or overwrite whole partitions",
-                file=uri,
-            )
-        if request.description is not None and isinstance(base, Snapshot):
-            protocol, metadata = described(request.description, base, log.engine, runtime)
-            domains = clustering_of(request.description, metadata.schema, base)
-        else:
-            protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
-            replaced = replaces_schema(request)
-            protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaced)
+        protocol, metadata, domains = _changed(log, base, request, runtime)
     if not metadata.schema.fields:
         raise no_place_for_rows(uri)
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
@@ -195,6 +163,43 @@ def plan_write(
         **request.files_limits(metadata.provider.lower()),
     )
     return WritePlan(request, files, metadata, protocol, base, domains=domains)
+
+
+#: Protocol, metadata, and the metadata domains that the write sets.
+_Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
+
+
+def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
+    """What the table is that the write makes.  Raises as :func:`plan_write`."""
+    if request.replace_where is not None:
+        raise TableNotFoundError(
+            "replace_where needs a table, and there is none", file=log.store.uri, condition="DELTA_TABLE_NOT_FOUND"
+        )
+    check_place(log.store, now_ms=runtime.clock_ms())
+    if request.description is not None:
+        protocol, metadata = described(request.description, None, log.engine, runtime)
+    else:
+        protocol, metadata = new_table(
+            request.schema,
+            partition_by=request.partition_by or (),
+            properties={**(request.default_properties or {}), **(request.properties or {})},
+            provider=(request.data_format or "parquet").lower(),
+            runtime=runtime,
+        )
+    protocol, domains = clustered(None, protocol, metadata, request.cluster_by)
+    if request.description is not None:
+        domains = clustering_of(request.description, metadata.schema, None)
+    return protocol, metadata, domains
+
+
+def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime) -> _Described:
+    """What the write makes of a table that is there.  Raises as :func:`plan_write`."""
+    if request.description is not None and isinstance(base, Snapshot):
+        protocol, metadata = described(request.description, base, log.engine, runtime)
+        return protocol, metadata, clustering_of(request.description, metadata.schema, base)
+    protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
+    protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
+    return protocol, metadata, domains
 
 
 def _looked_at(log: DeltaLog, request: WriteRequest, seen: Head | None) -> Head:
@@ -280,6 +285,13 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
         with _offering_another_schema(request):
             check_partitioning(request.partition_by, metadata, uri)
     check_properties(request.properties, metadata, uri)
+    recorded = isinstance(base, Snapshot) and request.replace_where is not None and records_changes(base)
+    if recorded and not request.data_change:
+        raise InvalidArgumentError(
+            "rows that replace_where takes are recorded as changes, and the write says that there are none",
+            help="leave dataChange out, or overwrite whole partitions",
+            file=uri,
+        )
 
 
 def resume_write(log: DeltaLog, plan: WritePlan) -> WritePlan:
