@@ -174,7 +174,7 @@ def restore(
     return replace(result, version=commit(log, base, plan, runtime).version)
 
 
-def _check_present(log: DeltaLog, added: Any, version: int, run: Runner) -> None:
+def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) -> None:
     absent = missing_files(log.store, added, run)
     if not absent:
         return
