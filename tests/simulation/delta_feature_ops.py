@@ -3,7 +3,9 @@ names and types; on copies that are made again and again; and on checkpoints, wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import orjson
 
 from tests.simulation.commit_rules import EXTRA
 from tests.simulation.delta_history import MAIN_COLUMNS
@@ -117,8 +119,24 @@ def _rot(job: Job) -> None:
     content, kind = bytes(store.read(key)), job.op.args[1] % 3
     half = len(content) // 2
     store.put(key, (content[:half], b"", content[: half // 2] + bytes(half) + content[half // 2 + half :])[kind])
-    history.rotten.add(key)
+    history.rotten[key] = job.world.steps
     job.world.trace(job.actor.number, "rot", f"{key} {kind}")
+
+
+def _modes_differ(job: Job, began: int) -> bool:
+    """Whether some version that it can have cloned maps columns in another way than the copy that it was to replace."""
+    modes: set[str] = set()
+    copy = job.world.place(COPY)
+    for meta in copy.list("_delta_log/"):
+        if meta.key.endswith(".json"):
+            for line in bytes(copy.read(meta.key)).splitlines():
+                modes.update(_mode(m) for n, m in orjson.loads(line).items() if n == "metaData")
+    sources = {_mode(v.metadata) for v in job.history.versions[max(0, began) :]}
+    return len(sources | modes) > 1
+
+
+def _mode(metadata: dict[str, Any]) -> str:
+    return str(metadata["configuration"].get("delta.columnMapping.mode", "none"))
 
 
 def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -> bool:
@@ -130,6 +148,8 @@ def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -
         return kind == "constraint" or any(k.startswith("delta.constraints.") for c in known for k in c)
     if isinstance(e, InvalidArgumentError) and (kind == "cluster" or e.condition == "DELTA_CLUSTERING_WITH_ZORDER_BY"):
         return True  # a table is partitioned or clustered, and a clustered one has an order already
+    if kind == "reclone" and e.condition == "DELTA_UNSUPPORTED_COLUMN_MAPPING_MODE_CHANGE":
+        return _modes_differ(job, began)
     if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:
         # The column that it has seen is not there any more.
         return kind in ("narrow", "rename", "bigger") or "extra" in job.world.plan.options

@@ -22,6 +22,8 @@ from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.errors import PostCommitHookError, UnknownOutcomeError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tests.simulation.world import World
     from trilake.storage.memory import MemoryStore
 
@@ -30,6 +32,10 @@ _COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(
     r"_delta_log/(\d{20})\.checkpoint(?:\.[0-9a-f-]{36})?(?:\.\d{10}\.\d{10})?\.(?:parquet|json)\Z"
 )
+#: The number of one file of a checkpoint in several.
+_PART = re.compile(r"(?<=\.checkpoint)\.\d{10}(?=\.\d{10}\.)")
+#: Calls that show the content of an object.
+_LOOKS = ("read", "read_range", "read_ranges", "open_input")
 _VERSIONED = re.compile(r"_delta_log/(\d{20})\.")
 #: Operations of commits that leave the rows as they are, whatever asked for them.
 _KEEPS = frozenset(("OPTIMIZE", "VACUUM START", "VACUUM END", "REORG"))
@@ -78,8 +84,8 @@ class DeltaHistory:
         self.never: list[Outcome] = []
         self._rows: dict[str, tuple[list[tuple[int, tuple[int, str]]], Columns]] = {}
         self._rules, self._row_rules = CommitRules(), RowRules()
-        #: Checkpoints that were damaged by nobody's fault.
-        self.rotten: set[str] = set()
+        #: Checkpoints that were damaged by nobody's fault, with the step at which that was.
+        self.rotten: dict[str, int] = {}
         numbers = Counter(op.number for ops in world.plan.actors for op in ops)
         #: Operations that two processes do: one of them fails where the other was faster.
         self.twins = {number for number, count in numbers.items() if count > 1}
@@ -97,7 +103,7 @@ class DeltaHistory:
         if match is not None and place == "t":
             self._commit(int(match[1]))
         elif match is None and place == "t" and key.startswith("_delta_log/"):
-            self.rotten.discard(key)
+            self.rotten.pop(key, None)
             check_derived(self, key)
         elif match is None and place == "t":
             if key in self.referenced:
@@ -230,13 +236,13 @@ class DeltaHistory:
 
     # --- deletions ---
 
-    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None:
-        """Objects went."""
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
+        """Objects went, whose deletion was asked for at a step."""
         for key in keys if place == "t" else ():
             if ".trilake-" in key:
                 continue
             if key.startswith("_delta_log/"):
-                self._log_file_deleted(key)
+                self._log_file_deleted(key, actor, asked)
             else:
                 self._data_file_deleted(key, actor)
 
@@ -259,14 +265,16 @@ class DeltaHistory:
     def _written(self, key: str) -> int:
         return self.world.file_times.get(("t", key), self.world.now)
 
-    def _log_file_deleted(self, key: str) -> None:
+    def _log_file_deleted(self, key: str, actor: int, asked: int) -> None:
         check_sidecar_deleted(self, key)
         match = _COMMIT.match(key)
         if match is not None:
             version = int(match[1])
-            held = [int(m[1]) for m in map(_CHECKPOINT.match, self._log_keys()) if m and m[0] not in self.rotten]
-            if not any(c > version for c in held):
-                raise Violation(f"the commit of version {version} was deleted and no checkpoint stands for it")
+            if self._held(self.rotten) <= version:
+                looks = self._looked_at(actor, asked)
+                if self._held(k for k, step in self.rotten.items() if looks.get(k, step) >= step) <= version:
+                    raise Violation(f"the commit of version {version} was deleted and no checkpoint stands for it")
+                self.world.moot = True  # it was sound at that look, and damaged before the deletion
             follower = self.versions[version + 1].time if version < self.newest else self.world.now
             if version < self.newest:  # where commits state their times, those count, and a clock may be behind
                 follower = min(follower, self.versions[version + 1].info.get("inCommitTimestamp", follower))
@@ -278,6 +286,24 @@ class DeltaHistory:
             self.cleaned = max(self.cleaned, version + 1)
         if _VERSIONED.match(key):
             self.cleaned_at = self.world.steps
+
+    def _held(self, rotten: Iterable[str]) -> int:
+        """The newest version that has a checkpoint without the files that are ``rotten``; -1 where none has."""
+        damaged = {_PART.sub("", key) for key in rotten}
+        found = (m for m in map(_CHECKPOINT.match, self._log_keys()) if m and _PART.sub("", m[0]) not in damaged)
+        return max((int(m[1]) for m in found), default=-1)
+
+    def _looked_at(self, actor: int, asked: int) -> dict[str, int]:
+        """What an actor has looked at for its deletion since it listed the log, with the step of its last look."""
+        looks: dict[str, int] = {}
+        for step, who, what, on in self.world.events:
+            call = what.partition(" ")[0]
+            if who == actor and step <= asked:
+                if (call, on) == ("list", "t:_delta_log"):
+                    looks = {}
+                elif call in _LOOKS:
+                    looks[on.removeprefix("t:")] = step
+        return looks
 
     def _log_keys(self) -> list[str]:
         return [m.key for m in self.world.place("t").list("_delta_log")]

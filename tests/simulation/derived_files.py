@@ -74,7 +74,7 @@ def _check_checkpoint(history: DeltaHistory, key: str, match: re.Match[str]) -> 
     if match[2] is not None:
         pattern = re.compile(rf"_delta_log/{match[1]}\.checkpoint\.\d{{10}}\.{match[3]}\.parquet\Z")
         keys = [m.key for m in store.list("_delta_log/") if pattern.match(m.key)]
-        if len(keys) < int(match[3]) or history.rotten & set(keys):
+        if len(keys) < int(match[3]) or history.rotten.keys() & set(keys):
             return  # the others follow
     actions = [a for k in keys for a in _actions(store, k)]
     for name, data in [a for a in actions if a[0] == "sidecar"]:

@@ -100,12 +100,12 @@ class LanceHistory:
             raise Violation(f"version {number} by #{op.number} {op.kind} has the index {min(back)}, which was dropped")
         self.versions[number] = found
 
-    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None:
-        """Objects went."""
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
+        """Objects went, whose deletion was asked for at a step."""
         now = self.world.now
         young = [v for v in self.versions.values() if now - v.manifest.timestamp_ns // 10**6 < WEEK_MS]
         needed = set().union(*(files_of(v.manifest) for v in [*young, self.versions[self.newest]]))
-        needed |= self._tagged(keys, actor)
+        needed |= self._tagged(keys, actor, asked)
         every = set().union(*(files_of(v.manifest) for v in self.versions.values()))
         for key in keys:
             match = _MANIFEST.match(key)
@@ -122,9 +122,13 @@ class LanceHistory:
                     continue
                 raise Violation(f"{key}, which another writer has just written, was deleted")
 
-    def _tagged(self, keys: tuple[str, ...], actor: int) -> set[str]:
+    def _tagged(self, keys: tuple[str, ...], actor: int, asked: int) -> set[str]:
         """What versions need that were tagged before a clean-up looked at the tags for the last time."""
-        looks = (step for step, who, what, on in self.world.events if (who, what, on) == (actor, "list", f"t:{TAGS}"))
+        looks = (
+            s
+            for s, who, what, on in self.world.events
+            if (who, what, on) == (actor, "list", f"t:{TAGS}") and s <= asked
+        )
         last, needed = max(looks, default=-1), set()
         for name, (version, step) in list(self.tags.items()):
             files = files_of(self.versions[version].manifest) | {list_key(self.world.place("t"), version)}

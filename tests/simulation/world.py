@@ -55,7 +55,7 @@ class History(Protocol):
 
     def wrote(self, place: str, key: str, actor: int) -> None: ...
 
-    def deleted(self, place: str, keys: tuple[str, ...], actor: int) -> None: ...
+    def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None: ...
 
     def ended(self, outcome: Outcome) -> None: ...
 
@@ -179,6 +179,8 @@ class World:
     now: int = START_MS
     steps: int = 0
     stopping: bool = False
+    #: What nobody could see has cost the table what it needs: there is nothing more to promise.
+    moot: bool = False
     failure: str | None = None
     cause: BaseException | None = None
     outcomes: list[Outcome] = field(default_factory=list)
@@ -221,7 +223,7 @@ class World:
             for actor in self.actors:
                 actor.start()
             self._schedule()
-            if self.failure is None:
+            if self.failure is None and not self.moot:
                 self._land(always=True)
                 try:
                     self.history.finish()
@@ -267,7 +269,7 @@ class World:
         try:
             self._between_turns()
             alive = [a for a in self.actors if not a.done]
-            self.current = self._chosen(alive) if alive and self.failure is None else None
+            self.current = self._chosen(alive) if alive and self.failure is None and not self.moot else None
         except BaseException as e:  # noqa: BLE001 - it comes up in the thread of an actor, where nobody would see it
             self.fail(f"the simulation itself failed: {e!r}", e)
             self.current = None
