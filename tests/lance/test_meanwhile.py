@@ -11,7 +11,7 @@ import pytest
 
 from trilake import lance
 from trilake.lance import cleanup
-from trilake.lance.file.errors import UnknownColumnError
+from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.pylance.lance_dataset import LanceDataset
 
 
@@ -57,6 +57,31 @@ def test_an_index_that_is_dropped_meanwhile_does_not_come_back() -> None:
     other.drop_index("a_idx")
     ours.optimize.optimize_indices()
     assert lance.dataset(ours.uri).list_indices() == []
+
+
+def test_an_index_takes_no_name_that_another_column_got_meanwhile() -> None:
+    """Both were acknowledged, and the later one removed the other without a word."""
+    made("names").add_columns({"b": "a + 10"})
+    ours, other = (lance.dataset("memory://meanwhile-names") for _ in range(2))
+    other.create_scalar_index("b", "BTREE", name="i")
+    with pytest.raises(IndexExistsError, match="another column"):
+        ours.create_scalar_index("a", "BTREE", name="i")
+    assert [i["fields"] for i in lance.dataset(ours.uri).list_indices()] == [["b"]]
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_an_index_that_comes_meanwhile_is_replaced_only_where_it_may_be(replace: bool) -> None:
+    made("replaced")
+    ours, other = (lance.dataset("memory://meanwhile-replaced") for _ in range(2))
+    other.create_scalar_index("a", "BTREE")
+    before = other.list_indices()[0]["uuid"]
+    if replace:
+        ours.create_scalar_index("a", "BTREE", replace=True)
+    else:
+        with pytest.raises(IndexExistsError, match="replace=True"):
+            ours.create_scalar_index("a", "BTREE", replace=False)
+    (index,) = lance.dataset(ours.uri).list_indices()
+    assert (index["uuid"] == before) is not replace
 
 
 def test_a_clean_up_sees_a_tag_that_comes_meanwhile() -> None:

@@ -15,7 +15,7 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeErr
 from trilake.lance.commands import columns, compaction, indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
-from trilake.lance.file.errors import TaggedVersionError, UnknownIndexError
+from trilake.lance.file.errors import IndexExistsError, TaggedVersionError, UnknownIndexError
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.scan.snapshot import Snapshot
@@ -93,6 +93,12 @@ def _unindex(job: Job) -> None:
         indices.drop_index(base, base.manifest.indices[0].name)
 
 
+def _named(job: Job) -> None:
+    """An index of one name for all, of one of two columns, that may replace another one of its column or may not."""
+    column, may_replace = "kv"[job.op.args[0] % 2], job.op.args[1] % 3 > 0
+    indices.create_scalar_index(job.snapshot(), column, name="shared", replace=may_replace)
+
+
 def _index_side(job: Job) -> None:
     base = job.snapshot()
     for name in side_columns(base.schema.names)[:1]:
@@ -162,6 +168,8 @@ def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
         return job.history.cleaned_at >= 0
     if isinstance(e, VersionNotFoundError) and kind == "tagged":
         return f"tag {TAGS}" in e.message or bool(job.history.loose)
+    if isinstance(e, IndexExistsError):
+        return kind == "named" and any(job.history.takes_name(job.op, v) for v in range(began, job.history.newest + 1))
     if isinstance(e, UnknownIndexError):
         return kind == "unindex" and later
     if isinstance(e, SchemaMismatchError):
@@ -178,6 +186,7 @@ OPERATIONS: dict[str, Callable[[Job], object]] = {
     "tasks": _tasks,
     "reindex": _reindex,
     "unindex": _unindex,
+    "named": _named,
     "index_side": _index_side,
     "side": _side,
     "unside": _unside,

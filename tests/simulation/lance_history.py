@@ -94,11 +94,25 @@ class LanceHistory:
         if expected != found.rows:
             what = f"#{op.number} {op.kind}" if op else "nobody"
             raise Violation(f"version {number} by {what} ({type(done).__name__}): {difference(expected, found.rows)}")
-        before_names = {i.name for i in self.versions[number - 1].manifest.indices} if number > 1 else set()
-        back = {i.name for i in manifest.indices} - before_names
+        self._indices(number, found)
+        self.versions[number] = found
+
+    def _indices(self, number: int, found: Version) -> None:
+        """No index comes back that was dropped, and none takes the name of another that it must not replace."""
+        op, before = found.op, self.versions[number - 1].manifest.indices if number > 1 else ()
+        back = {i.name for i in found.manifest.indices} - {i.name for i in before}
         if back and op is not None and op.kind in ("reindex", "unindex"):
             raise Violation(f"version {number} by #{op.number} {op.kind} has the index {min(back)}, which was dropped")
-        self.versions[number] = found
+        if op is not None and op.kind == "named" and self.takes_name(op, number - 1):
+            raise Violation(f"version {number} by #{op.number} has an index in place of one that it must not replace")
+
+    def takes_name(self, op: Op, number: int) -> bool:
+        """Whether the index that an operation makes takes the name of one that it must not replace in a version."""
+        if number not in self.versions:
+            return False
+        manifest = self.versions[number].manifest
+        fields = [manifest.schema.by_id(i.fields[0]) for i in manifest.indices if i.name == "shared"]
+        return any(op.args[1] % 3 == 0 or f is None or f.name != "kv"[op.args[0] % 2] for f in fields)
 
     def deleted(self, place: str, keys: tuple[str, ...], actor: int, asked: int) -> None:
         """Objects went, whose deletion was asked for at a step."""

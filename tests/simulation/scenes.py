@@ -121,6 +121,11 @@ NEWER_LANCE: Mapping[str, Scene] = {
     ),
     "copies of manifests": Scene("append rot append | rot read travel | update/optimize rot restore read"),
 }
+#: Scenes that came last.
+NEWEST_LANCE: Mapping[str, Scene] = {
+    "names of indices": Scene("append named:0 search named | named:1 search | named/unindex append named search"),
+}
+NEWEST_CHANCE = 0.1
 LANCE: Mapping[str, Scene] = {
     "garbage": Scene("delete/update/optimize cleanup | append cleanup read", {"aged": "8"}),
     "fast clock cleans": Scene("append/delete | append cleanup | cleanup", {"aged": "6"}, "1@1 ahead; 2@1 ahead"),
@@ -132,12 +137,20 @@ LANCE: Mapping[str, Scene] = {
 
 def with_scene(plan: Plan) -> Plan:
     """The plan of a seed, which may play a scene in place of what it had chosen."""
-    rng, scenes = random.Random(f"newer scene {plan.seed}"), NEWER if plan.format == "delta" else NEWER_LANCE
-    if rng.random() >= NEWER_CHANCE:
-        rng, scenes = random.Random(f"scene {plan.seed}"), DELTA if plan.format == "delta" else LANCE
-        if rng.random() >= CHANCE:
-            return plan
-    scene = scenes[rng.choice(sorted(scenes))]
+    delta = plan.format == "delta"
+    for drawn, chance, scenes in (
+        ("newest scene", 0 if delta else NEWEST_CHANCE, NEWEST_LANCE),
+        ("newer scene", NEWER_CHANCE, NEWER if delta else NEWER_LANCE),
+        ("scene", CHANCE, DELTA if delta else LANCE),
+    ):
+        rng = random.Random(f"{drawn} {plan.seed}")
+        if rng.random() < chance:
+            return _played(scenes[rng.choice(sorted(scenes))], plan, rng)
+    return plan
+
+
+def _played(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
+    """A plan with a scene in place of what it had."""
     key, number = (rng.randrange(4), rng.randrange(1 << 16)), 0
     actors: list[tuple[Op, ...]] = []
     batches: dict[int, Op] = {}

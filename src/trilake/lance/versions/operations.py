@@ -164,9 +164,9 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     >>> conflict(Append(()), Append(())) is None
     True
 
-    This is the format's own table but for two cells.  Who looked for rows cannot follow an update that adds some, as it
-    cannot follow an append: else two writers that both insert a key which neither has found would insert it twice.
-    And an index cannot follow a merge that drops its column.
+    This is the format's own table but for three cells.  Who looked for rows cannot follow an update that adds some, as
+    it cannot follow an append: else two writers that both insert a key which neither has found would insert it twice.
+    And an index cannot follow a merge that drops its column, nor one of its own name, which it would remove.
     """
     if isinstance(mine, Overwrite | Restore):
         return None
@@ -180,6 +180,11 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
         dropped = [i.name for i in mine.new_indices if not known.issuperset(i.fields)]
         if dropped:
             return f"the column of index {dropped[0]} was dropped meanwhile"
+    if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
+        # Who made it has been told so, and whether it may be replaced was asked of a version without it.
+        both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}
+        if both_names:
+            return f"an index {min(both_names)!r} was made meanwhile"
     verb, other = _name(mine), _name(theirs)
     row, column = _TABLE.get(type(mine)), _COLUMN.get(type(theirs))
     rule = "-" if row is None or column is None else row[column]
