@@ -10,9 +10,13 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
+from trilake.errors import ConflictError, VersionNotFoundError
 from trilake.lance import cleanup
 from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.versions import holds, transaction
+from trilake.lance.versions.versions import list_versions
+from trilake.runtime import Runtime
 
 
 def made(uri: str, count: int = 4) -> LanceDataset:
@@ -97,3 +101,104 @@ def test_a_clean_up_sees_a_tag_that_comes_meanwhile() -> None:
         done = lance.dataset(ours.uri).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
     assert done.old_versions == 0
     assert column(lance.dataset(ours.uri, "kept"), "a") == [0, 1, 2, 3]
+
+
+def between(what: str, call: Any) -> Any:
+    """A clean-up that meets another process between its last look at what is needed and its deletion."""
+    delete = cleanup._delete
+    done: list[Any] = []
+
+    def later(*given: Any) -> Any:
+        if not done:
+            done.append(what)
+            call()
+        return delete(*given)
+
+    return mock.patch.object(cleanup, "_delete", later)
+
+
+def old_and_new(uri: str) -> LanceDataset:
+    ours = made(uri)
+    lance.write_dataset(pa.table({"a": [7]}), ours.uri, mode="overwrite")
+    return ours
+
+
+@pytest.mark.parametrize("how", ["create", "update"])
+def test_a_tag_behind_a_clean_ups_last_look_is_refused(how: str) -> None:
+    """It was acknowledged, and its version was removed."""
+    ours = old_and_new(f"late-{how}")
+    if how == "update":
+        ours.tags.create("late", 2)
+    refused = []
+
+    def tag() -> None:
+        with pytest.raises(ConflictError, match="version 1 is being removed"):
+            getattr(ours.tags, how)("late", 1)
+        refused.append(how)
+
+    with between(how, tag):
+        assert lance.dataset(ours.uri).cleanup_old_versions(dt.timedelta(0)).old_versions == 1
+    assert refused == [how]
+    assert ours.tags.list().keys() == ({"late"} if how == "update" else set())
+    assert column(lance.dataset(ours.uri, "late" if how == "update" else None), "a") == [7]
+    with pytest.raises(VersionNotFoundError):
+        ours.tags.create("later", 1)
+    assert notices(ours) == []
+
+
+def test_a_restore_behind_a_clean_ups_last_look_is_refused() -> None:
+    """It was acknowledged, and the newest version had lost its files."""
+    ours = old_and_new("late-restore")
+
+    def restore() -> None:
+        with pytest.raises(ConflictError, match="version 1 is being removed"):
+            lance.dataset(ours.uri, 1).restore()
+
+    with between("restore", restore):
+        lance.dataset(ours.uri).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
+    assert column(lance.dataset(ours.uri), "a") == [7]
+    assert notices(ours) == []
+
+
+def notices(dataset: LanceDataset) -> list[str]:
+    store = dataset.snapshot.store
+    return [m.key for folder in (holds.HOLDS, holds.REMOVALS) for m in store.list(folder)]
+
+
+def test_a_clean_up_leaves_a_version_that_is_held_and_notes_that_are_forgotten_go() -> None:
+    ours = old_and_new("held")
+    store, runtime = ours.snapshot.store, ours.snapshot.runtime
+    with holds.held(store, 1, runtime):
+        assert ours.cleanup_old_versions(dt.timedelta(0)).old_versions == 0
+    store.put(f"{holds.HOLDS}/x.json", b"damaged")  # counts for every version
+    assert ours.cleanup_old_versions(dt.timedelta(0)).old_versions == 0
+    holds.announce(store, [1], runtime)  # of a clean-up that died
+    with pytest.raises(ConflictError, match="run it again"), holds.held(store, 1, runtime):
+        pass
+    assert len(notices(ours)) == 2
+    assert cleaned_a_week_later(ours, 0).old_versions == 1
+    assert notices(ours) == []
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_version_that_a_clean_up_may_have_harmed_gets_no_tag(whole: bool) -> None:
+    ours = old_and_new(f"harmed-{whole}")
+    store = ours.snapshot.store
+    holds.announce(store, [1], ours.snapshot.runtime)  # of a clean-up that died
+    if not whole:
+        store.delete([f for f in cleanup.files_of(transaction.load(store, 1, list_versions(store))) if "data/" in f])
+    year = 365 * 24 * 3600 * 1000
+    assert cleaned_a_week_later(ours, year).old_versions == 0
+    if whole:
+        ours.tags.create("whole", 1)
+        assert column(lance.dataset(ours.uri, "whole"), "a") == [0, 1, 2, 3]
+    else:
+        with pytest.raises(ConflictError, match="run it again"):
+            ours.tags.create("harmed", 1)
+
+
+def cleaned_a_week_later(dataset: LanceDataset, older_than_ms: int) -> cleanup.CleanupStats:
+    runtime = dataset.snapshot.runtime
+    week = Runtime(lambda: runtime.clock_ns() + holds.FORGOTTEN_MS * 1_000_000, runtime.new_id, runtime.sleep)
+    with mock.patch.object(cleanup, "agreed_time", lambda _store, now_ms: now_ms):
+        return cleanup.cleanup(dataset.snapshot.store, older_than_ms, week)

@@ -11,7 +11,15 @@ import pyarrow as pa
 
 from tests.simulation.lance_rows import SIDE, arrow, side_columns
 from tests.simulation.model import new_rows, source_rows, upserted
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, VersionNotFoundError
+from tests.simulation.world import Violation
+from trilake.errors import (
+    ConflictError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    StorageError,
+    TrilakeError,
+    VersionNotFoundError,
+)
 from trilake.lance.commands import columns, compaction, indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
@@ -21,7 +29,7 @@ from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
-from trilake.lance.versions.versions import LATEST, TAGS, read_tag
+from trilake.lance.versions.versions import LATEST, read_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,14 +146,42 @@ def _alter(job: Job) -> None:
 def _tag(job: Job) -> None:
     version, name = max(1, job.history.newest - job.op.args[0]), f"t{job.op.number}"
     LanceDataset.of(job.snapshot(), job.store.uri).tags.create(name, version)
-    job.history.tags[name] = (version, job.world.steps)
+    job.history.tags[name] = version
+    _whole(job, name)
+
+
+def _move(job: Job) -> None:
+    """A tag of this process gets another version, or goes."""
+    tags = LanceDataset.of(job.snapshot(), job.store.uri).tags
+    for name in [f"t{op.number}" for op in job.actor.ops if f"t{op.number}" in job.history.tags]:
+        if job.op.args[1] % 4 == 0:
+            del job.history.tags[name]
+            tags.delete(name)
+        else:
+            tags.update(name, max(1, job.history.newest - job.op.args[0]))
+            _whole(job, name)
+
+
+def _whole(job: Job, name: str) -> None:
+    """The version of a tag that was acknowledged is there, at this moment."""
+    try:
+        job.history.check(Snapshot.open(job.world.place("t"), job.runtime, job.history.tags[name]))
+    except (StorageError, VersionNotFoundError) as e:
+        raise Violation(f"the tag {name} was acknowledged, and its version is gone: {e}") from e
 
 
 def _tagged(job: Job) -> None:
     """Versions that were tagged read as they were."""
-    for name, (version, _) in sorted(job.history.tags.items()):
-        if name in job.history.tags and read_tag(job.store, name).version == version:
-            job.history.check(Snapshot.open(job.store, job.runtime, version))
+    for name in sorted(job.history.tags):
+        faults, found = job.actor.faults, 0
+        try:
+            found = read_tag(job.store, name).version
+            job.history.check(Snapshot.open(job.store, job.runtime, found))
+        except (StorageError, VersionNotFoundError) as e:
+            if job.actor.faults > faults:
+                raise
+            if name in job.history.tags and job.history.tags[name] in (0, found):
+                raise Violation(f"version {found} of the tag {name} cannot be read: {e}") from e
 
 
 def _rot(job: Job) -> None:
@@ -164,10 +200,10 @@ def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
     kinds = {op.kind for op in job.world.plan.ops.values()}
     if isinstance(e, TaggedVersionError):
         return kind == "cleanup" and "tag" in kinds
-    if isinstance(e, VersionNotFoundError) and kind == "tag":
+    if isinstance(e, VersionNotFoundError) and kind in ("tag", "move"):
         return job.history.cleaned_at >= 0
-    if isinstance(e, VersionNotFoundError) and kind == "tagged":
-        return f"tag {TAGS}" in e.message or bool(job.history.loose)
+    if isinstance(e, ConflictError) and kind in ("tag", "move", "restore") and "is being removed" in e.message:
+        return job.history.announced
     if isinstance(e, IndexExistsError):
         return kind == "named" and any(job.history.takes_name(job.op, v) for v in range(began, job.history.newest + 1))
     if isinstance(e, UnknownIndexError):
@@ -192,6 +228,7 @@ OPERATIONS: dict[str, Callable[[Job], object]] = {
     "unside": _unside,
     "alter": _alter,
     "tag": _tag,
+    "move": _move,
     "tagged": _tagged,
     "rot": _rot,
 }

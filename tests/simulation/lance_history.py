@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
 import pyarrow as pa
 
 from tests.simulation.lance_rows import SIDE, side_columns, wrong_side
@@ -16,6 +17,7 @@ from trilake.errors import UnknownOutcomeError
 from trilake.lance.cleanup import files_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
+from trilake.lance.versions.holds import REMOVALS
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import TAGS, list_versions
 from trilake.runtime import SYSTEM_RUNTIME
@@ -48,9 +50,11 @@ class LanceHistory:
         self.owner: dict[str, int] = {}
         self.never: list[Outcome] = []
         self.cleaned_at = -1
-        #: Versions by tag, with the step at which the tag was acknowledged; and those that a clean-up did not see.
-        self.tags: dict[str, tuple[int, int]] = {}
-        self.loose: set[str] = set()
+        #: Versions by tag, from when the tag was acknowledged; and whether a clean-up has announced what it removes.
+        self.tags: dict[str, int] = {}
+        self.announced = False
+        #: Versions that have lost files to a clean-up, which may not have come to their manifests.
+        self.going: set[int] = set()
 
     @property
     def newest(self) -> int:
@@ -60,10 +64,14 @@ class LanceHistory:
     def wrote(self, place: str, key: str, actor: int) -> None:
         """A write landed."""
         match = _MANIFEST.match(key)
-        if match is None:
-            self.owner.setdefault(key, actor)
+        if match is not None:
+            self._commit(int(match[1]))
             return
-        self._commit(int(match[1]))
+        self.owner.setdefault(key, actor)
+        self.announced |= key.startswith(f"{REMOVALS}/")
+        name = key.removeprefix(f"{TAGS}/").removesuffix(".json")
+        if name in self.tags:  # it is moved, and from now on it is the other version that must stay
+            self.tags[name] = orjson.loads(bytes(self.world.place("t").read(key)))["version"]
 
     def _commit(self, number: int) -> None:
         if number != self.newest + 1:
@@ -119,39 +127,29 @@ class LanceHistory:
         now = self.world.now
         young = [v for v in self.versions.values() if now - v.manifest.timestamp_ns // 10**6 < WEEK_MS]
         needed = set().union(*(files_of(v.manifest) for v in [*young, self.versions[self.newest]]))
-        needed |= self._tagged(keys, actor, asked)
+        tagged = [self.versions[v] for v in set(self.tags.values())]
+        needed |= set().union(*(files_of(v.manifest) for v in tagged))
         every = set().union(*(files_of(v.manifest) for v in self.versions.values()))
+        lost = {n for n, v in self.versions.items() if files_of(v.manifest).intersection(keys)}
+        if lost:
+            self.going |= lost
+            self.cleaned_at = self.world.steps
         for key in keys:
             match = _MANIFEST.match(key)
             folder = "/".join(key.split("/")[:2]) + "/"
             if match is not None:
                 self.cleaned_at = self.world.steps
                 version = self.versions[int(match[1])]
-                if int(match[1]) == self.newest or version in young:
+                if int(match[1]) == self.newest or version in young or version in tagged:
                     raise Violation(f"version {match[1]} was deleted")
+            elif key.startswith(f"{REMOVALS}/"):
+                continue  # of a clean-up that died
             elif key in needed or folder in needed:
                 raise Violation(f"{key} was deleted, and a version that stays needs it")
             elif not {key, folder} & every and self.owner.get(key) != actor and ".trilake-" not in key:
                 if now - self.world.file_times.get((place, key), now) >= WEEK_MS:
                     continue
                 raise Violation(f"{key}, which another writer has just written, was deleted")
-
-    def _tagged(self, keys: tuple[str, ...], actor: int, asked: int) -> set[str]:
-        """What versions need that were tagged before a clean-up looked at the tags for the last time."""
-        looks = (
-            s
-            for s, who, what, on in self.world.events
-            if (who, what, on) == (actor, "list", f"t:{TAGS}") and s <= asked
-        )
-        last, needed = max(looks, default=-1), set()
-        for name, (version, step) in list(self.tags.items()):
-            files = files_of(self.versions[version].manifest) | {list_key(self.world.place("t"), version)}
-            if step < last:
-                needed |= files
-            elif files & set(keys):
-                self.loose.add(name)
-                del self.tags[name]
-        return needed
 
     def ended(self, outcome: Outcome) -> None:
         """An operation ended."""
@@ -183,8 +181,8 @@ class LanceHistory:
             raise Violation(f"the newest version is {self.newest}, and {snapshot.version} is shown")
         self.check(snapshot)
         self.check(snapshot, key=1)
-        tagged = [version for version, _ in self.tags.values()]
-        for number in {*list_versions(snapshot.store).versions[-3:-1], *tagged}:
+        tagged = list(self.tags.values())
+        for number in {v for v in list_versions(snapshot.store).versions[-3:-1] if v not in self.going}.union(tagged):
             self.check(Snapshot.open(self.world.place("t"), SYSTEM_RUNTIME, number))
 
     def check(self, snapshot: Snapshot, key: int | None = None) -> None:
@@ -228,12 +226,6 @@ def read(snapshot: Snapshot, filter: str | None = None) -> Rows:
     if len(rows) < table.num_rows:
         raise Violation(f"a row is visible twice in version {snapshot.version}")
     return rows
-
-
-def list_key(store: Any, version: int) -> str:
-    """The key of a version's manifest; one of a version that is gone is none."""
-    listing = list_versions(store)
-    return listing.key(version) if version in listing.versions else ""
 
 
 def _has(store: Any, key: str) -> bool:

@@ -37,7 +37,8 @@ class Op:
 
 @dataclass(frozen=True)
 class FaultAt:
-    """A fault at the ``call``-th call that an actor makes to its store; -1 is its first ``put_if_absent``."""
+    """A fault at the ``call``-th call that an actor makes to its store; -1 is its first ``put_if_absent``, -1001 its
+    first ``delete``."""
 
     actor: int
     call: int

@@ -124,6 +124,18 @@ NEWER_LANCE: Mapping[str, Scene] = {
 #: Scenes that came last.
 NEWEST_LANCE: Mapping[str, Scene] = {
     "names of indices": Scene("append named:0 search named | named:1 search | named/unindex append named search"),
+    # The first thing that a clean-up deletes is the file by which it has asked for the store's time.
+    "tags behind a clean-up": Scene(
+        "read read read read read read tag:3 tag:3 move:3 tagged | append cleanup tagged"
+        " | read read read read read read read read tag:3 move:3 tagged",
+        {"aged": "8"},
+        "1@-1002 slow/slow/late; 1@-1003 slow",
+    ),
+    "restores behind a clean-up": Scene(
+        "append restore:1 read restore:2 read | append days:0 append cleanup read | restore:2 restore:1 read",
+        {"aged": "8"},
+        "1@-1001 slow; 1@-1002 slow/slow/late",
+    ),
 }
 NEWEST_CHANCE = 0.1
 LANCE: Mapping[str, Scene] = {

@@ -134,6 +134,9 @@ class SimStore(Store):
         if op == "put_if_absent":
             actor.puts += 1
             kind = kind or world.faults.get((actor.number, -actor.puts))
+        elif op == "delete":
+            actor.deletes += 1
+            kind = kind or world.faults.get((actor.number, -1000 - actor.deletes))
         world.trace(actor.number, op + (f" [{kind}]" if kind else ""), f"{self.place}:{','.join(keys[:2])}")
         if kind in ("ahead", "behind", "drift"):
             actor.skew_ms += {"ahead": 9 * DAY_MS, "behind": -9 * DAY_MS, "drift": 100_000}[kind]

@@ -77,7 +77,7 @@ class Actor(threading.Thread):
         self.world, self.number, self.ops = world, number, ops
         self.go = _thread.allocate_lock()
         self.go.acquire()
-        self.calls = self.puts = self.faults = self.skew_ms = self.wake = 0
+        self.calls = self.puts = self.deletes = self.faults = self.skew_ms = self.wake = 0
         #: The most that its clock was ahead since the operation began.
         self.most_skew_ms = 0
         self.crashed = self.done = self.between = False

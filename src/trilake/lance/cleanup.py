@@ -4,25 +4,30 @@ What is deleted, and in which order: manifests of versions that are too old come
 be repeated.  A file that no manifest names may be of a write that is not committed yet: it stays until it is a week
 old, whatever version is asked for.  Only files go that have the names of a dataset's files, where a dataset has them,
 behind no link and in no other table (:mod:`trilake.storage.ownership`); and nothing goes while this machine's clock is
-ahead of the store's.
+ahead of the store's.  Before the last look at what others need, the versions that go are announced
+(:mod:`trilake.lance.versions.holds`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from trilake.display import Displayed
-from trilake.errors import ObjectNotFoundError
+from trilake.errors import ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import TaggedVersionError
+from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import Manifest, parse_manifest
 from trilake.lance.versions.versions import Listing, list_versions, read_tags
 from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.ownership import agreed_time, old_temporaries, own_keys
+from trilake.storage.ownership import agreed_time, discard, old_temporaries, own_keys
+
+_log = logging.getLogger("trilake.lance")
 
 #: Age in ms from which on a file that no manifest ever named is removed.
 UNVERIFIED_MS = 7 * 24 * 3600 * 1000
@@ -87,15 +92,18 @@ def cleanup(
     Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read,
     ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
     """
-    removal = plan_cleanup(
-        store,
-        older_than_ms,
-        runtime,
-        delete_unverified=delete_unverified,
-        error_if_tagged=error_if_tagged,
-    )
+    found = _candidates(store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged)
+    notice = announce(store, found.old, runtime) if found.old else None
+    try:
+        removal = _unneeded(store, found)
+    except Exception:
+        if notice is not None:
+            discard(store, [notice])  # nothing was removed
+        raise
     _delete(store, [*removal.files, *removal.unfinished])
     _delete(store, removal.manifests)
+    if found.listing.versions:
+        _withdraw(store, notice, found, removal.old_versions)
     return removal.stats
 
 
@@ -108,9 +116,28 @@ def plan_cleanup(
     error_if_tagged: bool = True,
 ) -> CleanupPlan:
     """What :func:`cleanup` would remove; parameters and errors are those of it."""
+    found = _candidates(store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged)
+    return _unneeded(store, found)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """What may go unless somebody needs it who came meanwhile."""
+
+    listing: Listing
+    now_ms: int = 0
+    old: tuple[int, ...] = ()
+    files: tuple[ObjectMeta, ...] = ()
+    unfinished: tuple[ObjectMeta, ...] = ()
+    manifests: tuple[ObjectMeta, ...] = ()
+
+
+def _candidates(
+    store: Store, older_than_ms: int, runtime: Runtime, *, unverified: bool, error_if_tagged: bool
+) -> _Candidates:
     listing = list_versions(store)
     if not listing.versions:
-        return CleanupPlan()
+        return _Candidates(listing)
     now_ms = agreed_time(store, runtime.clock_ms())
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
     keep: set[str] = set()
@@ -135,22 +162,67 @@ def plan_cleanup(
                     file=store.uri,
                 )
         keep |= files_of(manifest)
-    limit = 0 if delete_unverified else UNVERIFIED_MS
+    limit = 0 if unverified else UNVERIFIED_MS
     removable = [m for folder in _FOLDERS for m in store.list(folder) if _removable(m, old_files, now_ms, limit)]
     unfinished = old_temporaries(store, "", now_ms - limit + 1)
     manifests = [m for m in store.list("_versions") if m.key in {listing.key(v) for v in old}]
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
     own = set(own_keys(store, keys, _NAMES, what="clean-up"))
-    # A writer may have committed meanwhile on what looked forgotten, or have restored a version that goes: what the
-    # newest versions name stays, too, and a version that got a tag.  This look comes last: what is brought back behind
-    # it is lost.
-    newer = _named_since(store, listing.latest) | _tagged_since(store, listing, old)
-    removable, manifests = (
-        [m for m in metas if m.key in own and not _named(m.key, newer)] for metas in (removable, manifests)
-    )
+    files, manifests = ([m for m in metas if m.key in own] for metas in (removable, manifests))
+    return _Candidates(listing, now_ms, tuple(old), tuple(files), tuple(unfinished), tuple(manifests))
+
+
+def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
+    """What of it nobody needs.
+
+    A writer may have committed meanwhile on what looked forgotten, have restored a version that goes, or tagged one:
+    what the newest versions name stays, too, and what has a tag, or gets one.  Who comes behind these looks sees that
+    the removal was announced.
+    """
+    if not found.listing.versions:
+        return CleanupPlan()
+    held = [hold for hold in holds(store) if not hold.forgotten(found.now_ms)]
+    tagged = {tag.version for tag in read_tags(store).values()}
+    kept = [v for v in found.old if v in tagged or any(hold.names(v) for hold in held)]
+    newer = _named_since(store, found.listing.latest) | _named_by(store, found.listing, kept)
+    files, manifests = (tuple(m for m in metas if not _named(m.key, newer)) for metas in (found.files, found.manifests))
     going = {m.key for m in manifests}
-    gone = tuple(v for v in old if listing.key(v) in going)
-    return CleanupPlan(tuple(removable), tuple(unfinished), tuple(manifests), gone)
+    gone = tuple(v for v in found.old if found.listing.key(v) in going)
+    return CleanupPlan(files, found.unfinished, manifests, gone)
+
+
+def _withdraw(store: Store, notice: str | None, found: _Candidates, gone: Iterable[int]) -> None:
+    """Take back the notice of a removal that is done, and those of processes that died."""
+    left = set(found.listing.versions).difference(gone)
+    outdated = [] if notice is None else [notice]
+    try:
+        outdated += [hold.key for hold in holds(store) if hold.forgotten(found.now_ms)]
+        outdated += [removal.key for removal in removals(store) if _over(store, removal, found, left)]
+    except TrilakeError as e:
+        _log.warning("notices of clean-ups that died are left in %r: %s", store, e)
+    discard(store, set(outdated))
+
+
+def _over(store: Store, removal: Notice, found: _Candidates, left: set[int]) -> bool:
+    """Whether a removal is done, or its clean-up has died before it began."""
+    # Versions that came behind this listing are another's to look at.
+    going = [v for v in removal.versions or () if v in left or v > found.listing.latest]
+    if removal.versions and not going:
+        return True
+    return removal.forgotten(found.now_ms) and all(_whole(store, found.listing.key(v)) for v in going)
+
+
+def _whole(store: Store, key: str) -> bool:
+    """Whether the version of a manifest has all of its files."""
+    try:
+        for name in files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}")):
+            if not name.endswith("/"):
+                store.head(name)
+            elif next(iter(store.list(name)), None) is None:
+                return False
+    except ObjectNotFoundError:
+        return False
+    return True
 
 
 def _named_since(store: Store, version: int) -> set[str]:
@@ -160,10 +232,10 @@ def _named_since(store: Store, version: int) -> set[str]:
     return set().union(*(files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}")) for key in keys))
 
 
-def _tagged_since(store: Store, listing: Listing, old: Sequence[int]) -> set[str]:
-    """The manifests and files of versions to be removed that have a tag now."""
+def _named_by(store: Store, listing: Listing, versions: Iterable[int]) -> set[str]:
+    """The manifests of some versions and the files that they name."""
     named: set[str] = set()
-    for key in {listing.key(tag.version) for tag in read_tags(store).values() if tag.version in old}:
+    for key in map(listing.key, versions):
         with suppress(ObjectNotFoundError):  # another clean-up, which did not see the tag, is at work
             named |= {key, *files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))}
     return named

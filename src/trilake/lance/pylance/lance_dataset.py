@@ -29,6 +29,7 @@ from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
+from trilake.lance.versions.holds import held
 from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
 from trilake.lance.versions.versions import choose_version, delete_tag, list_versions, read_tag, read_tags, write_tag
@@ -409,12 +410,13 @@ class Tags:
     def create(self, tag: str, version: int | None = None) -> None:
         """Name a version, by default the one that the dataset shows.
 
-        Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``.
+        Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``, and ``ConflictError`` where a
+        clean-up is about to remove the version.
         """
         self._write(tag, self._shown if version is None else version, update=False)
 
     def update(self, tag: str, version: int | None = None) -> None:
-        """Let a tag name another version, by default the one that is shown.  Raises ``VersionNotFoundError``."""
+        """Let a tag name another version, by default the one that is shown; errors are those of :meth:`create`."""
         self._write(tag, self._shown if version is None else version, update=True)
 
     def delete(self, tag: str) -> None:
@@ -422,10 +424,12 @@ class Tags:
         delete_tag(self._store, tag)
 
     def _write(self, tag: str, version: int, *, update: bool) -> None:
-        listing = list_versions(self._store)
-        number = choose_version(self._store, listing, version)
-        size = self._store.head(listing.key(number)).size
-        write_tag(self._store, tag, number, size=size, now_ns=self._runtime.clock_ns(), update=update)
+        number = choose_version(self._store, list_versions(self._store), version)
+        with held(self._store, number, self._runtime):
+            listing = list_versions(self._store)
+            choose_version(self._store, listing, number)  # a clean-up may just have removed it
+            size = self._store.head(listing.key(number)).size
+            write_tag(self._store, tag, number, size=size, now_ns=self._runtime.clock_ns(), update=update)
 
 
 def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -41,6 +42,7 @@ from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.proto import transaction_pb2 as tx
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import apply
+from trilake.lance.versions.holds import held
 from trilake.lance.versions.manifest import (
     Fragment,
     Manifest,
@@ -290,37 +292,39 @@ def commit(
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
     checked = transaction.read_version
-    for attempt in range(MAX_ATTEMPTS):
-        if attempt:
-            listing, guessed = list_versions(store), None
-        newest = None
-        if listing.versions:
-            if create:
-                raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
-            if guessed is not None and (listing.latest, listing.key(listing.latest)) == (guessed.version, known):
-                newest = guessed
+    # A version that is brought back must not be removed before it is.
+    back = transaction.operation.version if isinstance(transaction.operation, op.Restore) else None
+    with nullcontext() if back is None else held(store, back, runtime):
+        for attempt in range(MAX_ATTEMPTS):
+            if attempt:
+                listing, guessed = list_versions(store), None
+            newest = None
+            if listing.versions:
+                if create:
+                    raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
+                if guessed is not None and (listing.latest, listing.key(listing.latest)) == (guessed.version, known):
+                    newest = guessed
+                else:
+                    newest = load(store, listing.latest, listing)
+                newest.check_writable(store.uri)
+                checked = _check_winners(store, listing, transaction, checked, newest)
+                if check is not None:
+                    check(newest)
+            elif not isinstance(transaction.operation, op.Overwrite):
+                raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
             else:
-                newest = load(store, listing.latest, listing)
-            newest.check_writable(store.uri)
-            checked = _check_winners(store, listing, transaction, checked, newest)
-            if check is not None:
-                check(newest)
-        elif not isinstance(transaction.operation, op.Overwrite):
-            raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
-        else:
-            check_place(store)
-        old = None
-        if isinstance(transaction.operation, op.Restore):
-            old = load(store, transaction.operation.version, listing)
-        manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
-        data = serialise_manifest(manifest)
-        used = listing.scheme if listing.versions else scheme
-        if _locked_put(store, manifest_key(manifest.version, used), data, transaction.file, manifest.version, runtime):
-            if used == "v1":
-                _copy_latest(store, data, manifest.version)
-            return manifest
-        if attempt > 2:
-            runtime.sleep(min(0.01 * attempt, 0.5))
+                check_place(store)
+            old = None if back is None else load(store, back, listing)
+            manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
+            data = serialise_manifest(manifest)
+            used = listing.scheme if listing.versions else scheme
+            key = manifest_key(manifest.version, used)
+            if _locked_put(store, key, data, transaction.file, manifest.version, runtime):
+                if used == "v1":
+                    _copy_latest(store, data, manifest.version)
+                return manifest
+            if attempt > 2:
+                runtime.sleep(min(0.01 * attempt, 0.5))
     raise CommitConflictError(
         f"{MAX_ATTEMPTS} attempts lost against other writers",
         help="try again when fewer writers commit to this dataset",

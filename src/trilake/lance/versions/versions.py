@@ -179,9 +179,16 @@ def _parse_tag(store: Store, key: str, data: bytes) -> Tag | None:
 
 def read_tags(store: Store) -> Mapping[str, Tag]:
     """All tags by name, those of branches left out.  Raises ``CorruptLogError`` for one without a version."""
-    keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
-    tags = (_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys)))
-    return {tag.name: tag for tag in tags if tag is not None}
+    for last in (False, False, False, False, True):
+        keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
+        try:
+            tags = [_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys))]
+        except ObjectNotFoundError:
+            if last:
+                raise
+            continue  # somebody deleted one meanwhile
+        return {tag.name: tag for tag in tags if tag is not None}
+    raise AssertionError("not reached")
 
 
 def read_tag(store: Store, name: str) -> Tag:
