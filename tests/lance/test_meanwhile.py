@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
-from trilake.errors import ConflictError, VersionNotFoundError
+from trilake.errors import ConflictError, UnknownOutcomeError, VersionNotFoundError
 from trilake.lance import cleanup
 from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.pylance.lance_dataset import LanceDataset
@@ -177,6 +177,15 @@ def test_a_clean_up_leaves_a_version_that_is_held_and_notes_that_are_forgotten_g
         pass
     assert len(notices(ours)) == 2
     assert cleaned_a_week_later(ours, 0).old_versions == 1
+    assert notices(ours) == []
+
+
+def test_a_hold_stays_while_what_was_asked_for_may_still_come() -> None:
+    ours = old_and_new("unknown")
+    with pytest.raises(UnknownOutcomeError), holds.held(ours.snapshot.store, 1, ours.snapshot.runtime):
+        raise UnknownOutcomeError("the reply was lost")
+    assert ours.cleanup_old_versions(dt.timedelta(0)).old_versions == 0
+    assert cleaned_a_week_later(ours, 365 * 24 * 3600 * 1000).old_versions == 0
     assert notices(ours) == []
 
 

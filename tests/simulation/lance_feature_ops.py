@@ -14,6 +14,7 @@ from tests.simulation.model import new_rows, source_rows, upserted
 from tests.simulation.world import Violation
 from trilake.errors import (
     ConflictError,
+    CorruptLogError,
     InvalidArgumentError,
     SchemaMismatchError,
     StorageError,
@@ -29,7 +30,7 @@ from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
-from trilake.lance.versions.versions import LATEST, read_tag
+from trilake.lance.versions.versions import LATEST, list_versions, read_tag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,6 +167,9 @@ def _whole(job: Job, name: str) -> None:
     """The version of a tag that was acknowledged is there, at this moment."""
     try:
         job.history.check(Snapshot.open(job.world.place("t"), job.runtime, job.history.tags[name]))
+    except CorruptLogError:
+        if job.history.tags[name] not in job.history.spoiled:
+            raise
     except (StorageError, VersionNotFoundError) as e:
         raise Violation(f"the tag {name} was acknowledged, and its version is gone: {e}") from e
 
@@ -177,6 +181,9 @@ def _tagged(job: Job) -> None:
         try:
             found = read_tag(job.store, name).version
             job.history.check(Snapshot.open(job.store, job.runtime, found))
+        except CorruptLogError:
+            if found not in job.history.spoiled:
+                raise
         except (StorageError, VersionNotFoundError) as e:
             if job.actor.faults > faults:
                 raise
@@ -194,10 +201,29 @@ def _rot(job: Job) -> None:
     job.world.trace(job.actor.number, "rot", LATEST)
 
 
+def _spoil(job: Job) -> None:
+    """The manifest of an older version gets damaged, or is written over by that of the newest."""
+    store, history = job.world.place("t"), job.history
+    listing = list_versions(store)
+    older = [v for v in listing.versions[:-1] if v not in history.spoiled]
+    if not older:
+        return
+    version, kind = older[-1 - job.op.args[0] % len(older)], job.op.args[1] % 4
+    own, newest = (bytes(store.read(listing.key(v))) for v in (version, listing.latest))
+    store.put(listing.key(version), (own[: len(own) // 2], b"", bytes(len(own)), newest)[kind])
+    history.spoiled[version] = job.world.steps
+    job.world.trace(job.actor.number, "spoil", f"version {version} {kind}")
+
+
 def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
     """Whether what the dataset has beside rows explains an error of an operation that began on version ``began``."""
     kind, later = job.op.kind, job.history.newest > began
     kinds = {op.kind for op in job.world.plan.ops.values()}
+    if isinstance(e, CorruptLogError) and job.history.spoiled:
+        # Of a version that it asks for, of one that was the newest at some time since it began, or of any that may stay.
+        meanwhile = range(began, job.history.newest + 1)
+        asks = kind in ("cleanup", "travel", "restore", "batch")
+        return asks or any(v in job.history.spoiled for v in meanwhile)
     if isinstance(e, TaggedVersionError):
         return kind == "cleanup" and "tag" in kinds
     if isinstance(e, VersionNotFoundError) and kind in ("tag", "move"):
@@ -231,4 +257,5 @@ OPERATIONS: dict[str, Callable[[Job], object]] = {
     "move": _move,
     "tagged": _tagged,
     "rot": _rot,
+    "spoil": _spoil,
 }

@@ -55,6 +55,8 @@ class LanceHistory:
         self.announced = False
         #: Versions that have lost files to a clean-up, which may not have come to their manifests.
         self.going: set[int] = set()
+        #: Older versions whose manifests were damaged by nobody's fault, with the step at which that was.
+        self.spoiled: dict[int, int] = {}
 
     @property
     def newest(self) -> int:
@@ -134,11 +136,13 @@ class LanceHistory:
         if lost:
             self.going |= lost
             self.cleaned_at = self.world.steps
+        self._not_in_doubt([k for k in keys if k in every or _MANIFEST.match(k)], actor, asked)
         for key in keys:
             match = _MANIFEST.match(key)
             folder = "/".join(key.split("/")[:2]) + "/"
             if match is not None:
                 self.cleaned_at = self.world.steps
+                self.spoiled.pop(int(match[1]), None)
                 version = self.versions[int(match[1])]
                 if int(match[1]) == self.newest or version in young or version in tagged:
                     raise Violation(f"version {match[1]} was deleted")
@@ -150,6 +154,15 @@ class LanceHistory:
                 if now - self.world.file_times.get((place, key), now) >= WEEK_MS:
                     continue
                 raise Violation(f"{key}, which another writer has just written, was deleted")
+
+    def _not_in_doubt(self, keys: list[str], actor: int, asked: int) -> None:
+        """Who deletes files of versions has found no damaged manifest when it looked for what is needed."""
+        listing = list_versions(self.world.place("t"))
+        for version, spoiled in self.spoiled.items() if keys else ():
+            on = f"t:{listing.key(version)}"
+            looks = (s for s, who, _, what in self.world.events if (who, what) == (actor, on) and s <= asked)
+            if max(looks, default=-1) > spoiled:
+                raise Violation(f"{keys[0]} was deleted, and the damaged manifest of version {version} may name it")
 
     def ended(self, outcome: Outcome) -> None:
         """An operation ended."""
@@ -182,7 +195,9 @@ class LanceHistory:
         self.check(snapshot)
         self.check(snapshot, key=1)
         tagged = list(self.tags.values())
-        for number in {v for v in list_versions(snapshot.store).versions[-3:-1] if v not in self.going}.union(tagged):
+        for number in {*list_versions(snapshot.store).versions[-3:-1], *tagged}:
+            if number in self.spoiled or (number in self.going and number not in tagged):
+                continue
             self.check(Snapshot.open(self.world.place("t"), SYSTEM_RUNTIME, number))
 
     def check(self, snapshot: Snapshot, key: int | None = None) -> None:

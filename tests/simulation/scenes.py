@@ -109,7 +109,11 @@ NEWER_LANCE: Mapping[str, Scene] = {
     "merges": Scene("prune/unmatch upsert | refresh/upsert prune | append/insert unmatch/update"),
     "indices dropped": Scene("index unindex index search | append reindex search | reindex/unindex update search"),
     "columns": Scene("side append unside search | index_side append/elsewhere search | side/alter index_side search"),
-    "columns of one id": Scene("side unside side search | index_side search search", {}, "1@-1 slow; 1@-2 slow"),
+    "columns of one id": Scene(
+        "side:0 read unside side:1 search | read index_side read index_side read index_side search",
+        {},
+        "1@1 slow; 1@-1 slow; 1@-2 slow; 1@-3 slow; 1@-4 slow",
+    ),
     "tags": Scene("tag:1 append tagged tagged | delete/append days:0 cleanup tagged | tag:2 cleanup", {"aged": "8"}),
     "fragments from elsewhere": Scene(
         "elsewhere delete elsewhere | overwrite/restore elsewhere | tasks/side elsewhere"
@@ -124,6 +128,17 @@ NEWER_LANCE: Mapping[str, Scene] = {
 #: Scenes that came last.
 NEWEST_LANCE: Mapping[str, Scene] = {
     "names of indices": Scene("append named:0 search named | named:1 search | named/unindex append named search"),
+    "damaged versions": Scene(
+        "append spoil append travel restore | delete/update spoil days:0 cleanup travel"
+        " | append/insert spoil cleanup read",
+        {"aged": "8"},
+    ),
+    "damaged versions meanwhile": Scene(
+        "read:2 append append spoil spoil travel | read:2 read:2 spoil/tag tagged append delete/upsert"
+        " | append cleanup travel",
+        {"aged": "8"},
+        "2@-1002 slow",
+    ),
     # The first thing that a clean-up deletes is the file by which it has asked for the store's time.
     "tags behind a clean-up": Scene(
         "read read read read read read tag:3 tag:3 move:3 tagged | append cleanup tagged"

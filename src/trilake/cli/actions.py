@@ -55,13 +55,13 @@ def _actions(data: Any, key: str) -> Iterator[dict[str, Any]]:
 
 
 def _lance(table: Any, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:
-    from trilake.lance.versions.manifest import parse_manifest
+    from trilake.lance.versions.transaction import read_manifest
 
     store = table.snapshot.store
     listing = list_versions(store)
     for version in _chosen(listing.versions, table, start, end, limit):
         key = listing.key(version)
-        manifest = parse_manifest(store.read(key), file=f"{store.uri}/{key}")
+        manifest = read_manifest(store, key, version)
         actions: list[dict[str, Any]] = [{"transaction": {"file": manifest.transaction_file or None}}]
         actions += [{"fragment": _fragment(f)} for f in manifest.fragments]
         actions += [{"index": {"name": i.name, "uuid": str(i.uuid)}} for i in manifest.indices]

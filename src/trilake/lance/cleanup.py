@@ -20,7 +20,8 @@ from trilake.display import Displayed
 from trilake.errors import ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import TaggedVersionError
 from trilake.lance.versions.holds import Notice, announce, holds, removals
-from trilake.lance.versions.manifest import Manifest, parse_manifest
+from trilake.lance.versions.manifest import Manifest
+from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, list_versions, read_tags
 from trilake.runtime import Runtime
 from trilake.storage import open_store
@@ -146,7 +147,7 @@ def _candidates(
     for version in listing.versions:
         key = listing.key(version)
         try:
-            manifest = parse_manifest(store.read(key), file=f"{store.uri}/{key}")
+            manifest = read_manifest(store, key, version)
         except ObjectNotFoundError:
             continue  # another clean-up is at work
         age = now_ms - manifest.timestamp_ns // 10**6
@@ -209,13 +210,13 @@ def _over(store: Store, removal: Notice, found: _Candidates, left: set[int]) -> 
     going = [v for v in removal.versions or () if v in left or v > found.listing.latest]
     if removal.versions and not going:
         return True
-    return removal.forgotten(found.now_ms) and all(_whole(store, found.listing.key(v)) for v in going)
+    return removal.forgotten(found.now_ms) and all(_whole(store, found.listing, v) for v in going)
 
 
-def _whole(store: Store, key: str) -> bool:
-    """Whether the version of a manifest has all of its files."""
+def _whole(store: Store, listing: Listing, version: int) -> bool:
+    """Whether a version has all of its files."""
     try:
-        for name in files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}")):
+        for name in files_of(read_manifest(store, listing.key(version), version)):
             if not name.endswith("/"):
                 store.head(name)
             elif next(iter(store.list(name)), None) is None:
@@ -228,16 +229,17 @@ def _whole(store: Store, key: str) -> bool:
 def _named_since(store: Store, version: int) -> set[str]:
     """The files of all versions behind one."""
     newest = list_versions(store)
-    keys = [newest.key(v) for v in newest.versions if v > version]
-    return set().union(*(files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}")) for key in keys))
+    later = [v for v in newest.versions if v > version]
+    return set().union(*(files_of(read_manifest(store, newest.key(v), v)) for v in later))
 
 
 def _named_by(store: Store, listing: Listing, versions: Iterable[int]) -> set[str]:
     """The manifests of some versions and the files that they name."""
     named: set[str] = set()
-    for key in map(listing.key, versions):
+    for version in versions:
+        key = listing.key(version)
         with suppress(ObjectNotFoundError):  # another clean-up, which did not see the tag, is at work
-            named |= {key, *files_of(parse_manifest(store.read(key), file=f"{store.uri}/{key}"))}
+            named |= {key, *files_of(read_manifest(store, key, version))}
     return named
 
 

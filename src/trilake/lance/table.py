@@ -18,7 +18,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
-from trilake.lance.versions.manifest import Manifest, parse_manifest
+from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import Listing, list_versions
 from trilake.option_values import positive
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
@@ -153,8 +153,7 @@ class LanceTable(Table):
 
 
 def _manifest(store: Store, listing: Listing, version: int) -> Manifest:
-    key = listing.key(version)
-    return parse_manifest(store.read(key), file=f"{store.uri}/{key}")
+    return transaction.read_manifest(store, listing.key(version), version)
 
 
 def _operation(store: Store, manifest: Manifest) -> str | None:

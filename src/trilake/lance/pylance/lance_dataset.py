@@ -134,9 +134,9 @@ class LanceDataset(LaterNames):
         listing = list_versions(store)
         keys = [listing.key(v) for v in listing.versions]
         rows = []
-        for key, data in zip(keys, store.read_many(keys)):
-            manifest = parse_manifest(data, file=f"{store.uri}/{key}")
-            rows.append({"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
+        for version, key, data in zip(listing.versions, keys, store.read_many(keys)):
+            manifest = parse_manifest(data, file=f"{store.uri}/{key}", version=version)
+            rows.append({"version": version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
         return rows
 
     def checkout_version(self, version: int | str) -> LanceDataset:

@@ -338,8 +338,8 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
     return message
 
 
-def parse_manifest(data: pa.Buffer, *, file: str) -> Manifest:
-    """The manifest in a whole file.
+def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) -> Manifest:
+    """The manifest in a whole file, which must be of ``version`` where its name says one.
 
     Raises ``CorruptLogError`` for a damaged one, ``UnsupportedProtocolError`` for one of a later format.  Feature flags
     are not looked at here: :meth:`Manifest.check_readable` does.
@@ -349,6 +349,8 @@ def parse_manifest(data: pa.Buffer, *, file: str) -> Manifest:
     message = message_at(data, position, pb.Manifest, file=file)
     if not message.version:
         raise CorruptLogError("the manifest does not say its version", file=file)
+    if version not in (None, message.version):
+        raise CorruptLogError(f"the manifest is of version {message.version}, its name of {version}", file=file)
     schema = LanceSchema.from_proto(message.fields, dict(message.metadata), file=file)
     indices: tuple[IndexMetadata, ...] = ()
     if message.HasField("index_section"):

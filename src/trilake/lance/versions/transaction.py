@@ -246,12 +246,7 @@ def load(store: Store, version: int | None = None, listing: Listing | None = Non
 
 def read_manifest(store: Store, key: str, version: int) -> Manifest:
     """The manifest under a key, which must be of the version that its name says."""
-    manifest = parse_manifest(store.read(key), file=f"{store.uri}/{key}")
-    if manifest.version != version:
-        raise CorruptLogError(
-            f"the manifest is of version {manifest.version}, its name of {version}", file=f"{store.uri}/{key}"
-        )
-    return manifest
+    return parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
 
 
 # --- committing ------------------------------------------------------------------------------------------------------
