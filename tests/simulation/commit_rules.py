@@ -65,8 +65,8 @@ class CommitRules:
                 raise Violation(f"version {version} adds {add['path']} without row ids")
             ids = first, first + orjson.loads(add["stats"])["numRecords"]
             known = self.row_ids.setdefault(add["path"], ids)
-            if known[0] != first and old is not None and not _supports_row_ids(old):
-                known = self.row_ids[add["path"]] = ids  # a version whose files had no ids is back
+            if known[0] != first and old is not None and _had_no_ids(add["path"], old):
+                known = self.row_ids[add["path"]] = ids  # the file of a version in which it had no ids is back
             if known[0] != first:
                 raise Violation(f"version {version} gives {add['path']} the row ids from {first} on, not {known[0]}")
             for path, (start, end) in self.row_ids.items():
@@ -78,6 +78,12 @@ class CommitRules:
             highest = max(end for _, end in self.row_ids.values()) - 1
             if mark < highest:
                 raise Violation(f"version {version} has given the row id {highest}, and says that {mark} is the last")
+
+
+def _had_no_ids(path: str, version: Version) -> bool:
+    """Whether a version does not give row ids, or has not come to do so for a file."""
+    ids = [add.get("baseRowId") for add in version.live.values() if add["path"] == path]
+    return not _supports_row_ids(version) or (bool(ids) and ids[0] is None)
 
 
 def _supports_row_ids(version: Version) -> bool:

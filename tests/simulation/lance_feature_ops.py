@@ -220,7 +220,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int) -> bool:
     kind, later = job.op.kind, job.history.newest > began
     kinds = {op.kind for op in job.world.plan.ops.values()}
     if isinstance(e, CorruptLogError) and job.history.spoiled:
-        # Of a version that it asks for, of one that was the newest at some time since it began, or of any that may stay.
+        # Of a version that it asks for, of one that was the newest since it began, or of any that may stay.
         meanwhile = range(began, job.history.newest + 1)
         asks = kind in ("cleanup", "travel", "restore", "batch")
         return asks or any(v in job.history.spoiled for v in meanwhile)

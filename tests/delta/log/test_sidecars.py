@@ -265,6 +265,7 @@ def test_a_file_that_another_writer_names_twice_is_found_by_a_job(monkeypatch: p
     world.inner.delete([top.key, LAST_CHECKPOINT])
     key = f"{top.key.rsplit('.', 2)[0]}.00000000-0000-4000-8000-00000000ffff.json"
     world.inner.put(key, lines([*first, {"metaData": state.metadata.to_json()}, *named]))
+    world.inner.delete([commit_key(0)])  # it would stand in for the checkpoint
     with pytest.raises(CorruptLogError, match="twice"):
         world.checkpoint()
 
@@ -315,7 +316,7 @@ def test_expired_tombstones_go() -> None:
 def test_a_lost_sidecar_is_not_named_again() -> None:
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
-    world.inner.delete([world.named[1]])
+    world.inner.delete([world.named[1], commit_key(0)])
     world.commit(add("x"))
     before = {m.key for m in world.inner.list()}
     with pytest.raises(CorruptLogError, match="missing"):
@@ -331,6 +332,7 @@ def test_a_manifest_that_lost_a_line_is_not_carried_on() -> None:
     lost = world.named[2].rpartition("/")[2].encode()
     kept = [line for line in bytes(world.inner.read(top.key)).splitlines(keepends=True) if lost not in line]
     world.inner.put(top.key, b"".join(kept))
+    world.inner.delete([commit_key(0)])
     world.commit(add("x"))
     with pytest.raises(CorruptLogError, match="not what is known"):
         world.checkpoint()

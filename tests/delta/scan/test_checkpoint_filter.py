@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -357,6 +358,10 @@ def test_a_checkpoint_that_lost_files_is_refused_though_they_are_not_read(layout
     sink = pa.BufferOutputStream()
     pq.write_table(table.slice(0, table.num_rows - 1), sink, row_group_size=OF_A_GROUP)
     store.put(keys[0], sink.getvalue())
+    commits = [m.key for m in store.list("_delta_log") if re.search(r"/\d{20}\.json$", m.key)]
+    expected = [f"f{n}" for n in range(FILES) if 10 * n <= 234 <= 10 * n + 9]
+    assert _open(store).files("a = 234")["path"].to_pylist() == expected  # the commits stand in for it
+    store.delete(commits)
     for filter in ("a = 234", "a = 5000"):
         with pytest.raises(CorruptLogError):
             _open(store).files(filter)

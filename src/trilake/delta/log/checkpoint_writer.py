@@ -38,7 +38,7 @@ from trilake.delta.log.sidecars.tasks import write_by_tasks
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
-from trilake.errors import InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
+from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
@@ -105,8 +105,10 @@ def write_checkpoint(
         else:
             parts = max(1, -(-content.expected // _part_size(version, part_size, DEFAULT_PART_SIZE)))
             hint, totals = _write_classic(log.store, content, parts, replace=replace)
-    except MaybeTwiceError:
-        assert isinstance(version, PendingSnapshot)
+    except (MaybeTwiceError, CorruptLogError):
+        if not isinstance(version, PendingSnapshot):
+            raise
+        # The whole list tells; and where the checkpoint was damaged since it was opened, commits stand in for it.
         return write_checkpoint(log, log.load(version), runtime, part_size=part_size, replace=replace)
     except _BaseGoneError:
         return write_checkpoint(log, log.opened(version.version), runtime, part_size=part_size)

@@ -1,8 +1,8 @@
 """Filters over a table of millions of files, applied while its checkpoint is read.
 
 Of each piece of the version's files, those go that the filter does not need; what is left of all pieces is the version
-as far as the filter is concerned.  Where a file may be there twice, only the whole list decides, and the caller reads
-that.
+as far as the filter is concerned.  Where a file may be there twice, or the checkpoint is damaged, only the whole list
+decides, and the caller reads that.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import vector_count
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.scan.statistics import record_counts
+from trilake.errors import CorruptLogError
 from trilake.expr import Filter
 
 T = TypeVar("T")
@@ -76,10 +77,11 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
 def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
-    """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice."""
+    """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice, or where the
+    checkpoint is damaged, in whose place commits may stand."""
     try:
         return [use(_with_files(pending, files)) for files in live_files(log, pending, selection)]
-    except MaybeTwiceError:
+    except (MaybeTwiceError, CorruptLogError):
         return None
 
 
