@@ -202,6 +202,7 @@ def test_an_incomplete_protocol(data: dict[str, Any]) -> None:
         {"schemaString": '{"type":"struct","fields":7}'},
         {"schemaString": '"long"'},
         {"partitionColumns": ["b"]},
+        {"partitionColumns": ["A"]},  # the column is a, and the values of files would not be found
         {"partitionColumns": [1]},
         {"partitionColumns": [["a"]]},
         {"partitionColumns": 5},

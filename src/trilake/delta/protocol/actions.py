@@ -163,7 +163,9 @@ class Metadata:
         except (KeyError, TypeError, ValueError, AttributeError) as e:
             raise CorruptLogError(f"metaData action is incomplete ({e})", version=version) from e
         schema = metadata._parsed_schema(version)
-        missing = [c for c in metadata.partition_columns if schema.find(c) is None]
+        # As they are spelled: the files' values have the same names, and would be nulls of a column that is written
+        # otherwise.
+        missing = [c for c in metadata.partition_columns if c not in schema.names]
         if missing:
             raise CorruptLogError(f"partition columns {missing} are not in the schema", version=version)
         vars(metadata)["schema"] = schema  # what the property of that name would parse again
