@@ -435,11 +435,6 @@ def test_nothing_else_asks_the_clock_or_chance_of_this_machine() -> None:
     assert {o for o in OUTSIDE if not any(p.startswith(o) for p in asking)} == set()
 
 
-def test_tasks_run_where_the_session_was_looked_at() -> None:
-    home = PACKAGE / "spark/session/runner.py"
-    assert {ids(p) for p in SOURCES if p != home and ".mapInArrow(" in p.read_text()} == set()
-
-
 def test_tests_stand_in_the_folders_of_what_they_test() -> None:
     """But for the five of which CONTRIBUTING says that they have no counterpart in the package."""
     of_their_own = ("docs", "interop", "matrix", "reliability", "simulation")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import trilake
 from trilake.errors import UnsupportedSparkError
 from trilake.spark.session import checks
 
@@ -121,3 +122,9 @@ def test_a_script_run_by_an_interpreter_that_is_not_on_the_path(tmp_path: Path, 
         check=False,
     )
     assert done.stdout.endswith("all is well\n"), done.stderr[-3000:]
+
+
+def test_work_goes_to_tasks_in_one_place_which_checks() -> None:
+    package = Path(trilake.__file__).parent
+    handing = {str(p.relative_to(package)) for p in package.rglob("*.py") if ".mapInArrow(" in p.read_text()}
+    assert handing == {"spark/session/runner.py"}

@@ -309,7 +309,7 @@ def test_a_target_is_replaced_only_if_asked() -> None:
 def test_an_append_only_target_stays() -> None:
     log, into = source(), target()
     write(into, numbers(1), properties={"delta.appendOnly": "true"})
-    with pytest.raises(InvalidArgumentError, match="only allow appends"):
+    with pytest.raises(InvalidArgumentError, match="append-only"):
         run(log, into, replace_target=True)
 
 
