@@ -15,10 +15,11 @@ from trilake.delta.engine import Engine
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE
-from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.errors import ObjectNotFoundError
 from trilake.findings import Finding, PlannedStep, RepairStep
 from trilake.storage.base import Store
 
@@ -73,14 +74,8 @@ def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
 
     def apply() -> int:
         now = log.snapshot()
-        if now.properties.is_on("delta.appendOnly"):
-            raise InvalidArgumentError(
-                "This table is configured to only allow appends (delta.appendOnly=true), so no row of it may"
-                " be removed",
-                help="unset the property first",
-                file=store.uri,
-                condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
-            )
+        if now.properties.is_on(APPEND_ONLY):
+            raise removal_refused(store.uri, help="unset the property first")
         removed = _chosen(now, _gone(store, paths))
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(

@@ -297,10 +297,8 @@ def commit(
             if listing.versions:
                 if create:
                     raise DatasetExistsError("there is a Lance dataset already", file=store.uri, version=listing.latest)
-                if guessed is not None and (listing.latest, listing.key(listing.latest)) == (guessed.version, known):
-                    newest = guessed
-                else:
-                    newest = load(store, listing.latest, listing)
+                is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
+                newest = guessed if is_guessed else load(store, listing.latest, listing)
                 newest.check_writable(store.uri)
                 checked = _check_winners(store, listing, transaction, checked, newest)
                 if check is not None:

@@ -34,6 +34,8 @@ LATEST = "_latest.manifest"
 Scheme = Literal["v1", "v2"]
 _LAST = (1 << 64) - 1
 _NAME = re.compile(r"_versions/([0-9]{1,20})\.manifest\Z")
+#: How often tags are listed anew where one goes while they are read.
+_LOOKS = 5
 _TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -179,16 +181,16 @@ def _parse_tag(store: Store, key: str, data: bytes) -> Tag | None:
 
 def read_tags(store: Store) -> Mapping[str, Tag]:
     """All tags by name, those of branches left out.  Raises ``CorruptLogError`` for one without a version."""
-    for last in (False, False, False, False, True):
+    for left in reversed(range(_LOOKS)):
         keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
         try:
             tags = [_parse_tag(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys))]
         except ObjectNotFoundError:
-            if last:
+            if not left:
                 raise
             continue  # somebody deleted one meanwhile
         return {tag.name: tag for tag in tags if tag is not None}
-    raise AssertionError("not reached")
+    raise AssertionError("the last look raises")
 
 
 def read_tag(store: Store, name: str) -> Tag:

@@ -35,6 +35,7 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
+from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
 from trilake.runtime import Runtime
@@ -120,13 +121,8 @@ def restore(
     with stating({"DELTA_VERSION_NOT_FOUND": "DELTA_CANNOT_RESTORE_TABLE_VERSION"}):
         old = known if known is not None and known.version == wanted else log.snapshot(wanted)
     added, removed = without(old.adds, base.adds), without(base.adds, old.adds)
-    if removed.num_rows and base.properties.is_on("delta.appendOnly"):
-        raise InvalidArgumentError(
-            "This table is configured to only allow appends (delta.appendOnly=true), so no row of it may be removed",
-            help="unset the property first",
-            file=base.uri,
-            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
-        )
+    if removed.num_rows and base.properties.is_on(APPEND_ONLY):
+        raise removal_refused(base.uri, help="unset the property first")
     if not ignore_missing:
         _check_present(log, added, wanted, run)
     result = RestoreResult(

@@ -31,6 +31,7 @@ from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, check_names, ma
 from trilake.delta.protocol.features import check_writable, features_of, upgraded
 from trilake.delta.protocol.schema import StructType, nested_fields
 from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
+from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import identity_columns, identity_metadata
@@ -280,13 +281,8 @@ def _in_place_of(
 ) -> tuple[Protocol, Metadata]:
     """The new table's metadata and protocol where it takes the place of another: ids go on, features stay."""
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
-    if base.properties.is_on("delta.appendOnly") and base.adds.num_rows:
-        raise InvalidArgumentError(
-            "This table is configured to only allow appends (delta.appendOnly=true), so it cannot be replaced",
-            help="unset the property first",
-            file=base.uri,
-            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
-        )
+    if base.properties.is_on(APPEND_ONLY) and base.adds.num_rows:
+        raise removal_refused(base.uri, so="it cannot be replaced", help="unset the property first")
     metadata = replace(metadata, id=base.metadata.id)
     if metadata.column_mapping_mode != "none":
         top = {MAX_COLUMN_ID: str(max_column_id(base.metadata))}

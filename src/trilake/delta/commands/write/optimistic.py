@@ -175,9 +175,8 @@ class OptimisticTransaction:
         """Commit, past every faster commit that does not conflict; the new version.
 
         Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that names the
-        winner where one does, and ``UnknownOutcomeError`` where the store cannot
-        tell whether the commit landed; in the first case nothing was committed, and files that :meth:`write` made are
-        left for vacuum.
+        winner where one does, and ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.  In
+        the first two cases nothing was committed, and files that :meth:`write` made are left for vacuum.
         """
         if self._done:
             raise InvalidArgumentError("the transaction was committed already", help="begin a new one")

@@ -43,6 +43,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import parse_table_filter
@@ -274,13 +275,8 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
-    if request.replaces and base.properties.is_on("delta.appendOnly"):
-        raise InvalidArgumentError(
-            "This table is configured to only allow appends (delta.appendOnly=true), so no row of it may be removed",
-            help='use mode="append"',
-            file=uri,
-            condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
-        )
+    if request.replaces and base.properties.is_on(APPEND_ONLY):
+        raise removal_refused(uri, help='use mode="append"')
     if request.schema_mode != "overwrite":
         with _offering_another_schema(request):
             check_partitioning(request.partition_by, metadata, uri)

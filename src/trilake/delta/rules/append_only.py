@@ -1,0 +1,18 @@
+"""Tables of which no row may be removed: the property ``delta.appendOnly``."""
+
+from __future__ import annotations
+
+from trilake.delta.protocol.table_features import append_only
+from trilake.errors import InvalidArgumentError
+
+APPEND_ONLY = append_only.KEY
+
+
+def removal_refused(uri: str, *, so: str = "no row of it may be removed", help: str) -> InvalidArgumentError:
+    """The error for what would take rows out of such a table; ``so`` says what it cannot do therefore."""
+    return InvalidArgumentError(
+        f"This table is configured to only allow appends ({APPEND_ONLY}=true), so {so}",
+        help=help,
+        file=uri,
+        condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",
+    )
