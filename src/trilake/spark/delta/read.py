@@ -47,6 +47,7 @@ from trilake.spark.native.columns import is_certain_of_chars
 from trilake.spark.native.hidden_metadata import TrackedRows
 from trilake.spark.native.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
+from trilake.spark.native.row_counts import note_row_count
 from trilake.spark.native.scan import (
     NativeFiles,
     NativeScan,
@@ -176,7 +177,10 @@ def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
         files = native_files(store, scan, load_vectors(store, scan))
         native = native_scan(spark, _pruned(spark, files, scan), keep=False)
         cache_value(spark, key, native, native.size)
-    return native.frame(spark, _native_output(read_schema(scan.snapshot.schema)))
+    frame = native.frame(spark, _native_output(read_schema(scan.snapshot.schema)))
+    marked = scan.files.filter(pc.field("deletionVector").is_valid())
+    # Where the log does not say how many rows a file has, a vector may delete more than there are.
+    return frame if record_counts(marked).null_count else note_row_count(frame, native.count)
 
 
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:

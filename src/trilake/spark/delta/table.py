@@ -36,6 +36,7 @@ from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
 from trilake.spark.native.columns import assignment_columns, checked_condition
 from trilake.spark.native.newest_frames import following, note_version
+from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.engine import spark_engine
@@ -202,7 +203,8 @@ class DeltaTable:
     def _read(self) -> DataFrame:
         table = self._open()
         df: DataFrame = read_dataframe(self._spark, table, options=self._options)
-        return note_version(df if self._alias is None else df.alias(self._alias), table.log, table.version)
+        named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
+        return note_version(named, table.log, table.version)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The newest version as a pandas frame."""

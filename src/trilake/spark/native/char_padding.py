@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.protocol.char_varchar import Length, length_rule
 from trilake.delta.protocol.schema import StructType
+from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.text import quote_name
 
 
@@ -31,7 +32,7 @@ def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
         column = F.col(quote_name(f.name))
         rule = columns.get(f.name)
         out.append(column if rule is None else _padded(column, rule, f.dataType).alias(f.name, metadata=f.metadata))
-    return df.select(*out)
+    return note_row_count(df.select(*out), row_count(df))
 
 
 def _has_char(rule: Length) -> bool:

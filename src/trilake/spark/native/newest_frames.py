@@ -6,6 +6,8 @@ the same numbers, so ``frame["x"]`` stays a column of the frame.  What was made 
 ``frame.where(...)``, is Spark's own, and keeps the version that it was made of.
 
 While a command of ours runs, and where the frame is cached, it stays as it is.  Classic sessions only.
+
+Its ``count()`` takes the short way where there is one (:mod:`~trilake.spark.native.row_counts`).
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import wraps
 from typing import Any, Protocol, cast
 
 from py4j.protocol import Py4JError
@@ -21,6 +24,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
@@ -49,12 +53,22 @@ class ReadVersion:
     version: int
 
 
+@dataclass(frozen=True)
+class _Read:
+    """What was read: the version, where it was noted, how its rows are counted, and the frame."""
+
+    shown: ReadVersion | None
+    count: RowCount | None
+    frame: DataFrame
+
+
 @dataclass
 class _State:
     """What a frame shows now, and how it is read again."""
 
-    read: Callable[[], tuple[ReadVersion | None, DataFrame]]
+    read: Callable[[], _Read]
     shown: ReadVersion
+    count: RowCount | None
     #: When somebody last looked for a newer version.
     looked_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -76,10 +90,11 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
     read: reads the table; it is called again for each newer version.
     named: what else is done to the frame.
     """
-    shown, frame = _read(read, named)
-    if shown is None or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
+    first = _read(read, named)
+    frame = first.frame
+    if first.shown is None or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
         return frame
-    frame.__dict__[_STATE] = _State(lambda: _read(read, named), shown, _now_ms())
+    frame.__dict__[_STATE] = _State(lambda: _read(read, named), first.shown, first.count, _now_ms())
     frame.__class__ = _class_of(type(frame))
     return frame
 
@@ -90,12 +105,10 @@ def pinned(frame: Any) -> Any:
     return java_frame(frame.sparkSession, _plan(frame)) if isinstance(state, _State) else frame
 
 
-def _read(
-    read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFrame]
-) -> tuple[ReadVersion | None, DataFrame]:
+def _read(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFrame]) -> _Read:
     frame = read()
     shown = getattr(frame, "__dict__", {}).get(_NOTED)
-    return (shown if isinstance(shown, ReadVersion) else None), named(frame)
+    return _Read(shown if isinstance(shown, ReadVersion) else None, row_count(frame), named(frame))
 
 
 #: The classes that were made, by Spark's own.
@@ -108,7 +121,7 @@ def _class_of(frame: type) -> type:
     """The class of frames that follow their table, made of Spark's own."""
     known = _classes.get(frame)
     if known is None:
-        members = {_PLAN: property(_plan, _set_plan), "__module__": frame.__module__}
+        members = {_PLAN: property(_plan, _set_plan), "count": _counting(frame), "__module__": frame.__module__}
         known = _classes.setdefault(frame, type(frame.__name__, (frame,), members))
     return known
 
@@ -125,6 +138,19 @@ def _plan(frame: Any) -> Any:
             if _behind(state):
                 _renew(frame, state)
     return vars(frame)[_PLAN]
+
+
+def _counting(frame: type) -> Callable[[Any], int]:
+    """``DataFrame.count`` of frames that follow their table."""
+    own: Callable[[Any], int] = frame.count  # type: ignore[attr-defined]  # every class of frames has it
+
+    @wraps(own)
+    def count(self: Any) -> int:
+        _plan(self)  # looks for a newer version
+        short = cast(_State, vars(self)[_STATE]).count
+        return own(self) if short is None or self.is_cached else short.count()
+
+    return count
 
 
 def _now_ms() -> int:
@@ -146,15 +172,17 @@ def _behind(state: _State) -> bool:
 def _renew(frame: Any, state: _State) -> None:
     with spark_alone():
         old = java_frame(frame.sparkSession, vars(frame)[_PLAN])
-        shown, new = state.read()
-        if shown is None:
+        read = state.read()
+        if read.shown is None:
             return
-        _check_columns(old.schema, new.schema, shown)
+        new = read.frame
+        _check_columns(old.schema, new.schema, read.shown)
         try:
             vars(frame)[_PLAN] = vars(frame_with_columns(frame.sparkSession, new, old))[_PLAN]
+            state.count = read.count
         except (Py4JError, AttributeError) as e:
             say_once("frames keep the version that they were read at", e)
-        state.shown = shown
+        state.shown = read.shown
 
 
 def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:

@@ -38,6 +38,7 @@ from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, ma
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
 from trilake.spark.native.roots import note_root
+from trilake.spark.native.row_counts import RowCount
 from trilake.spark.native.vectors import ROW_INDEX, Vector, alive, pack
 from trilake.spark.session.compat import file_metadata, is_connect
 from trilake.spark.session.internals import (
@@ -114,7 +115,8 @@ class NativeScan:
     ``rows`` has those that are read, with the scan's columns and maybe more.  ``columns`` and ``sources`` are the
     columns, as SQL texts where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
     has the texts for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
-    Spark keeps; ``metadata`` is a text for the hidden column ``_metadata``, where it is not Spark's own.
+    Spark keeps; ``metadata`` is a text for the hidden column ``_metadata``, where it is not Spark's own; ``count`` says
+    how the rows are counted where some are deleted.
     """
 
     rows: DataFrame
@@ -124,6 +126,7 @@ class NativeScan:
     size: int
     id_mode: bool
     metadata: str | None = None
+    count: RowCount | None = None
 
     def frame(
         self,
@@ -210,6 +213,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     if base is None:
         base, size = of_files(None, keep)
         base = _without_nulls(spark, base, required)
+    stored = base
     sources = {**read, **inferred}
     columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
     at, number, metadata = {}, ROW_INDEX, None
@@ -231,7 +235,9 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         base = alive(spark, base, packed, at["slot"], number=number, select=files.vectors_select)
         size += packed.size
     place = (at["file"], ROW_INDEX) if address else None
-    return NativeScan(base, columns, sources, place, size, files.id_mode, metadata)
+    deleted = sum(map(len, files.vectors.values()))
+    count = RowCount(stored, deleted) if deleted and not files.vectors_select else None
+    return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count)
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:

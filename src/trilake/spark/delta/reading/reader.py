@@ -19,6 +19,7 @@ from trilake.spark.delta.reading.time_travel import split_place, version_of, zon
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
 from trilake.spark.native.newest_frames import note_version
+from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl
@@ -103,4 +104,4 @@ def with_schema(df: DataFrame, schema: Any) -> DataFrame:
             )
         column = F.col(quote_name(known.name))
         columns.append((column if known.dataType == field.dataType else column.cast(field.dataType)).alias(field.name))
-    return df.select(*columns)
+    return note_row_count(df.select(*columns), row_count(df))
