@@ -163,6 +163,19 @@ def test_pylance_writes_on_from_before_our_compaction_with_an_index(indexed: str
     assert [i["name"] for i in pylance.dataset(uri).list_indices()] == [f"{indexed}_idx"]
 
 
+def test_an_index_in_parts_goes_as_one(tmp_path: Path) -> None:
+    uri = str(tmp_path / "d")
+    made = pylance.write_dataset(pa.table({"id": range(20)}), uri, data_storage_version="legacy")
+    made.create_scalar_index("id", "BTREE")
+    pylance.write_dataset(pa.table({"id": range(20, 30)}), uri, mode="append")
+    pylance.dataset(uri).optimize.optimize_indices(num_indices_to_merge=0)
+    mine = ours.dataset(uri)
+    assert [i["fragment_ids"] for i in mine.list_indices()] == [{0}, {1}]
+    assert mine.to_table(filter="id IN (3, 25)")["id"].to_pylist() == [3, 25]
+    mine.drop_index("id_idx")
+    assert [pylance.dataset(uri).list_indices(), mine.list_indices()] == [[], []]
+
+
 def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri)

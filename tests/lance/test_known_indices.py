@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyroaring import FrozenBitMap
 
 from tests.lance.known import vectors
 from trilake import lance
 from trilake.lance import LanceDataset
+from trilake.lance.commands import index_renewal
 
 # --- indices ---------------------------------------------------------------------------------------------------------
 
@@ -89,6 +92,45 @@ def test_what_indices_say(indexed: LanceDataset) -> None:
     given.create_scalar_index("id", "BTREE")
     assert {i["type"] for i in given.list_indices()} == {"Vector", "Scalar"}
     assert given.stats.index_stats("id_idx")["num_pages"] == 1
+
+
+def test_which_indices_are_brought_up_to_date(indexed: LanceDataset) -> None:
+    indexed.create_scalar_index("id", "BTREE")
+    more = lance.write_dataset(vectors(50), indexed.uri, mode="append")
+
+    def covered() -> dict[str, int]:
+        return {i["name"]: len(i["fragment_ids"]) for i in more.list_indices()}
+
+    more.optimize.optimize_indices(index_names=["id_idx"])
+    assert covered() == {"vector_idx": 2, "id_idx": 3}
+    more.optimize.optimize_indices(num_indices_to_merge=1)
+    assert covered() == {"vector_idx": 3, "id_idx": 3}
+    learned = more.stats.index_stats("vector_idx")["partitions"]
+    version = more.version
+    more.optimize.optimize_indices()
+    assert more.version == version
+    more.optimize.optimize_indices(index_names=["vector_idx"], retrain=True)
+    anew = more.stats.index_stats("vector_idx")["partitions"]
+    assert (more.version, len(anew)) == (version + 1, len(learned))
+    assert [p["centroid"] for p in anew] != [p["centroid"] for p in learned]
+    assert more.to_table(columns=["id"], nearest={"column": "vector", "q": np.zeros(8), "k": 5}).num_rows == 5
+    with pytest.raises(KeyError, match="none"):
+        more.optimize.optimize_indices(index_names=["none"])
+    with pytest.raises(ValueError, match="num_indices_to_merge is 0"):
+        more.optimize.optimize_indices(num_indices_to_merge=0)
+    with pytest.raises(TypeError):
+        more.optimize.optimize_indices(nonsense=True)  # type: ignore[call-arg]
+
+
+def test_an_index_in_parts_becomes_one(indexed: LanceDataset) -> None:
+    """Newer writers make such indices."""
+    indexed.create_index("vector", "IVF_PQ", name="other", num_partitions=2, num_sub_vectors=2)
+    first, second = indexed.snapshot.manifest.indices
+    parts = replace(first, fragment_bitmap=FrozenBitMap([0])), replace(second, name=first.name)
+    snapshot = indexed.snapshot.at(replace(indexed.snapshot.manifest, indices=parts))
+    done = index_renewal.optimize(snapshot)
+    assert [(i.name, set(i.fragment_bitmap or ())) for i in done.manifest.indices] == [("vector_idx", {0, 1})]
+    assert first.uuid not in {i.uuid for i in done.manifest.indices}
 
 
 def test_plans_name_their_steps(indexed: LanceDataset) -> None:

@@ -35,6 +35,18 @@ def test_an_insert_of_a_key_that_is_deleted_meanwhile_inserts_it() -> None:
     assert column(lance.dataset(ours.uri), "a") == [0, 1, 2, 3]
 
 
+def test_a_merge_is_planned_anew_for_as_long_as_it_may_be() -> None:
+    ours = made("timeout")
+    lance.dataset(ours.uri).delete("a = 1")
+    merge = ours.merge_insert("a").when_not_matched_insert_all().when_matched_update_all()
+    with pytest.raises(ConflictError):
+        merge.retry_timeout(dt.timedelta(0)).execute(pa.table({"a": [1]}))
+    with pytest.raises(TypeError, match="timedelta"):
+        merge.retry_timeout(3)  # type: ignore[arg-type]
+    merge.retry_timeout(dt.timedelta(hours=1)).execute(pa.table({"a": [1]}))
+    assert column(lance.dataset(ours.uri), "a") == [0, 1, 2, 3]
+
+
 def test_a_delete_sees_that_an_insert_stood_on_its_rows() -> None:
     ours = made("delete")
     lance.dataset(ours.uri).merge_insert("a").when_not_matched_insert_all().execute(pa.table({"a": [1, 2]}))
@@ -61,6 +73,7 @@ def test_an_index_that_is_dropped_meanwhile_does_not_come_back() -> None:
     other.drop_index("a_idx")
     ours.optimize.optimize_indices()
     assert lance.dataset(ours.uri).list_indices() == []
+    assert lance.dataset(ours.uri).version == other.version  # nothing is left to be done, which is no version
 
 
 def test_an_index_takes_no_name_that_another_column_got_meanwhile() -> None:

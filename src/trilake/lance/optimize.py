@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands import compaction, indices
+from trilake.lance.commands import compaction
 from trilake.lance.commands.compaction import CompactionMetrics, CompactionOptions
+from trilake.lance.commands.index_renewal import optimize
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment
@@ -44,13 +45,20 @@ class DatasetOptimizer:
         self._dataset.moved(done)
         return metrics
 
-    def optimize_indices(self, **options: Any) -> None:
-        """Bring indices up to date with rows that came since, without learning anew.
+    def optimize_indices(
+        self,
+        *,
+        num_indices_to_merge: int | None = None,
+        index_names: Collection[str] | None = None,
+        retrain: bool = False,
+    ) -> None:
+        """Bring indices up to date with rows that came since.
 
-        ``options`` of other implementations are accepted and change nothing.
+        Parameters are those of :func:`~trilake.lance.commands.index_renewal.optimize`; ``index_names`` are its names.
         """
-        del options
-        self._dataset.moved(indices.optimize(self._dataset.snapshot))
+        snapshot = self._dataset.snapshot
+        done = optimize(snapshot, index_names, retrain=retrain, num_indices_to_merge=num_indices_to_merge)
+        self._dataset.moved(done)
 
 
 @dataclass(frozen=True)

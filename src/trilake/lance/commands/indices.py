@@ -1,4 +1,4 @@
-"""Indices of a dataset: listed, created, brought up to date, and moved by a compaction.
+"""Indices of a dataset: listed, created, and moved by a compaction.
 
 An index is a folder of files and an entry in the manifest that says which fragments it covers.  Rows of other fragments
 are looked at one by one, deleted rows are left out, so an index never needs to be complete.
@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.lance.commands import vector_indices
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
@@ -104,12 +103,13 @@ def create_scalar_index(
 
     def plan(current: Snapshot) -> op.Operation:
         check_name(current, called, column, replace=replace)
-        return op.CreateIndex((_trained(current, column, called),))
+        return op.CreateIndex((trained(current, column, called),))
 
     return replanned(snapshot, plan)
 
 
-def _trained(snapshot: Snapshot, column: str, name: str) -> IndexMetadata:
+def trained(snapshot: Snapshot, column: str, name: str) -> IndexMetadata:
+    """Write an index of all live rows of a column of single values; the entry that makes it count."""
     field = _indexable(snapshot, column)
     kind = field.arrow_type
     rows = pa.Table.from_batches(snapshot.scan(snapshot.plan([column], with_row_id=True))) if snapshot.count() else None
@@ -149,42 +149,16 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
 
 
 def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
-    """Take an index out of the dataset; its files stay for older versions.  Raises ``UnknownIndexError``."""
-    return replanned(snapshot, lambda current: op.CreateIndex((), (find(current, name),)))
+    """Take an index out of the dataset, all parts of it; its files stay for older versions.
 
-
-def optimize(snapshot: Snapshot) -> Snapshot:
-    """Bring indices up to date that do not cover all fragments, as one commit.
-
-    Scalar indices are made anew.  Into those of vectors the new rows are put with the partitions and words that there
-    are, which is quick, and less exact the more the new vectors differ from those it was learned from.  Nothing is
-    committed where all are complete; kinds that are not known stay as they are.
+    Raises ``UnknownIndexError``.
     """
 
-    def stale(current: Snapshot) -> list[tuple[str, IndexMetadata]]:
-        ids = {f.id for f in current.manifest.fragments}
-        stale_indices = []
-        for index in current.manifest.indices:
-            fields = [current.manifest.schema.by_id(id) for id in index.fields]
-            field = fields[0] if len(fields) == 1 else None
-            known = current.indices.vector(index) or current.indices.scalar(index)
-            if field is not None and known is not None and ids - set(index.fragment_bitmap or ()):
-                stale_indices.append((field.name, index))
-        return stale_indices
-
     def plan(current: Snapshot) -> op.Operation:
-        old = stale(current)
-        new = tuple(_renewed(current, column, index) for column, index in old)
-        return op.CreateIndex(new, tuple(index for _, index in old))
+        find(current, name)
+        return op.CreateIndex((), tuple(i for i in current.manifest.indices if i.name == name))
 
-    return replanned(snapshot, plan) if stale(snapshot) else snapshot
-
-
-def _renewed(snapshot: Snapshot, column: str, index: IndexMetadata) -> IndexMetadata:
-    opened = snapshot.indices.vector(index)
-    if opened is None:
-        return _trained(snapshot, column, index.name)
-    return vector_indices.extended(snapshot, column, index, opened)
+    return replanned(snapshot, plan)
 
 
 def _is_of_vectors(snapshot: Snapshot, index: IndexMetadata) -> bool:

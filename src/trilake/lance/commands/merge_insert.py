@@ -5,6 +5,7 @@ The source is held in memory; of the dataset, only the key columns are, a large 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -23,7 +24,7 @@ from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.file.errors import RowsDoNotFitError
+from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
@@ -101,11 +102,13 @@ def merge_insert(
     *,
     nulls: NullPolicy = "error",
     replans: int = REPLANS,
+    timeout: float = math.inf,
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
     A null in a key column matches nothing.  Two rows of the source with one key may not both replace a row.  Columns
     that the source does not have keep their values in rows that are updated, and are null in rows that are inserted.
+    ``replans`` and ``timeout`` are those of :func:`~trilake.lance.commands.replan.replanned`.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
@@ -132,7 +135,7 @@ def merge_insert(
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
 
-    changed = replanned_with_files(snapshot, plan, replans=replans)
+    changed = replanned_with_files(snapshot, plan, replans=replans, timeout=timeout)
     return changed, stats
 
 
@@ -278,7 +281,8 @@ class MergeInsertBuilder:
                 f"there is no column {unknown[0]!r} to match on" if unknown else "a merge insert needs a key column",
                 help=f"there are {', '.join(dataset.schema.names)}",
             )
-        self._dataset, self._what, self._replans = dataset, MergeInsert(keys), REPLANS
+        self._dataset, self._what = dataset, MergeInsert(keys)
+        self._replans, self._timeout = REPLANS, math.inf
 
     def _with(self, **changes: Any) -> MergeInsertBuilder:
         self._what = replace(self._what, **changes)
@@ -313,8 +317,10 @@ class MergeInsertBuilder:
         return self
 
     def retry_timeout(self, timeout: timedelta) -> MergeInsertBuilder:
-        """Accepted for other implementations' sake: retries are bounded by their number."""
-        del timeout
+        """Set for how long it is planned anew after others have changed the same rows; by default only how often."""
+        if not isinstance(timeout, timedelta):
+            raise WrongTypeError(f"the timeout must be a timedelta, got {type(timeout)}")
+        self._timeout = timeout.total_seconds()
         return self
 
     def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
@@ -328,7 +334,9 @@ class MergeInsertBuilder:
             raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
         source = input_rows.table(data_obj, schema)
         dataset = self._dataset
-        done, stats = merge_insert(dataset.snapshot, w, source, nulls=dataset.nulls, replans=self._replans)
+        done, stats = merge_insert(
+            dataset.snapshot, w, source, nulls=dataset.nulls, replans=self._replans, timeout=self._timeout
+        )
         dataset.moved(done)
         return {
             "num_inserted_rows": stats.num_inserted_rows,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from trilake.errors import ConflictError
@@ -18,18 +19,37 @@ REPLANS = 10
 _SHORTEST, _LONGEST_WAIT = 0.01, 5.0
 
 
-def replanned(snapshot: Snapshot, plan: Callable[[Snapshot], Operation], *, replans: int = REPLANS) -> Snapshot:
-    """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one."""
+def replanned(
+    snapshot: Snapshot,
+    plan: Callable[[Snapshot], Operation | None],
+    *,
+    replans: int = REPLANS,
+    timeout: float = math.inf,
+) -> Snapshot:
+    """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one.
+
+    Parameters
+    ----------
+    plan: gives ``None`` where nothing is to be done.
+    replans: how often it is made anew.
+    timeout: seconds after which it is not made anew.
+
+    Raises ``ConflictError`` of the last attempt.
+    """
     snapshot.manifest.check_writable(snapshot.store.uri)
+    first = snapshot.runtime.clock_ns()
     for attempt in range(replans + 1):
         began = snapshot.runtime.clock_ns()
         operation = plan(snapshot)
+        if operation is None:
+            return snapshot
         try:
             return snapshot.commit(operation)
         except ConflictError:
-            if attempt == replans:
+            now = snapshot.runtime.clock_ns()
+            if attempt == replans or (now - first) / 1e9 >= timeout:
                 raise
-            _wait(snapshot.runtime, (snapshot.runtime.clock_ns() - began) / 1e9, attempt)
+            _wait(snapshot.runtime, (now - began) / 1e9, attempt)
             snapshot = snapshot.at(transaction.load(snapshot.store))
             snapshot.manifest.check_writable(snapshot.store.uri)
     raise AssertionError("not reached")
@@ -45,7 +65,11 @@ def _wait(runtime: Runtime, seconds: float, attempt: int) -> None:
 
 
 def replanned_with_files(
-    snapshot: Snapshot, plan: Callable[[Snapshot, list[Fragment]], Operation], *, replans: int = REPLANS
+    snapshot: Snapshot,
+    plan: Callable[[Snapshot, list[Fragment]], Operation],
+    *,
+    replans: int = REPLANS,
+    timeout: float = math.inf,
 ) -> Snapshot:
     """Commit what ``plan`` makes, which lists the files it writes; they are removed where their commit fails."""
     written: list[Fragment] = []
@@ -56,4 +80,4 @@ def replanned_with_files(
         return plan(current, written)
 
     with discarded_on_failure(snapshot.store, written):
-        return replanned(snapshot, planned_anew, replans=replans)
+        return replanned(snapshot, planned_anew, replans=replans, timeout=timeout)

@@ -147,13 +147,16 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan) -> Snapshot:
 
     def plan(current: Snapshot) -> op.Operation:
         what.check(current)
-        rng = np.random.default_rng(what.seed)
-        model = learned(what, sample(current, what, rng), rng)
-        return op.CreateIndex(
-            (write_index(current, what.column, what.name, model, encoded(current, what.column, model)),)
-        )
+        return op.CreateIndex((made(current, what),))
 
     return replanned(snapshot, plan)
+
+
+def made(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
+    """Learn an index from a version's rows and write it; the entry that makes it count."""
+    rng = np.random.default_rng(what.seed)
+    model = learned(what, sample(snapshot, what, rng), rng)
+    return write_index(snapshot, what.column, what.name, model, encoded(snapshot, what.column, model))
 
 
 def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator) -> ivf_pq.Model:
