@@ -138,6 +138,16 @@ def test_deleted_rows_are_not_in_a_dataset(tmp_path: Path) -> None:
     assert sorted(dataset.to_table(filter=pc.field("m") != 9)["m"].to_pylist()) == [4, 5, 6, 7, 8]
 
 
+def test_a_dataset_knows_the_parameters_of_arrows_and_no_others() -> None:
+    trilake.write(_TABLE, "memory://frames-parameters", mode="overwrite")
+    dataset = trilake.open("memory://frames-parameters").to_pyarrow_dataset()
+    assert dataset.to_table(["id"], None, 2, 3, 4, None, False).num_rows == 3
+    assert dataset.count_rows(pc.field("id") > 1, use_threads=False) == 2
+    for wrong in ("to_table", "count_rows", "scanner"):
+        with pytest.raises(TypeError, match="colums"):
+            getattr(dataset, wrong)(colums=["id"])
+
+
 def test_names_of_the_package() -> None:
     script = """
 import builtins, trilake

@@ -86,12 +86,18 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         columns: Sequence[str] | Mapping[str, ds.Expression] | None = None,
         filter: ds.Expression | None = None,
         batch_size: int | None = None,
-        **_: Any,
+        batch_readahead: int | None = None,
+        fragment_readahead: int | None = None,
+        fragment_scan_options: ds.FragmentScanOptions | None = None,
+        use_threads: bool = True,
+        cache_metadata: bool = True,
+        memory_pool: pa.MemoryPool | None = None,
     ) -> ds.Scanner:
         """A scan of ``columns`` and of the rows for which ``filter`` is true; it can be read once.
 
-        Parameters that only say how to read files are not needed here.
+        Parameters behind ``batch_size`` only say how Arrow would read files: the table's own scan knows.
         """
+        del batch_readahead, fragment_readahead, fragment_scan_options, use_threads, cache_metadata, memory_pool
         both = self._with(filter)
         if isinstance(columns, Mapping):
             reader = self._read(None, both)
@@ -131,8 +137,13 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """Rows by position in a scan, whose order is not defined for a table."""
         return self.to_table(**kwargs).take(indices)
 
-    def count_rows(self, filter: ds.Expression | None = None, **_: Any) -> int:
-        """How many rows there are, from the metadata alone where that is exact."""
+    def count_rows(self, filter: ds.Expression | None = None, **kwargs: Any) -> int:
+        """How many rows there are, from the metadata alone where that is exact.
+
+        Other parameters are those of :meth:`scanner`.
+        """
+        if kwargs:
+            return int(self.scanner([], filter, **kwargs).count_rows())
         both = self._with(filter)
         try:
             return self.table.count(both)
@@ -143,9 +154,9 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """The same rows with one more filter."""
         return TableDataset(self.table, self._with(expression))
 
-    def sort_by(self, sorting: Any, **_: Any) -> ds.InMemoryDataset:
-        """The rows in order, in memory."""
-        return ds.InMemoryDataset(self.to_table().sort_by(sorting))
+    def sort_by(self, sorting: Any, **kwargs: Any) -> ds.InMemoryDataset:
+        """The rows in order, in memory; parameters are those of ``pyarrow.Table.sort_by``."""
+        return ds.InMemoryDataset(self.to_table().sort_by(sorting, **kwargs))
 
     def get_fragments(self, filter: ds.Expression | None = None) -> Iterator[ds.Fragment]:
         """One fragment in memory that holds the rows."""
