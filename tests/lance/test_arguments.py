@@ -163,3 +163,11 @@ def test_times_do_not_lose_their_hours_or_their_day(uri: Path, kind: pa.DataType
     with pytest.raises(OSError, match="does not fit"):
         lance.write_dataset(pa.table({"x": times.cast(kind), "l": pa.array([times.to_pylist()])}), uri, mode="append")
     assert lance.dataset(uri).count_rows() == 0
+
+
+def test_rows_at_places_have_the_options_of_scans_and_no_others() -> None:
+    made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), "memory://arguments-take", mode="overwrite")
+    assert made.take([2], ["a"], with_row_id=True, use_threads=False, batch_size=5).column_names == ["a", "_rowid"]
+    for call in (lambda: made.take([2], colums=["a"]), lambda: made.sample(2, colum="a")):
+        with pytest.raises(TypeError, match="a scan has no option 'colum"):
+            call()

@@ -90,10 +90,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         arrow: options of Arrow's scanners and hints of other implementations, such as ``use_threads``; they change
             nothing.
         """
-        unknown = set(arrow) - _HINTS
-        if unknown:
-            name = min(unknown)
-            raise WrongTypeError(f"a scan has no option {name!r}", help=_BEYOND.get(name))
+        _check_names(arrow, _HINTS)
         builder = (
             ScannerBuilder(self)
             .columns(columns)
@@ -182,6 +179,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return chosen.show(self.snapshot.take(ranks, chosen.columns, with_row_id=chosen.with_row_id))
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
+        _check_names(options, _OF_ROWS)
         return Selection.of(self.snapshot.view, columns, with_row_id=bool(options.get("with_row_id")))
 
     def _take_rows(
@@ -250,6 +248,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 _HINTS = frozenset(
     ("use_threads", "memory_pool", "fragment_scan_options", "cache_metadata", "io_buffer_size", "late_materialization")
 )
+#: Those of rows at some places, which no filter chooses: hints of Arrow's scans, and ``sorted``, of programs for old
+#: pylance, which changes nothing either.
+_OF_ROWS = _HINTS | {"with_row_id", "sorted", "batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"}
 #: Options of later releases of pylance that the format cannot serve, or that have another name here.
 _BEYOND = {
     "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
@@ -259,6 +260,15 @@ _BEYOND = {
     "with_row_address": "with_row_id says the same: rows of the format do not move",
     "include_deleted_rows": "check out an older version",
 }
+
+
+def _check_names(options: Iterable[str], known: frozenset[str]) -> None:
+    """Raise ``WrongTypeError`` for an option that is not known."""
+    unknown = set(options) - known
+    if unknown:
+        name = min(unknown)
+        raise WrongTypeError(f"a scan has no option {name!r}", help=_BEYOND.get(name))
+
 
 #: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
 _SEARCH = (
