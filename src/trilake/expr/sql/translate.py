@@ -247,15 +247,19 @@ class Translator:
             case exp.Trim():
                 return self._trim(node)
             case exp.Bracket() if len(node.expressions) == 1:
-                call = self._make_call("the index", [node.this, node.expressions[0]])
-                return element(call, base=0, strict=True)
+                key = node.expressions[0]
+                if isinstance(key, exp.Literal) and key.is_string and self.render(node.this).family == "struct":
+                    return self._field(node.this, key.name)
+                return element(self._make_call("the index", [node.this, key]), base=0, strict=True)
             case exp.Dot() if isinstance(node.expression, exp.Identifier):
-                inner = self.render(node.this)
-                if inner.family == "struct":
-                    return self.typed(f"struct_extract({inner.text}, {single_quoted(node.expression.name)})")
+                if self.render(node.this).family == "struct":
+                    return self._field(node.this, node.expression.name)
             case exp.Anonymous():
                 return self._call(node.name, node.expressions)
         raise refusal(node)
+
+    def _field(self, struct: exp.Expression, name: str) -> Sql:
+        return self.typed(f"struct_extract({self.render(struct).text}, {single_quoted(name)})")
 
     def _name(self, node: exp.Expression) -> Sql:
         column, rest = self._resolve(node)
