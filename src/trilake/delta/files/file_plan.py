@@ -83,6 +83,16 @@ class FilePlan:
         """The size in bytes at which a file is closed."""
         return TableProperties(self.configuration).size_bytes("delta.targetFileSize") or _TARGET_SIZE
 
+    def makes_the_files_of(self, other: FilePlan) -> bool:
+        """Whether files made by this plan are what the other's table would have, its rules included."""
+        mine, its = self, other
+        return (mine.schema, mine.partition_columns, mine.configuration, mine.provider) == (
+            its.schema,
+            its.partition_columns,
+            its.configuration,
+            its.provider,
+        )
+
     @property
     def ending(self) -> str:
         """How names of the files end, which tells people the format and the compression."""

@@ -21,14 +21,13 @@ import orjson
 
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, plan_write, resume_write
+from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, on_new_table, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
 from trilake.errors import (
     ConcurrentTransactionError,
     ForeignFilesError,
-    MetadataChangedError,
     ObjectNotFoundError,
     TableExistsError,
 )
@@ -117,41 +116,20 @@ def commit_batch(
             return WriteResult(log.head().version)
         if isinstance(e, ConcurrentTransactionError):
             raise
-    return finish_write(log, _on_new_table(log, plan), parts, runtime, run=run)
+    return finish_write(log, on_new_table(log, plan), parts, runtime, run=run)
 
 
 def _of_batch(log: DeltaLog, plan: WritePlan, request: WriteRequest) -> WritePlan:
     """The plan under the batch's own number, on the newest version where it replaces all rows."""
     plan = resume_write(log, replace(plan, request=request))
     if plan.base is None and log.exists():
-        return _on_new_table(log, plan)
+        return on_new_table(log, plan)
     if plan.base is None or not request.replaces:
         return plan
     newest = log.snapshot()
     same = newest.metadata == plan.base.metadata and newest.protocol == plan.base.protocol
     # All rows go, whoever added them while the batch was computed: that is what the output mode says.
     return replace(plan, base=newest) if same else plan
-
-
-def _on_new_table(log: DeltaLog, plan: WritePlan) -> WritePlan:
-    """The plan on the table that another query made meanwhile, where the files are what that table's would be.
-
-    Raises ``MetadataChangedError`` where they are not.
-    """
-    own_files, current = plan.files, plan_write(log, plan.request)
-    current_files = current.files
-    if (own_files.schema, own_files.partition_columns, own_files.configuration, own_files.provider) != (
-        current_files.schema,
-        current_files.partition_columns,
-        current_files.configuration,
-        current_files.provider,
-    ):
-        raise MetadataChangedError(
-            "another writer made the table while the first batch was written, and made it with other columns",
-            help="start the query again: the batch is then written as the table has it",
-            file=log.store.uri,
-        )
-    return replace(current, files=own_files)
 
 
 def _does_nothing(plan: WritePlan, parts: Iterable[WrittenFiles]) -> bool:

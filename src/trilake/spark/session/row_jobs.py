@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 
-from trilake.delta.commands.write.write import left_behind
+from trilake.delta.commands.write.job_files import left_behind
 from trilake.delta.log.log import DeltaLog
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import map_rows

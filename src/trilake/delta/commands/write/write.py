@@ -52,6 +52,7 @@ from trilake.errors import (
     ConflictError,
     ForeignFilesError,
     InvalidArgumentError,
+    MetadataChangedError,
     SchemaMismatchError,
     TableExistsError,
     TableNotFoundError,
@@ -309,8 +310,8 @@ def finish_write(
     """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
 
     Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the
-    files are deleted at once: nobody else knows their names.  With ``again`` they stay where another writer created the
-    table meanwhile: the caller commits them to that table.
+    files are deleted at once: nobody else knows their names.  Where another writer creates the table meanwhile, they go
+    into that one, as the mode says, or are not what it would have (``MetadataChangedError``); with ``again`` they stay.
     """
     if plan.nothing:
         assert plan.base is not None
@@ -318,15 +319,46 @@ def finish_write(
     parts = list(written)
     adds = [a for part in parts for a in part.actions]
     new: list[Mapping[str, Any]] = [{"add": a} for a in adds]
+    runtime = runtime or log.engine.runtime
     try:
-        runtime = runtime or log.engine.runtime
         replaced = _replaced(log, plan, adds, runtime, run)
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
-        if not (again and _created_meanwhile(e)):
-            discard(log.store, _own_files(new))
+        if _created_meanwhile(e) and (again or plan.request.mode != "error"):
+            if again:
+                raise
+            return _finish_on_new_table(log, plan, parts, runtime, run)
+        discard(log.store, _own_files(new))
         raise
+
+
+def _finish_on_new_table(
+    log: DeltaLog, plan: WritePlan, parts: Sequence[WrittenFiles], runtime: Runtime, run: Runner
+) -> WriteResult:
+    kept = False
+    try:
+        plan = on_new_table(log, plan, runtime)
+        kept = not plan.nothing  # else the table is to stay as it is, or has the write already
+    finally:
+        if not kept:
+            discard(log.store, _own_files({"add": a} for part in parts for a in part.actions))
+    return finish_write(log, plan, parts, runtime, run=run)
+
+
+def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None) -> WritePlan:
+    """The plan on the table that another writer made meanwhile, where the files are what that table's would be.
+
+    Raises ``MetadataChangedError`` where they are not.
+    """
+    current = plan_write(log, plan.request, runtime)
+    if not (current.nothing or plan.files.makes_the_files_of(current.files)):
+        raise MetadataChangedError(
+            "another writer made the table meanwhile, with other columns, partitions or properties",
+            help="write again: the rows are then written as the table has them",
+            file=log.store.uri,
+        )
+    return replace(current, files=plan.files)
 
 
 def _created_meanwhile(error: Exception) -> bool:
@@ -466,17 +498,3 @@ def write_arrow(
     if plan.nothing:
         return finish_write(log, plan, [], runtime)
     return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
-
-
-def files_of_job(log: DeltaLog, job_id: str) -> list[str]:
-    """Data files in the table's folder that a write job made, whether a commit names them or not."""
-    return [o.key for o in log.store.list() if job_id in o.key]
-
-
-def left_behind(log: DeltaLog, job_id: str) -> str:
-    """What a job that failed left in the table's folder, as part of a sentence."""
-    left = files_of_job(log, job_id)
-    if not left:
-        return "nothing is left behind"
-    shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
-    return f"{len(left)} files are left behind, invisible to readers: {shown}"

@@ -1,0 +1,93 @@
+"""Several writers make one table at the same time: the later ones go on with the table that is there then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WriteResult, finish_write, plan_write
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import from_arrow
+from trilake.engine import standard_engine
+from trilake.errors import MetadataChangedError, SchemaMismatchError, TableExistsError
+from trilake.storage import open_store
+
+PLACE = "memory://new-table-races"
+
+
+@pytest.fixture
+def log() -> DeltaLog:
+    store = open_store(PLACE)
+    store.delete([o.key for o in store.list()])
+    return DeltaLog(store, standard_engine())
+
+
+def later(log: DeltaLog, rows: pa.Table, first: pa.Table, mode: str, **more: Any) -> WriteResult:
+    """A write that looks at the place before the ``first`` one is there, and commits behind it."""
+    request = WriteRequest(mode, from_arrow(rows.schema), **more)  # type: ignore[arg-type]
+    plan = plan_write(log, request)
+    written = [write_files(log.store, plan.files, rows.to_batches(), tasks=1)]
+    trilake.write(first, PLACE)
+    return finish_write(log, plan, written)
+
+
+def ids() -> list[int]:
+    found: list[int] = trilake.open(PLACE).to_arrow()["id"].to_pylist()
+    return sorted(found)
+
+
+def data_files(log: DeltaLog) -> int:
+    return sum(o.key.endswith(".parquet") for o in log.store.list() if not o.key.startswith("_"))
+
+
+@pytest.mark.parametrize(
+    ("mode", "kept", "version"), [("append", [1, 2], 1), ("overwrite", [2], 1), ("ignore", [1], 0)]
+)
+def test_the_later_writer_does_what_its_mode_says_of_a_table_that_is_there(
+    log: DeltaLog, mode: str, kept: list[int], version: int
+) -> None:
+    done = later(log, pa.table({"id": [2]}), pa.table({"id": [1]}), mode)
+    assert (done.version, ids()) == (version, kept)
+    assert data_files(log) == {"append": 2, "overwrite": 2, "ignore": 1}[mode]
+
+
+def test_a_write_that_refuses_a_table_refuses_that_one_too(log: DeltaLog) -> None:
+    with pytest.raises(TableExistsError):
+        later(log, pa.table({"id": [2]}), pa.table({"id": [1]}), "error")
+    assert (ids(), data_files(log)) == ([1], 1)
+
+
+@pytest.mark.parametrize("rows", [pa.table({"id": ["2"]}), pa.table({"id": [2], "more": [3]})], ids=["type", "column"])
+def test_files_that_do_not_fit_are_not_put_into_it(log: DeltaLog, rows: pa.Table) -> None:
+    with pytest.raises(SchemaMismatchError):
+        later(log, rows, pa.table({"id": [1]}), "append")
+    assert (ids(), data_files(log)) == ([1], 1)
+
+
+def test_columns_that_may_come_come(log: DeltaLog) -> None:
+    later(log, pa.table({"id": [2], "more": [3]}), pa.table({"id": [1]}), "append", schema_mode="merge")
+    assert trilake.open(PLACE).to_arrow().sort_by("id").to_pylist() == [{"id": 1, "more": None}, {"id": 2, "more": 3}]
+
+
+def test_nor_are_rows_that_the_tables_rules_were_not_asked_about(log: DeltaLog) -> None:
+    request = WriteRequest("append", from_arrow(pa.schema({"id": pa.int64()})))
+    plan = plan_write(log, request)
+    written = [write_files(log.store, plan.files, pa.table({"id": [-1]}).to_batches(), tasks=1)]
+    trilake.create(PLACE, {"id": "long"})
+    trilake.alter(PLACE).add_constraint("positive", "id > 0")
+    with pytest.raises(MetadataChangedError):
+        finish_write(log, plan, written)
+    assert (ids(), data_files(log)) == ([], 0)
+
+
+def test_a_write_with_a_number_of_its_own_happens_once(log: DeltaLog) -> None:
+    rows = pa.table({"id": [1]})
+    plan = plan_write(log, WriteRequest("append", from_arrow(rows.schema), txn=("job", 1)))
+    written = [write_files(log.store, plan.files, rows.to_batches(), tasks=1)]
+    trilake.write(rows, PLACE, txn=("job", 1))
+    assert (finish_write(log, plan, written).version, ids(), data_files(log)) == (0, [1], 1)
