@@ -168,9 +168,16 @@ class DeltaTableBuilder(Generic[Opened]):
             self._run(path, named, known)
         else:
             description = self._table.comment
-            with new_name(self._spark, named, self._table.schema, path=self._location, comment=description) as place:
-                path = place
-                self._run(path, named, known)
+            try:
+                with new_name(
+                    self._spark, named, self._table.schema, path=self._location, comment=description
+                ) as place:
+                    path = place
+                    self._run(path, named, known)
+            except TableExistsError:
+                if self._mode in ("create", "replace") or find_table(self._spark, named) is None:
+                    raise
+                return self.execute()  # another one made it meanwhile
         return self._open_table(self._spark, path, self._options)
 
     def _run(self, path: str, name: str | None, known: str | None) -> None:

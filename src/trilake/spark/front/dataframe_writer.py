@@ -281,8 +281,13 @@ def save_as_table(request: SaveRequest, name: str) -> None:
         save_named(_as_select(request, managed=known.managed), name, known.location)
         return
     path = record_option(request.options, "path")
-    with new_place(request, name, path) as place:
-        save_named(_as_select(request, managed=path is None and table_at(name) is None, new=True), name, place)
+    try:
+        with new_place(request, name, path) as place:
+            save_named(_as_select(request, managed=path is None and table_at(name) is None, new=True), name, place)
+    except TableExistsError:
+        if request.mode == "error" or table_there(request.df.sparkSession, name, request.options) is None:
+            raise
+        save_as_table(request, name)  # another one made it meanwhile
 
 
 def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.errors import IllegalArgumentError, InvalidArgumentError
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import session_log, with_session
@@ -262,10 +262,17 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
     schema = from_spark(request.df.schema)
     write = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
     write = with_session(spark, write, decided=("mergeSchema",))
-    with new_name(spark, name, schema, path=path) as place:
-        store = session_store(spark, place, store_options(request.options))
-        write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
-        rename(spark, name, place, request.options)
+    try:
+        with new_name(spark, name, schema, path=path) as place:
+            store = session_store(spark, place, store_options(request.options))
+            write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
+            rename(spark, name, place, request.options)
+    except TableExistsError:
+        made = find_table(spark, name)  # by another one, meanwhile
+        if made is None:
+            raise
+        must_be_of(made, name, "delta")
+        return made.location
     return place
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -125,7 +125,13 @@ def _replace(request: _Request, verb: str = "REPLACE") -> None:
 def _create_or_replace(request: _Request) -> None:
     if request.known is None:
         _check_replaces_schema(request)
-        _create(request, "CREATE OR REPLACE")
+        try:
+            _create(request, "CREATE OR REPLACE")
+        except TableExistsError:
+            known = table_there(request.df.sparkSession, request.table, request.record.options)
+            if known is None:
+                raise
+            _create_or_replace(replace(request, known=known))  # another one made it meanwhile
     else:
         _replace(request, "CREATE OR REPLACE")
 

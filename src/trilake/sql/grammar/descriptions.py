@@ -101,11 +101,11 @@ def description_of(call: Create, schema: StructType, name: str | None = None) ->
     )
 
 
-def create_mode(call: Create, *, exists: bool) -> CreateMode:
+def create_mode(call: Create) -> CreateMode:
     """What becomes of a table that is there."""
     if call.replace:
         return "create_or_replace" if call.create else "replace"
-    return "create"
+    return "create_if_not_exists" if call.if_not_exists else "create"
 
 
 def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
@@ -177,7 +177,7 @@ def check_same_table(log: DeltaLog, table: TableDescription) -> None:
 def write_of_query(
     call: Create, schema: StructType, table: TableDescription, *, there: bool, managed: bool
 ) -> WriteRequest:
-    """The write of CREATE TABLE AS SELECT; ``there`` says that a table is at the place.
+    """The write of CREATE TABLE AS SELECT; ``there`` says that a table is at the place, which one may be yet.
 
     Raises ``SchemaMismatchError`` where one is, and the statement does not replace it.
     """
@@ -189,9 +189,9 @@ def write_of_query(
         )
     verb = " OR ".join(w for w, present in (("CREATE", call.create), ("REPLACE", call.replace)) if present)
     return WriteRequest(
-        mode="overwrite" if there else "error",
+        mode="overwrite" if call.replace else "ignore" if call.if_not_exists else "error",
         schema=schema,
-        schema_mode="overwrite" if there else None,
+        schema_mode="overwrite" if call.replace else None,
         operation=f"{verb} TABLE AS SELECT",
         parameters={
             "isManaged": "true" if managed else "false",

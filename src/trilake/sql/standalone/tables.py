@@ -88,7 +88,7 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
     if there and not table.schema.fields:
         check_same_table(log, table)
         return _NOTHING
-    create_table(log, table, mode=create_mode(call, exists=there))
+    create_table(log, table, mode=create_mode(call))
     return _NOTHING
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
+from trilake.spark.delta.names.catalogue import holds_nothing
 from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
@@ -19,6 +20,13 @@ from trilake.sql.session.targets import Target, find_entry, path_target
 from trilake.sql.text.paths import FORMATS
 from trilake.storage import open_store
 from trilake.text import quote_parts
+
+
+class Namer(Protocol):
+    """Names a table."""
+
+    def __call__(self, log: DeltaLog, made: bool) -> None:
+        """Name the table of a log; ``made`` says that the statement itself has made it."""
 
 
 @dataclass(frozen=True)
@@ -98,31 +106,33 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 
 @contextmanager
-def named(session: SqlSession, place: Place, about: About) -> Iterator[Callable[[DeltaLog], None]]:
-    """Gives a function that makes or refreshes the name, once the table is there.
+def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> Iterator[Namer]:
+    """Gives a function that makes or refreshes the name, once the table is there, and is told who made that.
 
-    Where the name cannot be made, a table that was made for it goes again: neither is left without the other.  A
-    Connect session can only make a managed name before its files: ``about`` is what is known of the table by then.
+    Where the name cannot be made, a table that the statement made for it goes again: neither is left without the other.
+    Where somebody else gives the table that name meanwhile, that is the name, unless the statement refuses one that is
+    there and is not ``lenient``.  A Connect session can only make a managed name before its files: ``about`` is what is
+    known of the table by then.
     """
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
         with name_first(session, place, about):
-            yield lambda log: None
+            yield lambda log, made: None
         return
-    there_before = (
-        session_log(session.spark, session.store(place.path)).exists() if new and place.format == "delta" else True
-    )
-    if new and place.managed and not there_before:
+    if new and place.managed and not session_log(session.spark, session.store(place.path)).exists():
         _check_empty(session, place.path)
 
-    def name(log: DeltaLog) -> None:
+    def name(log: DeltaLog, made: bool) -> None:
         if place.parts is None:
             return
         if new:
             try:
                 catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
             except BaseException:
-                if not there_before:
+                if _is_name_of(session, place):
+                    if made or lenient:
+                        return
+                elif made:
                     _undo(log)
                 raise
         elif place.entry is not None:
@@ -145,7 +155,8 @@ def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None
     try:
         yield
     except BaseException:
-        session.run(f"DROP TABLE IF EXISTS {quote_parts(place.parts)}")
+        if holds_nothing(session.spark, place.path):  # with the name, the files go, whoever wrote them
+            session.run(f"DROP TABLE IF EXISTS {quote_parts(place.parts)}")
         raise
 
 
@@ -171,7 +182,21 @@ def _check_empty(session: SqlSession, path: str) -> None:
             )
 
 
+def _is_name_of(session: SqlSession, place: Place) -> bool:
+    """Whether the name of a place stands for the table there."""
+    assert place.parts is not None
+    entry = find_entry(session, place.parts)
+    if entry is None or entry.location is None or FORMATS.get(entry.provider) != place.format:
+        return False
+    return open_store(entry.location).uri == open_store(place.path).uri
+
+
 def _undo(log: DeltaLog) -> None:
-    """Take away the first commit of a table that was made a moment ago; files without a log are no table."""
+    """Take away the first commit of a table that was made a moment ago; files without a log are no table.
+
+    A table that others have written to since stays as it is.
+    """
     with suppress(TrilakeError):
-        log.store.delete([o.key for o in log.store.list("_delta_log")])
+        listing = log.listing()
+        if set(listing.commits) == {0} and not listing.checkpoints:
+            log.store.delete([o.key for o in log.store.list("_delta_log")])

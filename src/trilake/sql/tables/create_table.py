@@ -66,7 +66,9 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         return _create_other(session, call, place, to_spark(schema))
     log = session_log(session.spark, session.store(place.path))
     table = replace(_with_defaults(session, description_of(call, schema, None)), managed=place.managed)
-    with named(session, place, About(to_spark(schema), call.comment, call.properties)) as name:
+    made = False
+    about = About(to_spark(schema), call.comment, call.properties)
+    with named(session, place, about, lenient=_is_lenient(call)) as name:
         there = log.exists()
         new_name = place.parts is not None and not place.exists
         if there and (new_name or (place.parts is None and not table.schema.fields)):
@@ -76,9 +78,17 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         else:
             _judge_checks(session, table, log)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
-                create_table(log, table, mode=create_mode(call, exists=there))
-        name(log)
+                done = create_table(log, table, mode=create_mode(call))
+            made = done.created and done.version == 0
+            if not done.created:  # somebody was faster
+                check_same_table(log, description_of(call, schema, None))
+        name(log, made)
     return nothing(session)
+
+
+def _is_lenient(call: Create) -> bool:
+    """Whether a statement takes a table that is there."""
+    return call.if_not_exists or call.replace
 
 
 def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
@@ -110,9 +120,10 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     table = _with_defaults(session, description_of(call, schema, None))
     there = log.exists()
     request = write_of_query(call, schema, table, there=there, managed=place.managed)
-    with named(session, place, About(frame.schema, call.comment, call.properties)) as name:
-        write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
-        name(log)
+    about = About(frame.schema, call.comment, call.properties)
+    with named(session, place, about, lenient=_is_lenient(call)) as name:
+        done = write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
+        name(log, done.version == 0 and (request.mode != "ignore" or done.files_added > 0))
     return nothing(session)
 
 
@@ -138,9 +149,10 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             return _create_other(session, call, place, frame.schema)
         table = replace(description_of(call, from_spark(frame.schema), None), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
-    with named(session, place, About(to_spark(table.schema), call.comment, call.properties)) as name:
-        create_table(log, replace(table, managed=place.managed), mode=create_mode(call, exists=log.exists()))
-        name(log)
+    about = About(to_spark(table.schema), call.comment, call.properties)
+    with named(session, place, about, lenient=_is_lenient(call)) as name:
+        done = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
+        name(log, done.created and done.version == 0)
     return nothing(session)
 
 
@@ -182,7 +194,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     if place.exists and call.if_not_exists:
         return nothing(session)
     into = session_log(session.spark, session.store(place.path))
-    with named(session, place, About.of(table.snapshot)) as name:
+    with named(session, place, About.of(table.snapshot), lenient=_is_lenient(call)) as name:
         result = clone(
             table.snapshot,
             table.log,
@@ -192,7 +204,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
             properties=call.properties,
             run=ManyRunner(session.spark, table.log.store, least=32),
         )
-        name(into)
+        name(into, result.version == 0)
     return counts(session, **numbers(result, CLONE))
 
 

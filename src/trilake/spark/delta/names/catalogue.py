@@ -12,6 +12,7 @@ table, its path included, so names in SQL need :func:`trilake.install`.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -21,10 +22,17 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError, UnsupportedSparkError
+from trilake.errors import (
+    InvalidArgumentError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+    UnsupportedSparkError,
+)
 from trilake.spark.delta.names.entries import (
     About,
     change_entry,
@@ -33,12 +41,15 @@ from trilake.spark.delta.names.entries import (
     make_entry,
 )
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
+from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 from trilake.text import quote_parts
 
+_log = logging.getLogger("trilake.spark")
 #: The formats that a table of the catalogue may have, by the names of their providers.
 _FORMATS = {prefix + name: name for prefix in ("", "trilake-") for name in ("delta", "lance", "trevni")}
 _BY_PATH = re.compile(r"(`?)((?:trilake-)?(?:delta|lance|trevni))\1\.`((?:[^`]|``)+)`", re.IGNORECASE)
@@ -142,7 +153,8 @@ def new_name(
 ) -> Iterator[str]:
     """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
 
-    The name comes first, so that no version is left without its name.
+    The name comes first, so that no version is left without its name.  It stays where others have written to its place
+    meanwhile, or the outcome of the write is unknown and the table is there.
 
     Parameters
     ----------
@@ -153,8 +165,9 @@ def new_name(
     comment: what the table is for.
     format: what its files are.
 
-    Raises ``TableExistsError`` where files are at the place that the catalogue would choose, and
-    ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into its catalogue.
+    Raises ``TableExistsError`` where the name is taken meanwhile, and where files are at the place that the catalogue
+    would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
+    its catalogue.
     """
     if not HAS_DATA_SOURCES and is_connect(spark):
         raise UnsupportedSparkError(
@@ -162,9 +175,16 @@ def new_name(
             help="save to a path, use a classic session, or PySpark 4.0 or newer",
         )
     about = About(to_spark(read_schema(schema)), comment)
+    there_before = path is not None and _is_table(spark, path, format)
     try:
         make_entry(spark, parts_of(name), about, path=_absolute(path), provider=format)
     except PySparkException as e:
+        if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(e):
+            raise TableExistsError(
+                f"table {name} already exists: another one made it meanwhile",
+                file=path,
+                condition="TABLE_OR_VIEW_ALREADY_EXISTS",
+            ) from e
         if "[LOCATION_ALREADY_EXISTS]" not in str(e):
             raise
         raise TableExistsError(
@@ -172,12 +192,34 @@ def new_name(
             help="clear the folder, or name the files there by an external table: give the path with the name",
             file=default_location(spark, name),
         ) from e
+    place = path if path is not None else _place_of(spark, name)
     try:
-        yield path if path is not None else _place_of(spark, name)
+        yield place
     except BaseException:
-        with spark_alone():
-            spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
+        # With the name of a managed table its files go, whoever wrote them.
+        if holds_nothing(spark, place) if path is None else there_before or not _is_table(spark, place, format):
+            with spark_alone():
+                spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
+        else:
+            _log.warning("the name %s stays: files of others may be at %s", name, place)
         raise
+
+
+def holds_nothing(spark: SparkSession, place: str) -> bool:
+    """Whether it is certain that nobody has written to a place, or is about to."""
+    try:
+        store = session_store(spark, place)
+        return all(next(found, None) is None for found in (store.list(), store.unfinished()))
+    except (TrilakeError, OSError):
+        return False
+
+
+def _is_table(spark: SparkSession, place: str, format: str) -> bool:
+    """Whether there is a table at a place; of another format than Delta, whether anything is."""
+    store = session_store(spark, place)
+    if _FORMATS[format] == "delta":
+        return DeltaLog(store, spark_engine()).exists()
+    return next(store.list(), None) is not None
 
 
 def _place_of(spark: SparkSession, name: str) -> str:
