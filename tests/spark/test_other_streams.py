@@ -52,8 +52,10 @@ def test_rows_that_do_not_fit_stop_the_query_with_our_error_in_a_line(
     assert str(raised.value) == str(error)
 
 
-@pytest.mark.parametrize("format", ["lance", "trevni"])
-@pytest.mark.parametrize("place", ["new name", "old name", "path"])
+@pytest.mark.parametrize(
+    ("format", "place"),
+    [("lance", "new name"), ("trevni", "new name"), ("lance", "old name"), ("trevni", "path")],
+)
 def test_a_stream_from_a_name_to_a_name(spark: SparkSession, tmp_path: Path, format: str, place: str) -> None:
     """Spark's own way made a name without a place, and stopped at the first batch."""
     source, target = (f"{format}.`{tmp_path}/{n}`" if place == "path" else f"streamed_{n}" for n in ("in", "out"))
