@@ -25,6 +25,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.old_calendar.rebase import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.uri import Location, parse_location
 
@@ -311,8 +312,9 @@ def _without_null_types(
 
 
 def _parquet(source: Any) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
-    file = pq.ParquetFile(source)
-    return file.schema_arrow, file.iter_batches()
+    file = pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
+    rebasing = rebasing_of(file)
+    return file.schema_arrow, file.iter_batches() if rebasing is None else map(rebasing.rows, file.iter_batches())
 
 
 def _arrow(source: Any, start: bytes) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:

@@ -30,6 +30,7 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.expr import Filter
+from trilake.old_calendar.rebase import rebasing_of
 from trilake.parquet_files import DAMAGE, PAGE_CHECKSUMS, open_parquet
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -159,7 +160,10 @@ def read_files(
         texts = partition_values([file], [schema.field(name) for name, _ in file.partition])
         with _opened(store, file.key) as opened:
             own = [n for n in opened.schema_arrow.names if n in wanted and n not in dict(file.partition)]
+            rebasing = rebasing_of(opened)
             for batch in opened.iter_batches(_BATCH, columns=own):
+                if rebasing is not None:
+                    batch = rebasing.rows(batch)
                 rows = batch.num_rows
                 fixed = {f.name: pa.repeat(texts[f.name][0], rows) for f in constants}
                 arrays = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from trilake.old_calendar.rebase import old_values
 from trilake.text import double_quoted, single_quoted
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
     """The query of all rows of the files, with the columns of ``schema``.
 
     ``None`` where there is no file, or one has other columns: each must hold every column under its very name and in a
-    type that DuckDB reads as it reads the Arrow type, since nothing is converted.  Raises ``duckdb.Error`` for files
+    type that DuckDB reads as it reads the Arrow type, since nothing is converted; and no time of Spark's old calendar.
+    Raises ``duckdb.Error`` for files
     that cannot be opened.
     """
     if not paths or any(_PATTERNS & set(path) for path in paths):
@@ -28,7 +30,25 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
     wanted = _types(db.from_arrow(schema.empty_table()))
     if any(not wanted.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
         return None
+    if any(map(_holds_times, schema.types)) and _any_old(paths):
+        return None
     return f"SELECT {', '.join(map(double_quoted, wanted))} FROM {_files(paths)}"
+
+
+def _holds_times(t: pa.DataType) -> bool:
+    if pa.types.is_nested(t):
+        return any(_holds_times(t.field(i).type) for i in range(t.num_fields))
+    return bool(pa.types.is_date(t) or pa.types.is_timestamp(t))
+
+
+def _any_old(paths: Sequence[str]) -> bool:
+    """Whether a file may hold values of Spark's old calendar, which DuckDB takes for ones of today's."""
+    import pyarrow.parquet as pq  # of no use to whoever opens a table
+
+    try:
+        return any(any(old_values(pq.read_metadata(path).metadata)) for path in paths)
+    except (pa.ArrowException, OSError):  # the scan says what is wrong with it
+        return True
 
 
 def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:

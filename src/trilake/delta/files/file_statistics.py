@@ -41,6 +41,8 @@ class StatisticsPlan:
     named: tuple[tuple[str, ...], ...] | None = None
     #: Columns of type variant: their parts are no columns of the table.
     variants: tuple[tuple[str, ...], ...] = ()
+    #: Columns without bounds: those that the footer states are not of the values that are read.
+    unbounded: frozenset[tuple[str, ...]] = frozenset()
 
     @classmethod
     def of(cls, configuration: Mapping[str, str], schema: StructType) -> StatisticsPlan:
@@ -157,7 +159,7 @@ def stated_columns(
     The same for all files of a write or a conversion, of which there may be many.
     """
     kinds = ((i, path, type_at(schema, path)) for i, path in enumerate(which.wanted(schema)) if path is not None)
-    return tuple((i, path, kind, bound_converter(kind)) for i, path, kind in kinds)
+    return tuple((i, path, kind, None if path in which.unbounded else bound_converter(kind)) for i, path, kind in kinds)
 
 
 def stored_bounds(statistics: pq.Statistics, kind: pa.DataType) -> tuple[Any, Any]:

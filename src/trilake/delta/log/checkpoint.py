@@ -21,6 +21,7 @@ from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
+from trilake.old_calendar.rebase import rebasing_of
 from trilake.parquet_files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
@@ -378,7 +379,8 @@ def _read_actions(
     groups = _groups_with(file, footer, [kind])
     if share is not None:
         groups = share.groups(groups)
-    if choice is not None and kind == "add":
+    rebasing = rebasing_of(file)
+    if choice is not None and kind == "add" and rebasing is None:
         selected = select(source, file, footer, groups, choice.selection, _BATCH_ROWS)
         if selected is not None:
             yield from _read_selected(source, file, selected, parts, choice)
@@ -386,7 +388,8 @@ def _read_actions(
     # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
     for run in fetched_together(source, file, groups, parts):
         for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
-            yield _file_actions(pa.Table.from_batches([batch]), kind, only)
+            rows = batch if rebasing is None else rebasing.rows(batch)
+            yield _file_actions(pa.Table.from_batches([rows]), kind, only)
 
 
 def _read_selected(

@@ -17,7 +17,9 @@ from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.other_files import READERS
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
+from trilake.expr.terms.datatypes import Path
 from trilake.expr.views import numbered_without_views
+from trilake.old_calendar.rebase import Rebasing, rebasing_of
 from trilake.parquet_files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
@@ -91,7 +93,8 @@ def parquet_batches(
     refuse_two_of_one_name(columns, schema)
     if len(indexes) < len(fields) and not checked:
         checked_footer(source, file)  # a column that is not there may be one whose name was damaged
-    groups = _row_groups(file, source, plan)
+    rebasing = rebasing_of(file)
+    groups = _row_groups(file, source, plan, rebasing)
     counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
     starts = np.concatenate([[0], np.cumsum(counts)])
     if starts[-1] != file.metadata.num_rows:
@@ -105,6 +108,8 @@ def parquet_batches(
         position = int(starts[run[0]])
         rows = min(batch_rows, fitting_rows(file.metadata, run, columns))
         for batch in file.iter_batches(rows, row_groups=run, columns=columns, use_threads=threads):
+            if rebasing is not None:
+                batch = rebasing.rows(batch)
             yield position, batch if plan.mode != "id" else _with_field_metadata(batch, schema)
             position += batch.num_rows
 
@@ -144,14 +149,19 @@ def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordB
     return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([schema.field(n) for n in batch.schema.names]))
 
 
-def _row_groups(file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan) -> list[int]:
+def _row_groups(file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan, rebasing: Rebasing | None) -> list[int]:
     """Row groups that may hold a matching row, by their own statistics."""
     everything = list(range(file.num_row_groups))
     if plan.filter is None or len(everything) < 2 or plan.mode == "id":
         return everything
     physical = {f.name: f.physical_name for f in plan.fields if f.name not in plan.partition_columns}
     names = set(file.schema_arrow.names)
-    expression = plan.filter.arrow_superset({n: p for n, p in physical.items() if p in names})
+    rename: dict[str | Path, str | Path | None] = {n: p for n, p in physical.items() if p in names}
+    if rebasing is not None:
+        checked_footer(source, file)
+        doubtful = {file.metadata.schema.column(i).path for i in rebasing.doubtful(file.metadata)}
+        rename = {n: None if p in doubtful else p for n, p in rename.items()}
+    expression = plan.filter.arrow_superset(rename)
     if expression is None:
         return everything
     checked_footer(source, file)

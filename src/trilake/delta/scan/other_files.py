@@ -15,6 +15,7 @@ from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.expr.terms import engine
+from trilake.old_calendar.rebase import rebasing_of_orc
 from trilake.storage.base import Store
 
 
@@ -24,10 +25,10 @@ def _orc(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
         fields = [f for f in plan.fields if f.name not in plan.partition_columns]
         schema = file.schema
         columns = [schema.field(i).name for i in needed_file_columns(fields, schema, plan.resolver)]
-        position = 0
+        position, rebasing = 0, rebasing_of_orc(schema)
         for stripe in range(file.nstripes):
             batch = file.read_stripe(stripe, columns=columns) if columns else file.read_stripe(stripe)
-            yield position, batch
+            yield position, batch if rebasing is None else rebasing.rows(batch)
             position += batch.num_rows
 
 

@@ -22,6 +22,7 @@ from trilake.delta.scan.read import Positions, locate, partition_constants, read
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
+from trilake.old_calendar.rebase import rebasing_of
 from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet
 from trilake.storage.base import Store
 
@@ -168,11 +169,14 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
         if not columns:
             yield from ((int(starts[g]), no_columns(counts[g])) for g in groups)
             return
+        rebasing = rebasing_of(file)
         runs = fetched_together(source, file, [int(g) for g in groups], columns)
         for group in (g for run in runs for g in run):
             at = int(starts[group])
             rows = min(BATCH_ROWS, fitting_rows(metadata, [group], columns))
             for batch in file.iter_batches(rows, row_groups=[group], columns=columns, use_threads=False):
+                if rebasing is not None:
+                    batch = rebasing.rows(batch)
                 fields_of = [schema.field(n).with_type(c.type) for n, c in zip(batch.schema.names, batch.columns)]
                 yield at, without_views(pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema(fields_of)))
                 at += batch.num_rows

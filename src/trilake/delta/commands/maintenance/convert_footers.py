@@ -31,6 +31,7 @@ from trilake.delta.protocol.schema import (
 )
 from trilake.delta.scan.footer_walk import FEWEST, walk_alike
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
+from trilake.old_calendar.rebase import Rebasing, old_values, rebasing_of
 from trilake.parquet_files import (
     DAMAGE,
     SMALL_FOOTER,
@@ -133,7 +134,7 @@ class FooterReader:
                 checked_footer(source, file)
             known = last is not None and last.is_of(file)
             shape = last if known and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
-            stats = shape.stats(metadata) if self.statistics else None
+            stats = shape.stats(metadata, rebasing_of(file)) if self.statistics else None
             return Footer(end.key, metadata.num_rows, shape.text, stats), shape, metadata
 
     def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:
@@ -228,15 +229,20 @@ class _Shape:
         """Whether another file has the same columns."""
         return bool(self.parquet.equals(file.schema)) and self.notes == _notes(file)
 
-    def stats(self, metadata: pq.FileMetaData) -> str:
-        """The statistics of a file, as the log has them."""
+    def stats(self, metadata: pq.FileMetaData, rebasing: Rebasing | None) -> str:
+        """The statistics of a file, as the log has them; ``rebasing`` is of the file."""
         if not self.aligned:
             return f'{{"numRecords":{metadata.num_rows}}}'
-        return file_statistics(metadata, self.arrow, with_nan=self.floats, which=self.which)
+        which = self.which
+        if rebasing is not None:
+            paths = leaf_paths(self.arrow)
+            doubtful = (paths[i] for i in rebasing.doubtful(metadata))
+            which = replace(which, unbounded=frozenset(p for p in doubtful if p is not None))
+        return file_statistics(metadata, self.arrow, with_nan=self.floats, which=which)
 
     def in_bulk(self, metadata: pq.FileMetaData, rest: bytes) -> BulkStatistics | None:
         """What makes the statistics of files with the same schema and the bytes ``rest`` behind their row groups."""
-        if not self.aligned:
+        if not self.aligned or any(old_values(metadata.metadata)):
             return None
         return BulkStatistics.of(metadata, rest, self.arrow, with_nan=self.floats, which=self.which)
 

@@ -1,0 +1,96 @@
+"""Between two calendars: what to add to a day, or to an instant of a time zone, so that its local date and time stay.
+
+The old calendar is the hybrid of Java's ``GregorianCalendar``; its time zones have one offset for all that lies before
+1900, which is the standard time of today.  The new one is proleptic Gregorian, and its zones go by local mean time
+before they had a standard time.  The sums are those that Spark makes.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import zoneinfo
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Numbers = npt.NDArray[np.int64]
+
+_DAY = 86_400
+#: The days from which on another number of days lies between the calendars; days before the first are as the first.
+_DAYS = (
+    *(-719164, -682945, -646420, -609895, -536845, -500320, -463795),
+    *(-390745, -354220, -317695, -244645, -208120, -171595, -141427),
+)
+_DAYS_BETWEEN = (*range(2, -11, -1), 0)
+#: 1900-01-01T00:00Z: from here on the old zones knew what the new ones know.
+_KNOWN_OFFSETS = -2_208_988_800
+_FIXED = re.compile(r"(?:UTC|GMT|UT)?(?:([+-])(\d{1,2})(?::?(\d{2}))?(?::?(\d{2}))?)?|Z")
+
+
+class Switches(NamedTuple):
+    """From each of ``at`` on ``add`` is to be added, and before the first as much as from it on; in days or seconds."""
+
+    at: Numbers
+    add: Numbers
+
+    @property
+    def last(self) -> int:
+        """From here on nothing changes."""
+        return int(self.at[-1])
+
+    def rebased(self, values: npt.NDArray[np.signedinteger], per_unit: int = 1) -> npt.NDArray[np.signedinteger]:
+        """The same local dates and times in today's calendar; ``per_unit`` is what a day or second is in ``values``."""
+        places = np.maximum(np.searchsorted(self.at * per_unit, values, side="right") - 1, 0)
+        return (values + (self.add * per_unit)[places]).astype(values.dtype)
+
+
+#: What is between two dates.
+DAYS = Switches(np.array(_DAYS, np.int64), np.array(_DAYS_BETWEEN, np.int64))
+
+
+@cache
+def of_zone(name: str) -> Switches:
+    """What is between two instants of a time zone.  Raises ``ValueError`` for a zone that nobody knows."""
+    known = _zones().get(name)
+    if known is not None:
+        standard, mean, later = known
+    elif (fixed := _FIXED.fullmatch(name)) is not None:
+        sign, *parts = fixed.groups(default="0")
+        standard = sum(int(p) * unit for p, unit in zip(parts, (3600, 60, 1), strict=True)) * (-1 if sign == "-" else 1)
+        mean, later = standard, ()
+    else:
+        standard, mean, later = _of_system(name)
+    at = [*(day * _DAY - standard for day in DAYS.at.tolist()), *(moment for moment, _ in later)]
+    add = [*(days * _DAY + standard - mean for days in DAYS.add.tolist()), *(seconds for _, seconds in later)]
+    return Switches(np.array(at, np.int64), np.array(add, np.int64))
+
+
+#: Standard time and local mean time as seconds east of Greenwich, then what is to be added from later moments on.
+_Zone = tuple[int, int, tuple[tuple[int, int], ...]]
+
+
+@cache
+def _zones() -> dict[str, _Zone]:
+    zones: dict[str, _Zone] = {}
+    for line in files(__package__).joinpath("zones.tsv").read_text("ascii").splitlines():
+        standard, mean, later, names = line.split("\t")
+        pairs = (pair.split(":") for pair in later.split())
+        zone = int(standard), int(mean), tuple((int(moment), int(seconds)) for moment, seconds in pairs)
+        zones.update(dict.fromkeys(names.split(), zone))
+    return zones
+
+
+def _of_system(name: str) -> _Zone:
+    """A zone that came later than our list, as the system has it."""
+    try:
+        zone = zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as e:
+        raise ValueError(f"its times are of the time zone {name!r}, which is not known") from e
+    months = [dt.datetime(2020, month, 1, tzinfo=zone).utcoffset() for month in range(1, 13)]
+    mean = dt.datetime(1582, 1, 1, tzinfo=zone).utcoffset()
+    seconds = [int(offset.total_seconds()) for offset in (*months, mean) if offset is not None]
+    return min(seconds[:-1]), seconds[-1], ((_KNOWN_OFFSETS, 0),)
