@@ -22,6 +22,7 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.log.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.all_fields import described_schema
 from trilake.display import text_of
 from trilake.errors import InvalidArgumentError, masked
 from trilake.storage import open_store
@@ -111,10 +112,10 @@ class ArrowDeltaTable(Table):
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the rows, all parts nullable: files may lack columns that the table requires."""
+        """The schema of the rows, with comments; all parts nullable: files may lack columns that the table requires."""
         from trilake.delta.scan.scan import read_schema
 
-        return read_schema(self._head.schema).to_arrow_schema()
+        return described_schema(read_schema(self._head.schema))
 
     @property
     def protocol(self) -> Protocol:

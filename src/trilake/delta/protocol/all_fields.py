@@ -1,10 +1,13 @@
-"""Every field of a schema changed at once, and what column mapping noted on fields taken away again."""
+"""Every field of a schema changed at once: what column mapping noted taken away, what users noted given to Arrow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
+
+from trilake.delta.protocol.field_notes import arrow_notes
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
     PHYSICAL_NAME,
@@ -40,3 +43,28 @@ def strip(schema: StructType) -> StructType:
     stripped = each_field(schema, bare)
     assert isinstance(stripped, StructType)
     return stripped
+
+
+def described_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema of the rows, each field with its comment and other notes.
+
+    >>> from trilake.delta.protocol.schema import PrimitiveType
+    >>> noted = StructField("a", PrimitiveType("long"), metadata={"comment": "x"})
+    >>> described_schema(StructType((noted,))).field("a").metadata
+    {b'comment': b'x'}
+    """
+    return pa.schema([_field(f) for f in schema.fields])
+
+
+def _field(f: StructField) -> pa.Field:
+    return pa.field(f.name, _type(f.type), f.nullable, arrow_notes(f.metadata))
+
+
+def _type(t: DataType) -> pa.DataType:
+    if isinstance(t, StructType):
+        return pa.struct([_field(f) for f in t.fields])
+    if isinstance(t, ArrayType):
+        return pa.list_(pa.field("element", _type(t.element), t.contains_null))
+    if isinstance(t, MapType):
+        return pa.map_(pa.field("key", _type(t.key), False), pa.field("value", _type(t.value), t.value_contains_null))
+    return t.arrow

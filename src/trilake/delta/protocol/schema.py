@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trilake.delta.protocol.field_notes import notes_of
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import without_views_type
 
@@ -380,7 +381,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema for rows of an Arrow schema.
 
     Integers without sign take the next wider signed type; times of day, durations and unions have no Delta type and
-    raise ``SchemaMismatchError`` naming the column.
+    raise ``SchemaMismatchError`` naming the column.  Comments, and what else users note on fields, come along.
 
     >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
     'struct<a:long,t:timestamp>'
@@ -390,7 +391,7 @@ def from_arrow(schema: pa.Schema) -> StructType:
 
 
 def _from_arrow_field(f: pa.Field, path: str) -> StructField:
-    return StructField(f.name, _from_arrow_type(f.type, path), f.nullable)
+    return StructField(f.name, _from_arrow_type(f.type, path), f.nullable, notes_of(f.metadata))
 
 
 def _from_arrow_type(t: pa.DataType, path: str) -> DataType:

@@ -7,7 +7,7 @@ A plan is made from a snapshot alone and is the same for every way in: Arrow in 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from trilake.delta.engine import Engine
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.all_fields import described_schema
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
@@ -80,9 +81,9 @@ class ReadPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the batches."""
+        """Schema of the batches, with what users noted on the fields."""
         by_name = {f.name: f for f in self.fields}
-        return pa.schema([pa.field(n, by_name[n].type.arrow) for n in self.output])
+        return described_schema(StructType(tuple(replace(by_name[n], nullable=True) for n in self.output)))
 
 
 def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:
