@@ -288,6 +288,13 @@ def test_void_columns() -> None:
     assert table.to_arrow().schema.field("v").type == pa.null()
 
 
+def test_a_shredded_variant_is_refused() -> None:
+    # As Spark 4.3 writes plain Parquet: what is in typed_value is not in value.
+    rows = [{"metadata": b"\x01", "value": None, "typed_value": {"a": {"value": None, "typed_value": 1}}}]
+    with pytest.raises(CorruptFileError, match=r"shredded.*\(column: c\).*writeShredding"):
+        _conform(pa.array(rows), PrimitiveType("variant"))
+
+
 def test_variant_is_its_binary_struct() -> None:
     schema = '{"type":"struct","fields":[{"name":"v","type":"variant","nullable":true,"metadata":{}}]}'
     stored = pa.table({"v": [{"metadata": b"m", "value": b"v"}, None]})

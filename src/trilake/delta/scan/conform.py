@@ -82,6 +82,15 @@ def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") ->
     )
 
 
+def _shredded(path: str) -> CorruptFileError:
+    return CorruptFileError(
+        "the data file holds a variant whose parts are stored as columns (shredded), which the table's features do not"
+        " allow",
+        help="read the table with Spark, or write the file again with spark.sql.variant.writeShredding.enabled=false",
+        column=path,
+    )
+
+
 def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Resolver, path: str) -> pa.Array:
     if pa.types.is_null(array.type):
         return pa.nulls(len(array), target.arrow)
@@ -153,6 +162,8 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
         if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(have):
             return _timestamp(array, wanted)
         if pa.types.is_struct(wanted):  # variant
+            if have.get_field_index("typed_value") >= 0:
+                raise _shredded(path)
             return pa.StructArray.from_arrays(
                 [array.field("value"), array.field("metadata")],
                 fields=list(wanted),

@@ -264,6 +264,16 @@ def test_what_spark_noted_is_believed_where_it_fits() -> None:
         assert (f.metadata.get("comment"), f.nullable) == (comment, True)
 
 
+def test_a_shredded_variant_is_refused() -> None:
+    store = MemoryStore()
+    noted = StructType((StructField("v", PrimitiveType("variant")),)).json()
+    value = {"metadata": b"\x01", "value": None, "typed_value": {"a": {"value": None, "typed_value": 1}}}
+    rows = pa.table({"v": pa.array([value])})
+    put(store, "x", rows.replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": noted}))
+    with pytest.raises(SchemaMismatchError, match=r"shredded.*file: .*x.*writeShredding"):
+        convert_to_delta(store, standard_engine())
+
+
 def test_merging_is_by_position_of_the_first_file() -> None:
     a = from_arrow(pa.schema([("x", pa.int64()), ("y", pa.string())]))
     b = from_arrow(pa.schema([("Y", pa.string()), ("z", pa.bool_()), ("X", pa.int64())]))

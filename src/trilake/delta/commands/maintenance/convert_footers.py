@@ -278,6 +278,12 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
             return schema
         if _shape(spark) == _shape(schema):
             return spark
+        if b'"variant"' in noted and any("typed_value" in leaf.path.split(".") for leaf in leaves):
+            raise SchemaMismatchError(
+                "a variant has its parts in columns (shredded), which the features of the table do not allow",
+                help="write the file again with spark.sql.variant.writeShredding.enabled=false",
+                file=where,
+            )
     return schema
 
 
