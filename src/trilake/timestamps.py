@@ -38,6 +38,15 @@ def timestamp_ns(value: TimestampLike) -> int:
     return _since_epoch(value, 1_000_000_000)
 
 
+def iso(ms: int) -> str:
+    """A point in time as text with its zone.
+
+    >>> iso(1000)
+    '1970-01-01T00:00:01+00:00'
+    """
+    return (_EPOCH + dt.timedelta(milliseconds=ms)).isoformat()
+
+
 def _since_epoch(value: TimestampLike, parts: int) -> int:
     """A point in time in ``parts`` of a second: numbers are rounded, texts and datetimes cut off."""
     nanoseconds = 0

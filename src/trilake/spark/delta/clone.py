@@ -23,7 +23,6 @@ from trilake.spark.delta.maintenance import (
     check_int,
     check_properties,
     check_text,
-    session_time_ms,
 )
 from trilake.spark.delta.names.catalogue import (
     add_name,
@@ -38,6 +37,7 @@ from trilake.spark.delta.names.entries import About, convert_entry, has_catalog
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.settings import UTC_ZONES, session_time_ms, session_zone
 from trilake.spark.session.storage import session_store
 from trilake.storage import is_absolute
 from trilake.text import quote_parts
@@ -162,7 +162,7 @@ def _convert(
     options: Mapping[str, str] | None,
 ) -> None:
     store = session_store(spark, path, options)
-    zone = str(spark.conf.get("spark.sql.session.timeZone", "UTC"))
+    zone = session_zone(spark)
     convert_to_delta(
         store,
         spark_engine(),
@@ -170,7 +170,7 @@ def _convert(
         collect_stats=collect_stats,
         properties=default_properties(spark),
         user_metadata=session_log(spark, store).user_metadata,
-        timezone="UTC" if zone in ("Etc/UTC", "Z", "GMT") else zone,
+        timezone="UTC" if zone in UTC_ZONES else zone,
         run=ManyRunner(spark, store, least=16),
     )
 

@@ -24,12 +24,12 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.symlink_manifest import check_mode, generate_manifests, path_text
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.large.vacuum import is_large, vacuum_large
 from trilake.spark.delta.settings import session_flag
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.settings import session_time_ms
 from trilake.storage.base import Store
 
 #: Settings of delta-spark that hold here too.
@@ -122,21 +122,6 @@ def restore_table(
         run=ManyRunner(spark, log.store, least=64),
     )
     return spark.createDataFrame([tuple(getattr(done, n) for n in _RESTORED)], _longs(_RESTORED))
-
-
-def session_time_ms(spark: SparkSession, text: str) -> int:
-    """A text as Spark reads timestamps, in the session's time zone, as ms since the epoch.
-
-    Raises ``InvalidArgumentError`` for a text that is no timestamp.
-    """
-    row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
-    if row.ms is None:
-        raise InvalidArgumentError(
-            f"The provided timestamp ('{text}') cannot be converted to a valid timestamp",
-            help="write it like 2024-05-01 or 2024-05-01 12:30:00",
-            condition="DELTA_TIMESTAMP_INVALID",
-        )
-    return int(row.ms)
 
 
 # --- manifests, history, detail --------------------------------------------------------------------------------------

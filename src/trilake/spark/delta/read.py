@@ -60,6 +60,7 @@ from trilake.spark.native.scan import (
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_physical_spark, to_spark
+from trilake.spark.session.settings import session_zone
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
@@ -195,7 +196,7 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
     schema = pa.schema([fields[name] for name in names if name in fields])
 
     def prune(conditions: Sequence[str]) -> npt.NDArray[np.bool_] | None:
-        zone = spark.conf.get("spark.sql.session.timeZone", "") or ""
+        zone = session_zone(spark)
         filter = plan_filter(conditions, schema, names, zone)
         if filter is None:
             return None

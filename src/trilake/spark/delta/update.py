@@ -43,13 +43,13 @@ from trilake.spark.delta.row_addresses import (
 from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
-from trilake.spark.delta.storing.zones import is_utc
 from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.native.row_values import check_row_values
 from trilake.spark.session.row_jobs import chunks, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.settings import is_utc
 from trilake.storage.base import Store
 from trilake.text import quote_name
 

@@ -22,13 +22,14 @@ from trilake.delta.log.snapshot import Head
 from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
-from trilake.spark.delta.storing.zones import is_utc, predicate_in_utc
+from trilake.spark.delta.storing.zones import predicate_in_utc
 from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner, with_a_column
+from trilake.spark.session.settings import is_utc
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 from trilake.storage.ownership import discard

@@ -18,7 +18,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
@@ -58,13 +58,16 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.job_errors import error_at_end
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.settings import time_ms
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import session_options, session_store
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
+from trilake.timestamps import iso
 
 _CHECKPOINT = "checkpointLocation"
+_START = "startingTimestamp"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 _DELTA = ("delta", "trilake-delta")
@@ -331,8 +334,9 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
         known = session_options(spark, place, store_options(options)) if isinstance(place, str | PathLike) else {}
+        known = {k: v for k, v in known.items() if k not in options}
         try:
-            return load(path, **{k: v for k, v in known.items() if k not in options})
+            return load(path, **known, **_start_in_utc(spark, options))
         except AnalysisException as e:
             found = error_at_end(str(e))  # that process's own, below its traceback
             if found is None:
@@ -340,6 +344,17 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
             raise_for_spark(found, analysis_error(found))
 
     return act
+
+
+def _start_in_utc(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
+    """The time that a stream begins at, for a process that does not know the session's zone."""
+    text = record_option(options, _START)
+    if text is None:
+        return {}
+    try:
+        return {_START: iso(time_ms(spark, text))}
+    except InvalidArgumentError:
+        return {}  # the stream refuses it in its own words
 
 
 def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:

@@ -17,7 +17,6 @@ from pyspark.sql import Column, DataFrame
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.delta.storing.zones import is_utc
 from trilake.spark.front.chains import classes, frame_of, table_of, watch_chains
 from trilake.spark.front.dataframe_writer import (
     NAMED,
@@ -38,6 +37,7 @@ from trilake.spark.front.dataframe_writer import (
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.settings import is_utc
 from trilake.spark.session.storage import session_store
 
 #: The property by which Spark's ``tableProperty`` says where a new table is to be; no property of the table.

@@ -31,6 +31,7 @@ from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.settings import is_utc
 from trilake.text import quote_name
 
 #: Adds the columns to a frame that expressions name besides its own.
@@ -44,8 +45,6 @@ _CLOCK = re.compile(
 )
 #: Where it is left to Spark what a ``char(n)`` is compared with: in BETWEEN, and with constants that are calls.
 _LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\(")
-#: Zones of sessions in which a time means what it means to the embedded engine.
-UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 
 def as_column(value: str | Column) -> Column:
@@ -147,7 +146,7 @@ def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filte
     except FilterError:
         return None
     assert parsed is not None
-    if _depends_on_zone(parsed) and spark.conf.get("spark.sql.session.timeZone") not in UTC_ZONES:
+    if _depends_on_zone(parsed) and not is_utc(spark):
         return None
     return parsed if is_certain_of_chars(parsed) else None
 

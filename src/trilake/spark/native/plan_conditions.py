@@ -17,13 +17,13 @@ import pyarrow as pa
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter, parse_filter
 from trilake.expr.terms.predicate import renamed
+from trilake.spark.session.settings import UTC_ZONES
 
 #: What is printed like a call of a function but is none.
 _NO_CALL = re.compile(r"(?i)\b(?:AND|OR|NOT|IN)\s*\(")
 _CALL = re.compile(r"[A-Za-z_0-9`]\s*\(")
 _TEXTS = re.compile(r"('(?:[^'\\]|\\.)*')")
 _TIME = re.compile(r"(?i)(.*\bTIMESTAMP )$", re.DOTALL)
-_UTC = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 
 def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str, str], zone: str) -> Filter | None:
@@ -65,7 +65,7 @@ def _readable(text: str, schema: pa.Schema, zone: str) -> str | None:
     casts = re.sub(r"(?i)\bCAST\s*\(", " ", outside)
     if _CALL.search(casts):
         return None
-    if zone in _UTC:
+    if zone in UTC_ZONES:
         return text
     if casts != outside and any(_has_time(f.type) for f in schema):
         return None  # casts between times and dates or texts go by the zone

@@ -1,14 +1,22 @@
-"""Settings of a session that hold while a job of ours runs, and are what they were before afterwards."""
+"""Settings of a session: its zone, with times that users write without one, and what holds while a job of ours runs."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
+
+from trilake.errors import InvalidArgumentError
+from trilake.timestamps import timestamp_ms
+
+#: Setting of a session: the zone of times that name none.
+ZONE = "spark.sql.session.timeZone"
+#: Zones of sessions in which a time means what it means to the embedded engine.
+UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
 
 @dataclass
@@ -51,3 +59,40 @@ def _restore(spark: SparkSession, key: str, before: str | None, value: str) -> N
         spark.conf.unset(key)
     elif before != value:
         spark.conf.set(key, before)
+
+
+def session_zone(spark: SparkSession) -> str:
+    """The session's zone: that of its setting, or that of the machine."""
+    # Without a default of ours: Spark would give it back, and refuse what is no zone, where the setting is not set.
+    return str(spark.conf.get(ZONE))
+
+
+def is_utc(spark: SparkSession) -> bool:
+    """Whether times of the session mean what they mean to the embedded engine."""
+    return session_zone(spark) in UTC_ZONES
+
+
+def time_ms(spark: SparkSession, text: str) -> int:
+    """A time in ms since the epoch, in the session's zone where the text names none.
+
+    Texts of UTC are read without a call to Spark.  Raises ``InvalidArgumentError`` for a text that is no time.
+    """
+    if is_utc(spark):
+        with suppress(InvalidArgumentError):  # Spark reads more, such as 2024-1-31
+            return timestamp_ms(text)
+    return session_time_ms(spark, text)
+
+
+def session_time_ms(spark: SparkSession, text: str) -> int:
+    """A text as Spark reads timestamps, in the session's time zone, as ms since the epoch.
+
+    Raises ``InvalidArgumentError`` for a text that is no timestamp.
+    """
+    row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
+    if row.ms is None:
+        raise InvalidArgumentError(
+            f"The provided timestamp ('{text}') cannot be converted to a valid timestamp",
+            help="write it like 2024-05-01 or 2024-05-01 12:30:00",
+            condition="DELTA_TIMESTAMP_INVALID",
+        )
+    return int(row.ms)

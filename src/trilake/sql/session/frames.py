@@ -11,21 +11,17 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.spark.delta.maintenance import session_time_ms
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
 from trilake.spark.native.newest_frames import note_version
+from trilake.spark.session.settings import session_time_ms
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.sql.text.literals import Args
+from trilake.timestamps import iso
 from trilake.trevni.tables.table import TrevniTable
-
-
-def iso(ms: int) -> str:
-    """A moment as text with its zone."""
-    return (dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=ms)).isoformat()
 
 
 def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:

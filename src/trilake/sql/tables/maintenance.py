@@ -38,12 +38,13 @@ from trilake.sql.grammar.maintenance import (
     Vacuum,
 )
 from trilake.sql.session import catalogue
-from trilake.sql.session.frames import iso, log_to_change, moment_ms, open_delta
+from trilake.sql.session.frames import log_to_change, moment_ms, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, find_entry, known_table, path_target, resolve
 from trilake.text import quote_parts
+from trilake.timestamps import iso
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
 

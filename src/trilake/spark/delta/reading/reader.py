@@ -15,7 +15,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.change_feed import change_feed, no_changes
-from trilake.spark.delta.reading.time_travel import split_place, version_of, zoned_ms
+from trilake.spark.delta.reading.time_travel import split_place, version_of
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
 from trilake.spark.native.newest_frames import note_version
@@ -23,6 +23,7 @@ from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl
+from trilake.spark.session.settings import time_ms
 from trilake.storage import open_store
 from trilake.text import quote_name
 
@@ -46,7 +47,6 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     place = split_place(path, read_options.store)
     store = open_store(place.path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())
-    zone = spark.conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
     newest: int | None = None
     if any(read_options.flag(name) for name in _FEED):
         if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
@@ -57,7 +57,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
             )
         beyond = session_flag(spark, FEED_BEYOND, False)
-        asked = change_range(log, read_options, partial(zoned_ms, zone=zone), beyond=beyond)
+        asked = change_range(log, read_options, partial(time_ms, spark), beyond=beyond)
         if asked.is_empty:
             frame = no_changes(spark, log)
         else:
@@ -77,7 +77,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 file=store.uri,
                 condition="DELTA_PATH_DOES_NOT_EXIST",
             )
-        version = version_of(log, read_options, place, zone)
+        version = version_of(log, read_options, place, partial(time_ms, spark))
         table = ArrowDeltaTable(store, spark_engine(), version=version)
         frame = read_dataframe(spark, table, options=read_options.store)
         newest = table.version if version is None else None

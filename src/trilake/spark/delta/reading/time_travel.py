@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, stating
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.storage import open_store
-from trilake.timestamps import timestamp_ms
 
 _IN_PATH = re.compile(r"(?s)(?P<path>.+)@(?:v(?P<version>\d+)|(?P<time>\d{17}))/?")
 
@@ -53,10 +50,10 @@ def split_place(path: str, store: Mapping[str, str]) -> Place:
 
 
 @stating({None: "DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE"})
-def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int | None:
+def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[str], int]) -> int | None:
     """The version that options or a path ask for; ``None`` for the newest.
 
-    A time without a zone is one of ``zone``, that of the session.  Raises ``InvalidArgumentError`` where both ask, or
+    ``to_ms`` says what a time means that a text names.  Raises ``InvalidArgumentError`` where both ask, or
     for a text that is no time, and ``VersionNotFoundError``, also for a time after the last commit.
     """
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
@@ -70,22 +67,5 @@ def version_of(log: DeltaLog, options: Options, place: Place, zone: str) -> int 
         )
     time = place.time or timestamp
     if time is not None:
-        return log.version_at(zoned_ms(time, zone), reached=True)
+        return log.version_at(to_ms(time), reached=True)
     return options.integer("versionAsOf") if place.version is None else place.version
-
-
-@stating({None: "DELTA_TIMESTAMP_INVALID"})
-def zoned_ms(text: str, zone: str) -> int:
-    """Milliseconds since the epoch of a time as a text, in ``zone`` where it names none itself.
-
-    Raises ``InvalidArgumentError`` for a text that is no time.
-
-    >>> zoned_ms("1970-01-01 01:00:00", "Europe/Berlin")
-    0
-    """
-    try:
-        local = dt.datetime.fromisoformat(text.strip())
-        where = None if local.tzinfo is not None else ZoneInfo(zone or "UTC")
-    except (ValueError, ZoneInfoNotFoundError, OSError):
-        return timestamp_ms(text)
-    return timestamp_ms(text if where is None else local.replace(tzinfo=where))

@@ -13,17 +13,10 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr import parse_filter
 from trilake.expr.terms.predicate import Opaque
-from trilake.spark.native.columns import UTC_ZONES
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import active_session, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
-
-_ZONE = "spark.sql.session.timeZone"
-
-
-def is_utc(spark: SparkSession) -> bool:
-    """Whether times of the session mean what they mean to the embedded engine."""
-    return spark.conf.get(_ZONE) in UTC_ZONES
+from trilake.spark.session.settings import ZONE, is_utc, session_zone
 
 
 def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
@@ -46,7 +39,7 @@ def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
         parsed = parse_filter(said, filter_schema(columns))
     if said is None or parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk()):
         raise InvalidArgumentError(
-            f"rows to be replaced cannot be chosen by {text} in a session of the zone {spark.conf.get(_ZONE)}",
+            f"rows to be replaced cannot be chosen by {text} in a session of the zone {session_zone(spark)}",
             help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",
         )
     return said
@@ -58,7 +51,7 @@ def _folded(spark: SparkSession, text: str, columns: StructType) -> str | None:
         frame = _of_unknown_rows(spark, columns).where(F.expr(text))
         plan = query_execution(frame).optimizedPlan()
         other = spark.newSession()
-        other.conf.set(_ZONE, "UTC")
+        other.conf.set(ZONE, "UTC")
         with active_session(other):  # whose zone literals are written in
             return str(plan.condition().sql())
     except Py4JError:
