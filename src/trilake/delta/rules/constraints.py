@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.row_text import cut_text, describe_row, row_at
 from trilake.errors import (
     ConstraintViolatedError,
@@ -113,6 +114,16 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
         if INVARIANTS in field.metadata:
             checks.append(_invariant(path, field, schema, now))
     return tuple(checks)
+
+
+def checks_in_zone(checks: Iterable[Check], schema: StructType) -> tuple[Check, ...]:
+    """The checks for a session of another zone than UTC: it computes itself all that may depend on the zone."""
+    return tuple(
+        replace(c, condition=None, filter=None)
+        if c.condition is not None and may_depend_on_zone(c.text, schema, c.condition.columns)
+        else c
+        for c in checks
+    )
 
 
 def _fields(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], StructField]]:

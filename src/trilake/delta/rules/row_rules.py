@@ -21,7 +21,14 @@ import pyarrow.compute as pc
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import Length, apply_length, length_rule
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
-from trilake.delta.rules.constraints import Check, refuse_false, table_checks, verify_checks, verify_not_null
+from trilake.delta.rules.constraints import (
+    Check,
+    checks_in_zone,
+    refuse_false,
+    table_checks,
+    verify_checks,
+    verify_not_null,
+)
 from trilake.delta.rules.defaults import default_text, parse_default
 from trilake.delta.rules.foreign_calls import refuse_foreign_calls
 from trilake.delta.rules.identity import Allocator, IdentityColumn, identity_columns, updated_schema
@@ -120,7 +127,7 @@ class RowRules:
                 )
         checks = table_checks(metadata.configuration, schema, now)
         if zoned:
-            generated, checks = _in_zone(generated, schema), _checks_in_zone(checks, schema)
+            generated, checks = _in_zone(generated, schema), checks_in_zone(checks, schema)
         defaults: dict[str, pa.Scalar] = {}
         needs_spark: list[SparkExpression] = []
         for name, text in texts.items():
@@ -333,16 +340,6 @@ def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tupl
         and may_depend_on_zone(g.text, schema, g.expression.columns, schema.field(g.name).type)
         else g
         for g in generated
-    )
-
-
-def _checks_in_zone(checks: tuple[Check, ...], schema: StructType) -> tuple[Check, ...]:
-    """The same for conditions."""
-    return tuple(
-        replace(c, condition=None, filter=None)
-        if c.condition is not None and may_depend_on_zone(c.text, schema, c.condition.columns)
-        else c
-        for c in checks
     )
 
 

@@ -41,6 +41,7 @@ from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.settings import is_utc
 from trilake.spark.session.storage import session_options, session_store
 from trilake.storage import open_store
 from trilake.table import Explanation, FilterLike
@@ -402,7 +403,8 @@ class DeltaTable:
 
     def _alter(self) -> Alter:
         finder = violation_finder(self._spark, self._path, self._options)
-        return Alter(self._log(), find_violation=finder, run=SparkRunner(self._spark, width=1))
+        zoned = not is_utc(self._spark)
+        return Alter(self._log(), find_violation=finder, zoned=zoned, run=SparkRunner(self._spark, width=1))
 
     def __repr__(self) -> str:
         return f"<DeltaTable {self._path}>"

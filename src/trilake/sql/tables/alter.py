@@ -8,6 +8,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.grammar.alter import change_table
 from trilake.sql.session import catalogue, jvm
@@ -47,6 +48,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
     alter = Alter(
         log_to_change(session, target),
         find_violation=violation_finder(session.spark, target.path, target.options),
+        zoned=not is_utc(session.spark),
         run=SparkRunner(session.spark),
     )
     change_table(alter, cursor)

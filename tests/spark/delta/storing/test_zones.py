@@ -118,3 +118,15 @@ def test_a_partition_is_overwritten_by_the_session_s_zone(sql: SparkSession, tmp
     sql.sql(f"INSERT INTO {name} VALUES (1, '2020-06-01 00:00:00'), (2, '2020-05-31 20:00:00')")
     sql.sql(f"INSERT OVERWRITE {name} PARTITION (t = TIMESTAMP'2020-06-01 00:00:00') VALUES (3)")
     assert rows(sql, name, "i") == [(2,), (3,)]
+
+
+def test_a_new_constraint_is_the_session_s(sql: SparkSession, plain: str, tmp_path: Path) -> None:
+    """Rows that were there before were checked in UTC: right constraints were refused, and wrong ones accepted."""
+    for i, condition in enumerate(
+        ("t < '2020-06-01 00:00:01'", "month(t) = 6 OR i = 2", "CAST(t AS DATE) <> '1999-1-1'")
+    ):
+        sql.sql(f"ALTER TABLE {plain} ADD CONSTRAINT right{i} CHECK ({condition})")
+    for condition in ("t >= '2020-06-01 00:00:00'", "CAST(t AS DATE) = DATE'2020-06-01'"):
+        with pytest.raises(ConstraintViolatedError, match="wrong") as found:
+            sql.sql(f"ALTER TABLE {plain} ADD CONSTRAINT wrong CHECK ({condition})")
+        assert found.value.getCondition() == "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION"  # type: ignore[attr-defined]

@@ -40,7 +40,7 @@ from trilake.delta.protocol.feature import Feature, FeatureRemoval
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
-from trilake.delta.rules.constraints import parse_check, verify_checks
+from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
@@ -74,6 +74,7 @@ class Alter:
     run: who writes files again that use a feature which is dropped.
     find_violation: evaluates conditions that the embedded engine cannot, as Spark does; without it such conditions are
         refused.
+    zoned: whether that is a session of another zone than UTC: then it evaluates all that may depend on the zone.
 
     Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
     be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
@@ -94,9 +95,11 @@ class Alter:
         *,
         runtime: Runtime | None = None,
         find_violation: FindViolation | None = None,
+        zoned: bool = False,
         run: Runner = run_here,
     ) -> None:
-        self.log, self.runtime, self.find_violation, self.run = log, runtime or log.engine.runtime, find_violation, run
+        self.log, self.runtime, self.run = log, runtime or log.engine.runtime, run
+        self.find_violation, self.zoned = find_violation, zoned
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
@@ -422,6 +425,8 @@ class Alter:
     def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
         what = f"{condition.kind} {condition.name} ({condition.text})"
         check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
+        if self.zoned:
+            [check] = checks_in_zone([check], snapshot.schema)
         if check.condition is None:
             if self.find_violation is None:
                 raise UnsupportedExpressionError(
