@@ -335,6 +335,13 @@ def test_several_changes_of_columns_are_one_commit_or_none(t: str) -> None:
     assert '"type":"long"' in dict(parameters)["column"]
 
 
+@pytest.mark.parametrize("form", ["ADD PARTITION", "DROP PARTITION", "DROP IF EXISTS PARTITION"])
+def test_partitions_follow_from_the_rows(t: str, form: str) -> None:
+    """To drop one was an error of syntax."""
+    with pytest.raises(InvalidArgumentError, match="not for Delta tables"):
+        run(f"ALTER TABLE {t} {form} (id = 1)")
+
+
 def test_a_column_may_be_called_like_a_word_of_the_grammar(t: str) -> None:
     run(f"ALTER TABLE {t} ADD COLUMN first INT")
     run(f"ALTER TABLE {t} CHANGE COLUMN first first INT COMMENT 'x' AFTER id")

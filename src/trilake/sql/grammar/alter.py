@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.metadata.column_changes import ColumnChange
@@ -34,6 +34,10 @@ def change_table(alter: Alter, cursor: Cursor) -> None:
             cursor.end()  # nothing is changed before the text was read to its end
             change()
             return
+    _refuse(alter, cursor)
+
+
+def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
     raise InvalidArgumentError(
         f"this form of ALTER TABLE is not for Delta tables: {cursor.text.strip()}",
         help="partitions follow from the rows",
@@ -220,6 +224,8 @@ _FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] =
     (("REPLACE", "COLUMNS"), _replace_columns),
     (("ADD", "COLUMN"), _add_columns),
     (("ADD", "COLUMNS"), _add_columns),
+    (("DROP", "PARTITION"), _refuse),
+    (("DROP", "IF", "EXISTS", "PARTITION"), _refuse),
     (("DROP",), _drop_columns),
     (("ALTER",), _alter_column),
     (("CHANGE",), _alter_column),
