@@ -75,13 +75,16 @@ def is_connect(spark: SparkSession) -> bool:
 
 
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
-    """Arrow data as a frame, with the columns of ``schema`` where it is given."""
-    if RELEASE >= (4, 0):
-        with _active_session_kept():
-            return spark.createDataFrame(rows) if schema is None else spark.createDataFrame(rows, schema)
+    """Arrow data as a frame, with the columns of ``schema`` where it is given.
+
+    Without it, times that name no zone stay such: Spark by itself takes them for instants of the session's zone.
+    """
     from pyspark.sql.pandas.types import from_arrow_schema
 
     schema = schema or from_arrow_schema(rows.schema, prefer_timestamp_ntz=True)
+    if RELEASE >= (4, 0):
+        with _active_session_kept():
+            return spark.createDataFrame(rows, schema)
     if is_connect(spark):
         from pyspark.sql.connect import dataframe, plan
 

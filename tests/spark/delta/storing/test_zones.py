@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -130,3 +132,14 @@ def test_a_new_constraint_is_the_session_s(sql: SparkSession, plain: str, tmp_pa
         with pytest.raises(ConstraintViolatedError, match="wrong") as found:
             sql.sql(f"ALTER TABLE {plain} ADD CONSTRAINT wrong CHECK ({condition})")
         assert found.value.getCondition() == "DELTA_NEW_CHECK_CONSTRAINT_VIOLATION"  # type: ignore[attr-defined]
+
+
+def test_rows_of_arrow_keep_times_without_a_zone(sql: SparkSession, tmp_path: Path) -> None:
+    """A merge took them for instants: new columns were timestamps, and an hour that clocks leave out was an error."""
+    path = str(tmp_path / "t")
+    times = pa.array([dt.datetime(2024, 3, 10, 2, 30), dt.datetime(2024, 6, 1, 12)], pa.timestamp("us"))  # noqa: DTZ001
+    trilake.write(pa.table({"id": [1, 2], "n": times}).slice(0, 1), path)
+    rows = pa.table({"id": [1, 2], "n": times, "new": times})
+    merge = trilake.DeltaTable.forPath(sql, path).alias("t").merge(rows, "t.id = source.id").withSchemaEvolution()
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    assert trilake.open(path).to_arrow().sort_by("id").equals(rows)
