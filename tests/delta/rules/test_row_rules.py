@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import ArrayType, MapType, PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
-from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type, updated_schema
+from trilake.delta.rules.row_rules import RESERVED, RowRules, depending_on_zone, sql_type, updated_schema
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.errors import ConstraintViolatedError, ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 
@@ -253,3 +254,26 @@ def test_types_in_spark_sql() -> None:
     assert sql_type(MapType(PrimitiveType("byte"), ArrayType(nested))) == (
         "MAP<TINYINT, ARRAY<STRUCT<`a``b`: DECIMAL(10,2)>>>"
     )
+
+
+def test_what_depends_on_the_zone_of_a_session() -> None:
+    table = metadata(
+        column("t", "timestamp"),
+        column("day", "date", delta__generationExpression="CAST(t AS DATE)"),
+        column("since", "timestamp", CURRENT_DEFAULT="TIMESTAMP'2024-01-01 00:00:00'"),
+        column("text", "string"),
+        column("twice", "long", delta__generationExpression="n * 2L"),
+        column("n", "integer", CURRENT_DEFAULT="7"),
+        early="hour(t) < 12",
+        small="n < 100",
+    )
+
+    def found(**given: pa.DataType) -> tuple[str, ...]:
+        return depending_on_zone(table, from_arrow(pa.schema(given)), dt.datetime(2024, 1, 1, tzinfo=dt.UTC))
+
+    times = pa.timestamp("us", "UTC")
+    always = ("CHECK constraint early", "generated column day")
+    assert found(t=times, n=pa.int32()) == (*always, "the default of column since")
+    assert found(t=times, since=times, text=pa.string()) == always
+    assert found(t=times, since=times, text=times) == (*always, "column text of type timestamp as string")
+    assert depending_on_zone(EVENTS, from_arrow(pa.schema({"n": pa.int32()})), dt.datetime.now(dt.UTC)) == ()

@@ -343,6 +343,31 @@ def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tupl
     )
 
 
+def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) -> tuple[str, ...]:
+    """What may come out otherwise in another zone than UTC, where rows of schema ``source`` go into the table.
+
+    Raises what :meth:`RowRules.of` raises for rules that cannot be understood.
+    """
+    schema = metadata.schema
+    checks, generated = table_checks(metadata.configuration, schema, now), generated_columns(schema, now)
+    found = [
+        f"{c.kind} {c.name}" for c, there in zip(checks, checks_in_zone(checks, schema), strict=True) if c != there
+    ]
+    pairs = zip(generated, _in_zone(generated, schema), strict=True)
+    found += [f"generated column {g.name}" for g, there in pairs if g != there]
+    for f in schema.fields:
+        given, text = source.find(f.name), default_text(f)
+        if given is not None and _is_instant(given.type) != _is_instant(f.type):
+            found.append(f"column {f.name} of type {given.type} as {f.type}")
+        elif given is None and text is not None and may_depend_on_zone(text, schema, (), f.type):
+            found.append(f"the default of column {f.name}")
+    return tuple(found)
+
+
+def _is_instant(type_: DataType) -> bool:
+    return isinstance(type_, PrimitiveType) and type_.name == "timestamp"
+
+
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 

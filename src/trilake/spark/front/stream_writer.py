@@ -22,7 +22,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.errors import IllegalArgumentError, InvalidArgumentError, TableExistsError
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.rules.row_rules import depending_on_zone
+from trilake.errors import (
+    IllegalArgumentError,
+    InvalidArgumentError,
+    TableExistsError,
+    UnsupportedExpressionError,
+)
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import session_log, with_session
@@ -58,12 +65,13 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.job_errors import error_at_end
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import time_ms
+from trilake.spark.session.settings import is_utc, session_zone, time_ms
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import session_options, session_store
 from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
+from trilake.storage import open_store
 from trilake.timestamps import iso
 
 _CHECKPOINT = "checkpointLocation"
@@ -195,6 +203,7 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
         request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
     if not batches:
         check_streams(request.df.sparkSession, "write a stream to it")
+        _check_zone(request, place)
     if request.format in _DELTA and batches:
         return _start_by_batches(request, place)
     if not HAS_DATA_SOURCES:
@@ -202,6 +211,27 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     ensure_source(request.df.sparkSession, _source(request.format))
     stream = _writer(request).format(request.format)
     return stream.start() if place is None else stream.start(fspath(place))
+
+
+def _check_zone(request: _Request, place: Any) -> None:
+    """Refuse a stream whose sink, in a process that knows no zone but UTC, would compute what depends on the session's.
+
+    Raises ``UnsupportedExpressionError``.
+    """
+    spark = request.df.sparkSession
+    if request.format not in _DELTA or is_utc(spark) or not isinstance(place, str | PathLike):
+        return
+    log = DeltaLog(open_store(fspath(place), store_options(request.options)), spark_engine())
+    if not log.exists():
+        return
+    found = depending_on_zone(log.head().metadata, from_spark(request.df.schema), log.engine.runtime.now())
+    if found:
+        raise UnsupportedExpressionError(
+            f"over Spark Connect the rows of a stream are computed in UTC, and not in {session_zone(spark)}: "
+            + ", ".join(found),
+            help="write the stream in a classic session, or set spark.sql.session.timeZone to UTC",
+            file=log.store.uri,
+        )
 
 
 def _source(name: str) -> type[DataSource]:
