@@ -70,3 +70,10 @@ def test_batches_of_a_file_whose_layouts_differ() -> None:
     assert all(batch.schema == plain.schema for _, batch in out)
     assert [batch["s"].to_pylist() for _, batch in out] == [["a", None], ["b"], ["a", None], ["b"]]
     assert out[1][1] is plain
+
+
+def test_what_is_noted_on_fields_stays_whatever_was_asked_before() -> None:
+    """Types are equal whatever is noted on their fields, and the answer for one was given for the other."""
+    bare, noted = (pa.struct([pa.field("x", TEXT, metadata=m)]) for m in (None, {"comment": "c"}))
+    assert without_views_type(bare).field(0).metadata is None
+    assert without_views_type(noted).field(0).metadata == {b"comment": b"c"}

@@ -198,16 +198,20 @@ def test_domains_are_written_and_taken_back() -> None:
         assert log.snapshot().state.domains.get("d", {}).get("configuration") == value
 
 
-def test_two_creators() -> None:
+@pytest.mark.parametrize("mode", ["append", "error"])
+def test_two_creators(mode: str) -> None:
     inner = MemoryStore()
 
     def before(op: str, key: str) -> None:
         if op == "put_if_absent" and key == commit_key(0):
             _write(inner)
 
-    with pytest.raises(TableExistsError, match="meanwhile"):
-        _write(FaultStore(inner, before=before))
-    assert _rows(inner) == 1
+    if mode == "append":
+        assert _write(FaultStore(inner, before=before)).version == 1
+    else:
+        with pytest.raises(TableExistsError, match="meanwhile"):
+            _write(FaultStore(inner, before=before), mode=mode)
+    assert _rows(inner) == (2 if mode == "append" else 1)
 
 
 def test_many_winners_in_a_row_are_passed() -> None:

@@ -20,12 +20,16 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 
 
 def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
-    """``of_type``, asked once for each type; extension types made in Python have no hash and are asked anew."""
+    """``of_type``, asked once for each type without parts.
+
+    Nested types are asked anew, because types are equal whatever is noted on their fields; and so are extension types
+    made in Python, which have no hash.
+    """
     known = cache(of_type)
 
     @wraps(of_type)
     def answer(t: pa.DataType) -> pa.DataType:
-        return of_type(t) if isinstance(t, pa.BaseExtensionType) else known(t)
+        return of_type(t) if isinstance(t, pa.BaseExtensionType) or pa.types.is_nested(t) else known(t)
 
     return answer
 

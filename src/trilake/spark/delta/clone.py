@@ -98,7 +98,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
     if name is None or known:
         return run(path)
-    with new_name(spark, name, source.schema, comment=source.metadata.description) as place:
+    with new_name(spark, name, source.schema, comment=source.metadata.description, options=options) as place:
         return run(place)
 
 

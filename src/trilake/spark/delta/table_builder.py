@@ -167,10 +167,15 @@ class DeltaTableBuilder(Generic[Opened]):
         if named is None or known is not None:
             self._run(path, named, known)
         else:
-            description = self._table.comment
+            table = self._table
             try:
                 with new_name(
-                    self._spark, named, self._table.schema, path=self._location, comment=description
+                    self._spark,
+                    named,
+                    table.schema,
+                    path=self._location,
+                    comment=table.comment,
+                    options=self._options,
                 ) as place:
                     path = place
                     self._run(path, named, known)

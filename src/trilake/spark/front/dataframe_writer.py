@@ -249,7 +249,8 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
     named = table_at(name)
     if named is None:
-        with new_name(spark, name, table_columns(request.df.schema, format), path=path, format=format) as made:
+        columns, options = table_columns(request.df.schema, format), store_options(request.options)
+        with new_name(spark, name, columns, path=path, format=format, options=options) as made:
             yield made
         return
     must_be_of(named, name, format)

@@ -296,7 +296,7 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
     write = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
     write = with_session(spark, write, decided=("mergeSchema",))
     try:
-        with new_name(spark, name, schema, path=path) as place:
+        with new_name(spark, name, schema, path=path, options=store_options(request.options)) as place:
             store = session_store(spark, place, store_options(request.options))
             write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
             rename(spark, name, place, request.options)

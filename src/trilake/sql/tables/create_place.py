@@ -155,7 +155,7 @@ def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None
     try:
         yield
     except BaseException:
-        if holds_nothing(session.spark, place.path):  # with the name, the files go, whoever wrote them
+        if holds_nothing(session.store(place.path)):  # with the name, the files go, whoever wrote them
             session.run(f"DROP TABLE IF EXISTS {quote_parts(place.parts)}")
         raise
 

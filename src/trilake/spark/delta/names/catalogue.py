@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -47,6 +47,7 @@ from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
+from trilake.storage.base import Store
 from trilake.text import quote_parts
 
 _log = logging.getLogger("trilake.spark")
@@ -150,6 +151,7 @@ def new_name(
     path: str | None = None,
     comment: str | None = None,
     format: str = "delta",
+    options: Mapping[str, str] | None = None,
 ) -> Iterator[str]:
     """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
 
@@ -164,6 +166,7 @@ def new_name(
     path: the place, where the table is to have one of its own; otherwise the catalogue chooses.
     comment: what the table is for.
     format: what its files are.
+    options: of the store, beside the session's.
 
     Raises ``TableExistsError`` where the name is taken meanwhile, and where files are at the place that the catalogue
     would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
@@ -175,7 +178,7 @@ def new_name(
             help="save to a path, use a classic session, or PySpark 4.0 or newer",
         )
     about = About(to_spark(read_schema(schema)), comment)
-    there_before = path is not None and _is_table(spark, path, format)
+    there_before = path is not None and _is_table(session_store(spark, path, options), format)
     try:
         make_entry(spark, parts_of(name), about, path=_absolute(path), provider=format)
     except PySparkException as e:
@@ -193,11 +196,12 @@ def new_name(
             file=default_location(spark, name),
         ) from e
     place = path if path is not None else _place_of(spark, name)
+    store = session_store(spark, place, options)
     try:
         yield place
     except BaseException:
         # With the name of a managed table its files go, whoever wrote them.
-        if holds_nothing(spark, place) if path is None else there_before or not _is_table(spark, place, format):
+        if holds_nothing(store) if path is None else there_before or _is_no_table(store, format):
             with spark_alone():
                 spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
         else:
@@ -205,18 +209,24 @@ def new_name(
         raise
 
 
-def holds_nothing(spark: SparkSession, place: str) -> bool:
+def holds_nothing(store: Store) -> bool:
     """Whether it is certain that nobody has written to a place, or is about to."""
     try:
-        store = session_store(spark, place)
         return all(next(found, None) is None for found in (store.list(), store.unfinished()))
     except (TrilakeError, OSError):
         return False
 
 
-def _is_table(spark: SparkSession, place: str, format: str) -> bool:
+def _is_no_table(store: Store, format: str) -> bool:
+    """Whether it is certain that there is no table at a place."""
+    try:
+        return not _is_table(store, format)
+    except (TrilakeError, OSError):
+        return False
+
+
+def _is_table(store: Store, format: str) -> bool:
     """Whether there is a table at a place; of another format than Delta, whether anything is."""
-    store = session_store(spark, place)
     if _FORMATS[format] == "delta":
         return DeltaLog(store, spark_engine()).exists()
     return next(store.list(), None) is not None
