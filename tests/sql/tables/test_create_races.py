@@ -72,9 +72,11 @@ def ids(session: SparkSession) -> list[int]:
     return sorted(row.id for row in session.table("raced").collect())
 
 
-@pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
-@pytest.mark.parametrize("named", [False, True], ids=["before its files", "before its name"])
-@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+@pytest.mark.parametrize(
+    ("text", "named", "placed"),
+    [(PLAIN, True, True), (PLAIN, False, False), (SELECT, True, False), (SELECT, False, True)],
+    ids=["columns, before its name", "columns, before its files", "query, before its name", "query, before its files"],
+)
 def test_who_takes_a_table_that_is_there_takes_that_of_another(
     session: SparkSession, before: Any, tmp_path: Path, text: str, named: bool, placed: bool
 ) -> None:
