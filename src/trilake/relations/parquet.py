@@ -22,8 +22,7 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
 
     ``None`` where there is no file, or one has other columns: each must hold every column under its very name and in a
     type that DuckDB reads as it reads the Arrow type, since nothing is converted; and no time of Spark's old calendar.
-    Raises ``duckdb.Error`` for files
-    that cannot be opened.
+    Raises ``duckdb.Error`` for files that cannot be opened.
     """
     if not paths or any(_PATTERNS & set(path) for path in paths):
         return None

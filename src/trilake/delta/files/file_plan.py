@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -43,6 +44,10 @@ def parse_compression(text: str) -> str:
     if known is None:
         raise InvalidArgumentError(f"compression is {text!r}", help=f"it is one of {', '.join(sorted(COMPRESSIONS))}")
     return known
+
+
+#: What a plan has of the table, and not of the write.
+_of_table = attrgetter("schema", "partition_columns", "configuration", "provider")
 
 
 @dataclass(frozen=True)
@@ -85,13 +90,7 @@ class FilePlan:
 
     def makes_the_files_of(self, other: FilePlan) -> bool:
         """Whether files made by this plan are what the other's table would have, its rules included."""
-        mine, its = self, other
-        return (mine.schema, mine.partition_columns, mine.configuration, mine.provider) == (
-            its.schema,
-            its.partition_columns,
-            its.configuration,
-            its.provider,
-        )
+        return _of_table(self) == _of_table(other)
 
     @property
     def ending(self) -> str:

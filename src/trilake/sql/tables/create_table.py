@@ -79,7 +79,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
             _judge_checks(session, table, log)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
                 done = create_table(log, table, mode=create_mode(call))
-            made = done.created and done.version == 0
+            made = done.is_new_table
             if not done.created:  # somebody was faster
                 check_same_table(log, description_of(call, schema, None))
         name(log, made)
@@ -152,7 +152,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
     about = About(to_spark(table.schema), call.comment, call.properties)
     with named(session, place, about, lenient=_is_lenient(call)) as name:
         done = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
-        name(log, done.created and done.version == 0)
+        name(log, done.is_new_table)
     return nothing(session)
 
 

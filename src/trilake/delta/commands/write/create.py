@@ -74,6 +74,11 @@ class CreateResult(Displayed):
     version: int
     created: bool
 
+    @property
+    def is_new_table(self) -> bool:
+        """Whether no table was there before."""
+        return self.created and self.version == 0
+
 
 def _steps(identity: object) -> dict[str, tuple[int, int]]:
     """First value and step of identity columns by name.  Raises ``InvalidArgumentError``."""

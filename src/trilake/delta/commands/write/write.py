@@ -325,11 +325,11 @@ def finish_write(
         new += replaced.actions
         return _commit_files(log, plan, parts, adds, replaced, runtime)
     except (InvalidArgumentError, SchemaMismatchError, ConflictError, TableExistsError) as e:
-        if _created_meanwhile(e) and (again or plan.request.mode != "error"):
-            if again:
-                raise
+        is_made = _created_meanwhile(e)
+        if is_made and not again and plan.request.mode != "error":
             return _finish_on_new_table(log, plan, parts, runtime, run)
-        discard(log.store, _own_files(new))
+        if not (is_made and again):
+            discard(log.store, _own_files(new))
         raise
 
 

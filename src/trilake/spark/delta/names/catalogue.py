@@ -200,8 +200,11 @@ def new_name(
     try:
         yield place
     except BaseException:
-        # With the name of a managed table its files go, whoever wrote them.
-        if holds_nothing(store) if path is None else there_before or _is_no_table(store, format):
+        if path is None:
+            may_go = holds_nothing(store)  # with the name of a managed table its files go, whoever wrote them
+        else:
+            may_go = there_before or _is_no_table(store, format)
+        if may_go:
             with spark_alone():
                 spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
         else:
