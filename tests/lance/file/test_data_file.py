@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import shutil
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -157,6 +158,28 @@ def test_a_file_with_some_of_the_columns(store: Store) -> None:
     file = DataFile.open(store, KEY, schema, [1, 2])
     assert file.read_batch(0, schema.project(["c", "a"])).to_pydict() == {"c": ["x"]}
     assert file.take([0, 0]).to_pydict() == {"b": [1, 1], "c": ["x", "x"]}
+
+
+@pytest.mark.parametrize("first", ["b", "s"])
+def test_page_tables_that_begin_with_field_0(store: Store, first: str) -> None:
+    """As pylance wrote them before 0.8, in files of columns that were added."""
+    types = {"a": pa.int8(), "b": pa.int8(), "s": pa.struct({"x": pa.int8(), "y": pa.int8()}), "c": pa.int8()}
+    schema = LanceSchema.from_arrow(pa.schema(types))
+    part = schema.project([first, "c"])
+    table = pa.table({first: pa.array([1, 2] if first == "b" else [{"x": 3, "y": 4}] * 2, types[first]), "c": [5, 6]})
+    with DataFileWriter(store, KEY, part) as writer:
+        for batch in table.cast(part.to_arrow()).to_batches(max_chunksize=1):
+            writer.write(batch)
+    data, lowest, batches = bytes(store.read(KEY)), min(part.field_ids), 2
+    (position,) = struct.unpack_from("<q", data, len(data) - 16)
+    metadata = framing.parse(data[position + 4 : -16], format_pb2.Metadata, file=KEY, damaged=CorruptFileError)
+    pages = data[metadata.page_table_position :][: 16 * batches * (max(part.field_ids) - lowest + 1)]
+    metadata.page_table_position = len(data)
+    data += bytes(16 * batches * lowest) + pages
+    store.put("data/older.lance", data + framing.frame(metadata) + framing.footer(len(data)))
+    older = DataFile.open(store, "data/older.lance", schema, part.field_ids)
+    assert read(older).to_pylist() == table.to_pylist()
+    assert read(older, schema.project(["c"]))["c"].to_pylist() == [5, 6]
 
 
 def test_lance_reads_what_is_written(tmp_path: Path) -> None:

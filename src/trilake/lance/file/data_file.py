@@ -93,9 +93,10 @@ class DataFile:
             )
             schema = schema.with_dictionaries(read_dictionaries(schema, source))
         ids = tuple(schema.field_ids if field_ids is None else field_ids)
+        own = schema.project_ids(ids)
         offsets = _batch_offsets(metadata, source)
-        pages = _page_table(source, metadata.page_table_position, ids, len(offsets) - 1)
-        return cls(source, schema.project_ids(ids), metadata, offsets, pages)
+        pages = _page_table(source, metadata.page_table_position, ids, own, len(offsets) - 1)
+        return cls(source, own, metadata, offsets, pages)
 
     # --- what is in it ---
 
@@ -322,14 +323,25 @@ def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:
     return offsets
 
 
-def _page_table(source: Source, position: int, ids: Sequence[int], batches: int) -> PageTable:
+def _page_table(source: Source, position: int, ids: Sequence[int], schema: LanceSchema, batches: int) -> PageTable:
+    """The page table of a file with the fields ``ids``, of which ``schema`` has those that the dataset still has."""
     first, last = min(ids, default=0), max(ids, default=-1)
     size = PageTable.size(first, last, batches)
     if first < 0 or size > source.size:
         raise CorruptFileError(
             f"a page table for fields {first} to {last} in {batches} batches is not in the file", file=source.file
         )
-    return PageTable.parse(source.read(position, size), first, last, batches)
+    table = PageTable.parse(source.read(position, size), first, last, batches)
+    with_pages = [f.id for f in schema.walk() if f.layout.kind not in (PageKind.STRUCT, PageKind.NULL)]
+    if not first or table.has_pages(with_pages):
+        return table
+    # Before pylance 0.8 the table began with field 0, whatever the lowest one of the file was.
+    size = PageTable.size(0, last, batches)
+    if position + size <= source.size:
+        older = PageTable.parse(source.read(position, size), 0, last, batches)
+        if older.has_pages(with_pages):
+            return older
+    return table
 
 
 def _common(field: Field, schema: LanceSchema) -> Field | None:

@@ -1,7 +1,7 @@
 """The page table: where in a data file each field of each batch is.
 
 At its position there is, for each field id from the lowest to the highest of the file and for each batch, an int64
-position and an int64 length; fields without pages have zeros.
+position and an int64 length; fields without pages have zeros.  Files of pylance before 0.8 begin with field 0 instead.
 """
 
 from __future__ import annotations
@@ -63,6 +63,11 @@ class PageTable:
     def has(self, field_id: int) -> bool:
         """Whether the table has a row for the field."""
         return 0 <= field_id - self.first_id < len(self.cells)
+
+    def has_pages(self, field_ids: Sequence[int]) -> bool:
+        """Whether each of the fields, whose rows the table has, has a page in every batch."""
+        rows = self.cells[np.array(field_ids, np.int64) - self.first_id]
+        return bool(rows.any(axis=2).all())
 
 
 class PageTableBuilder:
