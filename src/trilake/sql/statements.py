@@ -16,6 +16,7 @@ from trilake.errors import TableNotFoundError
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
+from trilake.sql.grammar.truncate import parse_truncate
 from trilake.sql.session.frame_views import note_query
 from trilake.sql.session.judge import check_statement
 from trilake.sql.session.placeholders import formatted, with_identifiers, with_parameters
@@ -154,10 +155,8 @@ def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     from trilake.sql.rows.dml import run_truncate
 
     check_statement(session, text)
-    cursor = Cursor(text)
-    cursor.expect("TRUNCATE", "TABLE")
-    parts = cursor.name()
-    return run_truncate(session, parts) if isinstance(resolve(session, parts), Target) else None
+    change = parse_truncate(Cursor(with_parameters(session, text, args)))
+    return run_truncate(session, change) if isinstance(resolve(session, change.parts), Target) else None
 
 
 def _create(session: SqlSession, text: str, args: Args) -> DataFrame | None:

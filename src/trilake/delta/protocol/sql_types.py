@@ -228,7 +228,7 @@ def _extracted(field: StructField) -> StructField:
     plain = _plain(field.type)
     if plain == field.type:
         return field
-    return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: _text(field.type)})
+    return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: type_text(field.type)})
 
 
 def _plain(t: DataType) -> DataType:
@@ -242,14 +242,14 @@ def _plain(t: DataType) -> DataType:
     return PrimitiveType("string") if t.name.startswith(("char(", "varchar(")) else t
 
 
-def _text(t: DataType) -> str:
-    """The type as Spark keeps it beside a column."""
+def type_text(t: DataType) -> str:
+    """A type as Spark spells it, such as ``bigint``; so it keeps one with a limit beside a column, too."""
     match t:
         case ArrayType(element, _):
-            return f"array<{_text(element)}>"
+            return f"array<{type_text(element)}>"
         case MapType(key, value, _):
-            return f"map<{_text(key)},{_text(value)}>"
+            return f"map<{type_text(key)},{type_text(value)}>"
         case StructType(fields):
-            return "struct<" + ",".join(f"{f.name}:{_text(f.type)}" for f in fields) + ">"
+            return "struct<" + ",".join(f"{f.name}:{type_text(f.type)}" for f in fields) + ">"
     spark = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
     return spark.get(t.name, t.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from trilake.delta.protocol.schema import StructType
@@ -64,17 +64,7 @@ def parse_insert(cursor: Cursor) -> Insert:
         cursor.expect("INTO")
     cursor.accept("TABLE")
     parts = cursor.name()
-    static: dict[str, str] = {}
-    dynamic: list[str] = []
-    if cursor.accept("PARTITION"):
-        start, end = cursor.brackets()
-        for a, b in spans(Cursor(cursor.text[start:end])):
-            piece = Cursor(cursor.text[start + a : start + b])
-            column = piece.part()
-            if piece.accept_symbol("=") or piece.accept_symbol("=="):
-                static[column] = piece.rest()
-            else:
-                dynamic.append(column)
+    static, dynamic = partition_clause(cursor)
     if_not_exists = cursor.accept("IF", "NOT", "EXISTS")
     by_name = cursor.accept("BY", "NAME")
     where = None
@@ -97,6 +87,27 @@ def parse_insert(cursor: Cursor) -> Insert:
     )
 
 
+def partition_clause(cursor: Cursor) -> tuple[dict[str, str], list[str]]:
+    """``PARTITION (a = 1, b)``, if it follows: the values of columns as SQL, and the columns without one.
+
+    Raises ``SyntaxProblem`` for brackets without a column.
+    """
+    static: dict[str, str] = {}
+    dynamic: list[str] = []
+    if cursor.accept("PARTITION"):
+        start, end = cursor.brackets()
+        for a, b in spans(Cursor(cursor.text[start:end])):
+            piece = Cursor(cursor.text[start + a : start + b])
+            column = piece.part()
+            if piece.accept_symbol("=") or piece.accept_symbol("=="):
+                static[column] = piece.rest()
+            else:
+                dynamic.append(column)
+        if not (static or dynamic):
+            cursor.fail()
+    return static, dynamic
+
+
 def _is_query(cursor: Cursor) -> bool:
     """Whether the bracket that follows holds a query and no list of columns."""
     look = Cursor(cursor.text, cursor.tokens, cursor.at)
@@ -110,15 +121,20 @@ def _is_query(cursor: Cursor) -> bool:
 # --- what it says of a table -----------------------------------------------------------------------------------------
 
 
-def static_partitions(
-    insert: Insert, partition_columns: Sequence[str], path: str, *, exact: bool = False
+def own_partitions(
+    static: Mapping[str, str],
+    dynamic: Iterable[str],
+    partition_columns: Sequence[str],
+    path: str,
+    *,
+    exact: bool = False,
 ) -> dict[str, str]:
-    """The values of the partitions by the columns' own names, which must be spelled so where that is ``exact``.
+    """The values of a PARTITION clause by the columns' own names, which must be spelled so where that is ``exact``.
 
     Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
     """
     inside = {c if exact else c.lower(): c for c in partition_columns}
-    named = {name: inside.get(name if exact else name.lower()) for name in (*insert.static, *insert.dynamic)}
+    named = {name: inside.get(name if exact else name.lower()) for name in (*static, *dynamic)}
     for name, column in named.items():
         if column is None:
             raise InvalidArgumentError(
@@ -128,7 +144,7 @@ def static_partitions(
                 column=name,
                 condition="NON_PARTITION_COLUMN",
             )
-    return {column: text for name, text in insert.static.items() if (column := named[name]) is not None}
+    return {column: text for name, text in static.items() if (column := named[name]) is not None}
 
 
 def expected_columns(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at
 from trilake.delta.scan.scan import read_schema
@@ -19,6 +20,7 @@ from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.delete_update import DeleteOrUpdate, assigned_once
+from trilake.sql.grammar.truncate import Truncate
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.judge import check_condition, check_values, resolved
 from trilake.sql.session.local import Local
@@ -197,13 +199,20 @@ def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -
     return replace(change, values=values, condition=None if change.condition is None else named(change.condition))
 
 
-def run_truncate(session: SqlSession, parts: tuple[str, ...]) -> DataFrame:
-    """Take all rows away."""
-    target, _ = _target(session, DeleteOrUpdate(parts, None, (), None))
+def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
+    """Take all rows away, or those of some partitions."""
+    target, _ = _target(session, DeleteOrUpdate(change.parts, None, (), None))
     if target.format == "lance":
         from trilake.sql.rows.lance_changes import delete_lance  # late, as above
 
+        change.condition((), target.path)  # there are no partitions
         delete_lance(session, target, None)
     else:
-        delete_rows(session.spark, open_delta(session, target), None)
+        table = open_delta(session, target)
+        metadata = table.snapshot.metadata
+        fields = partition_fields(read_schema(table.snapshot.schema), metadata.partition_columns)
+        condition = change.condition(fields, target.path)
+        if condition is not None:
+            check_condition(session, read_schema(table.snapshot.schema), None, condition)
+        delete_rows(session.spark, table, condition)
     return nothing(session)

@@ -19,7 +19,7 @@ from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.trevni import write as trevni_write
 from trilake.sql.grammar.defaults import with_defaults
-from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
+from trilake.sql.grammar.insert import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.session import catalogue
 from trilake.sql.session.frames import frame_of, head_of
 from trilake.sql.session.relations import query
@@ -88,7 +88,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     metadata = head.metadata
     schema = named_columns(session.spark, read_schema(metadata.schema))
     exact = is_case_sensitive(session.spark)
-    static = static_partitions(insert, metadata.partition_columns, target.path, exact=exact)
+    static = own_partitions(insert.static, insert.dynamic, metadata.partition_columns, target.path, exact=exact)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)

@@ -7,6 +7,7 @@ import pyarrow as pa
 from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.commands.merge.commit import MergeRequest
 from trilake.delta.commands.merge.merge import merge
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
@@ -15,6 +16,7 @@ from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.delete_update import assigned_once, parse_delete, parse_update
 from trilake.sql.grammar.merge import When, parse_merge
 from trilake.sql.grammar.numbers import MERGE, numbers
+from trilake.sql.grammar.truncate import parse_truncate
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.query import run_query
 from trilake.sql.text.cursor import Cursor
@@ -55,12 +57,13 @@ def run_delete(context: Context, text: str) -> pa.Table:
 
 
 def run_truncate(context: Context, text: str) -> pa.Table:
-    """Take all rows away."""
-    cursor = Cursor(text)
-    cursor.expect("TRUNCATE", "TABLE")
-    table = place_of(context, cursor.name()).delta(context, "TRUNCATE TABLE")
-    cursor.end()
-    return counted(num_affected_rows=table.delete().rows)
+    """Take all rows away, or those of some partitions."""
+    change = parse_truncate(Cursor(text))
+    place = place_of(context, change.parts)
+    table = place.delta(context, "TRUNCATE TABLE")
+    snapshot = table.snapshot
+    fields = partition_fields(read_schema(snapshot.schema), snapshot.metadata.partition_columns)
+    return counted(num_affected_rows=table.delete(change.condition(fields, place.path)).rows)
 
 
 def run_update(context: Context, text: str) -> pa.Table:

@@ -15,7 +15,7 @@ from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatch
 from trilake.expr import evaluate_all, parse_expression
 from trilake.format_writes import write_lance, write_trevni
 from trilake.sql.grammar.defaults import with_defaults
-from trilake.sql.grammar.insert import Insert, expected_columns, parse_inserts, static_partitions
+from trilake.sql.grammar.insert import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.standalone.places import Context, Place, place_of
 from trilake.sql.standalone.query import constant, run_query
 from trilake.text import quote_name
@@ -36,7 +36,7 @@ def run_insert(context: Context, text: str) -> pa.Table:
 def _into_delta(context: Context, place: Place, insert: Insert) -> int:
     table = place.delta(context, "INSERT INTO")
     schema, metadata = read_schema(table.snapshot.schema), table.metadata
-    static = static_partitions(insert, metadata.partition_columns, place.path)
+    static = own_partitions(insert.static, insert.dynamic, metadata.partition_columns, place.path)
     where = insert.replace_where
     if static and (insert.overwrite or insert.if_not_exists):
         chosen = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())

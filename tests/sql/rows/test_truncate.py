@@ -1,0 +1,76 @@
+"""TRUNCATE: all rows of a table, or those of the partitions that it names, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.errors import InvalidArgumentError, TrilakeError
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    trilake.uninstall(spark)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    place = str(tmp_path / "t")
+    rows = {"id": [1, 2, 3, 4], "p": ["7", "7", "a b", None], "q": [1, 2, 1, 1]}
+    trilake.write(pa.table(rows), place, partition_by=["p", "q"])
+    return place
+
+
+def ids(place: str) -> list[int]:
+    return sorted(trilake.open(place).to_arrow()["id"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    ("partition", "left"),
+    [
+        ("(p = '7', q = 2)", [1, 3, 4]),
+        ("(p = 7)", [3, 4]),
+        ("(P = 'a b')", [1, 2, 4]),
+        ("(q = '1')", [2]),
+        ("(p = NULL)", [1, 2, 3]),
+        ("(p = 'no such')", [1, 2, 3, 4]),
+    ],
+)
+def test_only_rows_of_the_partition_go(sql: SparkSession, place: str, partition: str, left: list[int]) -> None:
+    copy = trilake.open(place).to_arrow()
+    sql.sql(f"TRUNCATE TABLE delta.`{place}` PARTITION {partition}")
+    assert ids(place) == left
+
+    trilake.write(copy, place, mode="overwrite")
+    trilake.sql(f"TRUNCATE TABLE delta.`{place}` PARTITION {partition}")
+    assert ids(place) == left
+
+
+@pytest.mark.parametrize("partition", ["(id = 1)", "(nothing = 1)", "(p)", "()"])
+def test_what_is_no_partition_is_refused(sql: SparkSession, place: str, partition: str) -> None:
+    statement = f"TRUNCATE TABLE delta.`{place}` PARTITION {partition}"
+    with pytest.raises(Exception, match=r"(?i)partition"):
+        sql.sql(statement)
+    with pytest.raises(TrilakeError):
+        trilake.sql(statement)
+    assert ids(place) == [1, 2, 3, 4]
+
+
+def test_a_format_without_partitions_refuses_them(sql: SparkSession, tmp_path: Path) -> None:
+    place = str(tmp_path / "l")
+    trilake.write(pa.table({"id": [1, 2]}), place, format="lance")
+    with pytest.raises(InvalidArgumentError, match="non-partition column id"):
+        sql.sql(f"TRUNCATE TABLE lance.`{place}` PARTITION (id = 1)")
+    assert ids(place) == [1, 2]
+
+
+def test_without_a_partition_all_rows_go(sql: SparkSession, place: str) -> None:
+    sql.sql(f"TRUNCATE TABLE delta.`{place}`")
+    assert ids(place) == []
