@@ -11,12 +11,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+from pyspark.sql import SparkSession
+
 from trilake.spark.front.chains import classes
 from trilake.spark.front.reader import with_table_name
 from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.front.register import register, with_sources
 from trilake.spark.native.newest_frames import following
 from trilake.sql.catalog import METHODS, Method
+from trilake.sql.session.frame_texts import may_hold_query, text_functions, with_text, with_texts
 from trilake.sql.session.frame_views import make_view, note_query
 from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession, TempView
@@ -25,7 +28,7 @@ from trilake.sql.text.cursor import name_parts
 from trilake.text import quote_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.readwriter import DataFrameReader
 
 #: Under which name Spark's methods are replaced.
@@ -64,8 +67,10 @@ def install(spark: SparkSession) -> None:
         for name, decide in _CATALOG.items():
             patch(cls, name, decide, owner=_OWNER)
     for cls in classes("frame"):
-        for name, decide in _VIEWS.items():
+        for name, decide in (*_VIEWS.items(), *_TEXTS.items()):
             patch(cls, name, decide, owner=_OWNER)
+    for module, function in text_functions():
+        patch(module, function, _function_of_text, owner=_OWNER)
     for cls in classes("batch_function"):
         patch(cls, "__init__", _batch_function, owner=_OWNER)
 
@@ -220,6 +225,33 @@ def _view_maker(*, is_global: bool) -> Decide:
         return None if session is None else make_view(session, own, frame, name, is_global=is_global)
 
     return decide
+
+
+def _taking_texts(own: Any, frame: DataFrame, *texts: Any, **named: Any) -> Action | None:
+    """A method of frames that takes expressions as texts, in sessions that SQL was installed into."""
+    texts = (*texts, *named.values())
+    if not any(isinstance(t, str | list) for t in texts):
+        return None
+    session = installed(frame.sparkSession)
+    return None if session is None else with_texts(session, own, frame, texts)
+
+
+_TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)
+
+
+def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
+    """``F.expr``, in a thread whose active session SQL was installed into: of a classic session it is a function that
+    is asked for by this name, and of a Connect session it has the text alone."""
+    if not _SESSIONS or (rest and first != "expr"):
+        return None
+    text = rest[0] if rest else first
+    if not may_hold_query(text):
+        return None  # before Spark is asked for anything: this is called for every function of columns
+    active = SparkSession.getActiveSession()
+    session = None if active is None else installed(active)
+    if session is None:
+        return None
+    return with_text(session, own if rest else own.func, text)  # bound to the first argument, which may be the text
 
 
 _VIEWS = {

@@ -9,6 +9,8 @@ from typing import Any
 
 #: Where ``convert_exception`` is: of classic sessions, and of Spark Connect.
 _CONVERTERS = ("pyspark.errors.exceptions.captured", "pyspark.sql.connect.client.core")
+#: What Java says of an error that another thread had, such as that of a scalar subquery, and nothing else.
+_PASSED_ON = ("Exception thrown in awaitResult", "java.util.concurrent.ExecutionException")
 #: What Spark Connect has between an error's message and the traces of the server.
 _TRACES = "\n\nJVM stacktrace:"
 
@@ -28,7 +30,12 @@ def error_text(own: Callable[[], BaseException], error: Any) -> str:
     >>> error_text(lambda: OSError("[A] no\n\nJVM stacktrace:\nCaused by: java.io.IOException"), object())
     '[A] no'
     """
-    return str(error.toString()) if hasattr(error, "toString") else str(own()).partition(_TRACES)[0]
+    if not hasattr(error, "toString"):
+        return str(own()).partition(_TRACES)[0]
+    text = str(error.toString())
+    while any(p in text.partition("\n")[0] for p in _PASSED_ON) and (cause := error.getCause()) is not None:
+        error, text = cause, str(cause.toString())
+    return text
 
 
 def first_cause(own: Callable[[], BaseException], error: Any) -> str:

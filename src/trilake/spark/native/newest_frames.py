@@ -132,12 +132,21 @@ def _set_plan(frame: Any, plan: Any) -> None:
 
 def _plan(frame: Any) -> Any:
     """The JVM's frame of the newest version."""
-    state = cast(_State, vars(frame)[_STATE])
-    if not passing() and not frame.is_cached:
+    if not passing():
+        renew(frame)
+    return vars(frame)[_PLAN]
+
+
+def renew(frame: Any) -> None:
+    """Let a frame that follows its table show the newest version, unless it is cached; any other stays as it is.
+
+    For calls of the user's in which this thread's calls pass the front door.
+    """
+    state = getattr(frame, "__dict__", {}).get(_STATE)
+    if isinstance(state, _State) and not frame.is_cached:
         with state.lock:
             if _behind(state):
                 _renew(frame, state)
-    return vars(frame)[_PLAN]
 
 
 def _counting(frame: type) -> Callable[[Any], int]:

@@ -75,6 +75,8 @@ class SqlSession:
     #: Views that all sessions see, by their names without the database that they are in.
     global_views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
+    #: Views that columns of ``F.expr`` name, by the current database and by what their texts name.
+    kept_views: dict[tuple[str, str], str] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: Who needs the view of a private name in a Connect session: its block, and queries; and who needs it no more.
     view_users: Counter[str] = field(default_factory=Counter)
