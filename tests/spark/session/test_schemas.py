@@ -26,3 +26,24 @@ def test_a_nested_user_defined_type_is_named_by_its_path() -> None:
     inner = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(MatrixUDT())))])
     with pytest.raises(SchemaMismatchError, match=r"column v.m.value.element is of the user-defined type MatrixUDT"):
         from_spark(_frame(inner))
+
+
+def test_what_another_table_left_on_nested_columns_stays_behind() -> None:
+    """A frame whose nested field had an invariant of another table was refused: its columns are not those of this."""
+    left = {
+        "delta.columnMapping.id": 7,
+        "delta.columnMapping.physicalName": "col-7",
+        "delta.generationExpression": "1",
+        "delta.invariants": '{"expression":{"expression":"a > 5"}}',
+        "__CHAR_VARCHAR_TYPE_STRING": "char(3)",
+        "comment": "kept",
+    }
+    inner = T.StructType([T.StructField("a", T.StringType(), True, left)])
+    columns = {"s": inner, "l": T.ArrayType(T.ArrayType(inner, False)), "m": T.MapType(T.StringType(), inner, False)}
+    given = T.StructType([T.StructField(n, t) for n, t in columns.items()])
+
+    plain = T.StructType([T.StructField("a", T.StringType(), True, {"comment": "kept"})])
+    wanted = {"s": plain, "l": T.ArrayType(T.ArrayType(plain, False)), "m": T.MapType(T.StringType(), plain, False)}
+    clean = from_spark(T.StructType([T.StructField(n, t) for n, t in wanted.items()]))
+    assert from_spark(given) == clean
+    assert clean.fields[0].type.field("a").metadata == {"comment": "kept"}  # type: ignore[union-attr]

@@ -89,7 +89,7 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> Struc
             raise _no_column_of(kind, path) from None
         raise
     nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
-    return StructType(tuple(_clean(f) for f in nullable.fields))
+    return cast(StructType, _clean(nullable))
 
 
 def _user_defined(kind: T.DataType, path: str = "") -> Iterator[tuple[str, T.UserDefinedType]]:
@@ -118,9 +118,21 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
     )
 
 
-def _clean(f: StructField) -> StructField:
-    """Without the metadata that another table's protocol left on the column."""
-    return replace(f, metadata={k: v for k, v in f.metadata.items() if not k.startswith(("delta.", "__"))})
+def _clean(t: DataType) -> DataType:
+    """Without the metadata that another table's protocol left on columns, nested ones included."""
+    match t:
+        case StructType(fields):
+            return StructType(tuple(_clean_field(f) for f in fields))
+        case ArrayType(element, contains_null):
+            return ArrayType(_clean(element), contains_null)
+        case MapType(key, value, contains_null):
+            return MapType(_clean(key), _clean(value), contains_null)
+    return t
+
+
+def _clean_field(f: StructField) -> StructField:
+    metadata = {k: v for k, v in f.metadata.items() if not k.startswith(("delta.", "__"))}
+    return replace(f, type=_clean(f.type), metadata=metadata)
 
 
 def to_physical_spark(fields: Sequence[StructField], *, ids: bool) -> T.StructType:
