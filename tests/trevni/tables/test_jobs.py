@@ -352,6 +352,84 @@ def test_a_driver_that_wakes_after_it_was_given_up_cannot_commit() -> None:
     assert seen(inner) == OLD
 
 
+@pytest.mark.parametrize("mode", ["append", "overwrite"])
+@pytest.mark.parametrize("now", [0, 10**15], ids=["at once", "a week later"])
+def test_a_job_that_completes_while_another_one_sweeps_stays_committed(mode: str, now: int) -> None:
+    """At whichever call of the sweep the job's driver removes its records: nobody gives the job another end."""
+    for nth in range(1, 20):
+        inner = table_of_two_files()
+        plan, files = staged(inner, mode)
+        crash = Fault("put_if_absent", "*.end", kind="crash", when="after")
+        with pytest.raises(SimulatedCrash):
+            finish_table_write(FaultStore(inner, [crash]), plan, files)
+        job = jobs.plan_of(inner, plan.write_id)
+        assert job is not None
+        calls = 0
+
+        def completes(op: str, key: str) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == nth:  # noqa: B023 - used at once
+                jobs.complete(inner, plan.write_id, job, "committed")  # noqa: B023
+
+        jobs.finish_stale_jobs(FaultStore(inner, before=completes), now)
+        assert seen(inner) == expected(mode)[1], nth
+    assert calls < nth
+
+
+class LandsLater(MemoryStore):
+    """Where it is ``on``, the reply to the next file is lost, and the file arrives when :meth:`land` is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on = False
+        self.late: list[tuple[str, bytes]] = []
+
+    def put(self, key: str, data: bytes | pa.Buffer) -> None:
+        if self.on and key.startswith("part-"):
+            self.on = False
+            self.late.append((key, bytes(memoryview(data))))
+            raise UnknownOutcomeError("the reply was lost", file=key)
+        super().put(key, data)
+
+    def land(self) -> None:
+        """What is under way arrives."""
+        while self.late:
+            super().put(*self.late.pop())
+
+
+@pytest.mark.parametrize("sweep", [False, True], ids=["seen", "swept before"])
+def test_a_file_of_a_write_that_failed_may_land_later(sweep: bool) -> None:
+    store = LandsLater()
+    append(store, 1)
+    plan, files = staged(store, "append")
+    store.on = True
+    with pytest.raises(WriteFailedError, match="nothing was changed for readers"):
+        finish_table_write(store, plan, files)
+    if sweep:
+        append(store, 2)
+    store.land()
+    assert seen(store) == ([1, 2] if sweep else [1])
+    for now in (10**15, 2 * 10**15):  # a week later nothing of it is left
+        jobs.finish_stale_jobs(store, now)
+    assert seen(store) == ([1, 2] if sweep else [1])
+    assert len(list(store.list())) == len(list_files(store))
+
+
+def test_an_append_begins_while_an_overwrite_takes_files_away() -> None:
+    inner = table_of_two_files()
+    replacing = [staged(inner, "overwrite")]
+
+    def replaced(op: str, key: str) -> None:
+        if replacing and op == "read_sized":
+            finish_table_write(inner, *replacing.pop())
+
+    plan = plan_table_write(FaultStore(inner, before=replaced), SCHEMA, mode="append")
+    assert not replacing
+    finish_table_write(inner, plan, write_rows(inner, plan, batches(7)))
+    assert seen(inner) == [7, *NEW]
+
+
 def test_damaged_records_are_reported() -> None:
     store = table_of_two_files()
     store.put("_staged/a.plan", b"{")

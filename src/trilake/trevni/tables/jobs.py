@@ -9,7 +9,8 @@ The format has no log, so two small records in the staging folder stand in for o
                    \-------> put end: aborted   -> remove moved files    -> remove plan -> remove end
 
 Readers (:func:`visible`) pass over the files that a plan without the end "committed" adds, and those that a plan with
-it removes.  So whatever dies whenever:
+it removes.  A request whose reply was lost may land later, so the records of an aborted job stay for a week where its
+driver is not the one that removes them, or does not know what became of a file.  So whatever dies whenever:
 
 1. before the end is written, readers see what was there before the job, and none of its files;
 2. after it, they see all of its files, and none that it replaces;
@@ -97,14 +98,12 @@ def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
         try:
             store.put_if_absent(end_key(job), outcome.encode())
             return outcome
-        except ObjectExistsError:
-            return _outcome(store, job)
-        except UnknownOutcomeError as e:
+        except (ObjectExistsError, UnknownOutcomeError) as e:
             lost = e
         try:
             return _outcome(store, job)
         except ObjectNotFoundError:
-            continue  # it has not landed
+            continue  # it has not landed, or went with a job that is complete
         except StorageError:
             break
     raise UnknownOutcomeError(
@@ -200,18 +199,19 @@ def _jobs(records: Iterable[str], kind: str) -> list[str]:
 # --- ends ------------------------------------------------------------------------------------------------------------
 
 
-def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_end: bool = False) -> None:
+def complete(store: Store, job: str, plan: Plan, outcome: Outcome, *, keep_records: bool = False) -> None:
     """Remove the files that a job's end has made superfluous, and then the job's records.
 
     The order matters: the files are hidden as long as there is a plan, and a plan without its end would hide others.
+    With ``keep_records`` both stay: a file of an aborted job may land later, and its driver may still be at work.
     """
     planned = plan.removes if outcome == "committed" else plan.adds
     superfluous = own_keys(store, planned, _REMOVED if outcome == "committed" else _ADDED, what="the end of a job")
     store.delete(superfluous)
     # Or a power failure could bring back what no plan hides any more.
     sync_names(store, superfluous)
-    store.delete([plan_key(job)])
-    if not keep_end:
+    if not keep_records:
+        store.delete([plan_key(job)])
         store.delete([end_key(job)])
 
 
@@ -237,13 +237,16 @@ def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) ->
     plans = set(_jobs(records, "plan"))
     for job, at in newest.items():
         stale = now_ms - at > stale_ms
-        with suppress(ObjectNotFoundError):  # another sweeps as well
+        with suppress(ObjectNotFoundError):  # another sweeps as well, or the job has completed itself meanwhile
             if job in plans and (job in ends or stale):
-                plan, outcome = _plan(store, job), record_outcome(store, job, "aborted")
+                # An end that was there, and is gone, was that of a job which is complete: it must get no other one.
+                outcome = _outcome(store, job) if job in ends else record_outcome(store, job, "aborted")
+                # Behind the end: a job removes its plan before its end, so where both are there, they belong together.
+                plan = _plan(store, job)
                 # Whoever is still moving these files must fail rather than go on.
                 _remove(store, staged.get(job, []))
-                # A fresh end, of a job given up here, stops its driver; it goes a week later.
-                complete(store, job, plan, outcome, keep_end=job not in ends)
+                # A fresh end, of a job given up here, stops its driver; it goes a week later, and the plan with it.
+                complete(store, job, plan, outcome, keep_records=outcome == "aborted" and not (job in ends and stale))
             elif job in ends or stale:
                 _remove(store, staged.get(job, []))
                 if stale:

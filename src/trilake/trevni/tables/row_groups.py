@@ -243,7 +243,7 @@ def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False,
             move(store, file.staged, file.key)
         sync_names(store, plan.adds)
     except (StorageError, OSError) as e:
-        _roll_back(store, job, plan)
+        _roll_back(store, job, plan, under_way=isinstance(e, UnknownOutcomeError))
         raise _failed(store, f"file {done} of {len(files)} could not be put in its place: {e}") from e
     try:
         outcome = jobs.record_outcome(store, job, "committed")
@@ -269,10 +269,11 @@ def _check_free(store: Store, keys: Sequence[str]) -> None:
             raise WriteFailedError("a file of this name is there already", help="use a new write id", file=key)
 
 
-def _roll_back(store: Store, job: str, plan: jobs.Plan) -> None:
+def _roll_back(store: Store, job: str, plan: jobs.Plan, *, under_way: bool = False) -> None:
+    """Take back what a job has moved; where a file may still be ``under_way``, its plan stays and hides it."""
     with suppress(StorageError, OSError):  # readers pass over the files as long as the plan is there
         if jobs.record_outcome(store, job, "aborted") == "aborted":
-            jobs.complete(store, job, plan, "aborted")
+            jobs.complete(store, job, plan, "aborted", keep_records=under_way)
 
 
 def _failed(store: Store, message: str) -> WriteFailedError:

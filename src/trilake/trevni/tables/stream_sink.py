@@ -76,7 +76,7 @@ def end_job(store: Store, job: str) -> bool:
     if plan is not None:
         if outcome == "aborted":
             jobs.remove_staged(store, job)  # whoever is still moving these files must fail rather than go on
-        jobs.complete(store, job, plan, outcome, keep_end=outcome == "aborted")
+        jobs.complete(store, job, plan, outcome, keep_records=outcome == "aborted")
         return outcome == "committed"
     if outcome == "committed":
         return True

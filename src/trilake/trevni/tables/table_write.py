@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from trilake.errors import (
     InvalidArgumentError,
+    ObjectNotFoundError,
     SchemaMismatchError,
     StorageError,
     TableExistsError,
@@ -29,7 +30,7 @@ from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.file.writer import ColumnOptions
 from trilake.trevni.nesting.arrow_forms import bare
 from trilake.trevni.tables import jobs
-from trilake.trevni.tables.dataset import check_trevni, list_files
+from trilake.trevni.tables.dataset import DataFile, check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING
 from trilake.trevni.tables.row_groups import (
     RowGroupWriter,
@@ -46,6 +47,8 @@ OPTIONS = ("codec", "checksum", "rowGroupSize", "blockSize", "values")
 
 #: Folders in which other formats keep their logs: their data files must not go, and must not be joined by strangers.
 _LOGS = {"_delta_log": "Delta", "_versions": "Lance"}
+#: How often the folder is looked at where files go meanwhile.
+_LOOKS = 5
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
 _T = pa.types
 
@@ -145,11 +148,7 @@ def plan_table_write(
             raise TableExistsError(f"a {name} table is here", help="write to another folder", file=store.uri)
     write_id = new_write_id(runtime)
     partition = _spelled(tuple(partition_by or ()), schema)
-    files = list_files(store)
-    if mode != "ignore":
-        check_trevni(store, files)
-    if mode == "overwrite":
-        files = []  # what they hold does not matter
+    files, stored = _found(store, mode)
     if not files:
         if not schema.names:
             raise SchemaMismatchError("a table needs at least one column", file=store.uri)
@@ -165,9 +164,28 @@ def plan_table_write(
             help="leave partition_by out, or name the table's own partition columns",
             file=store.uri,
         )
-    stored = TrevniFile((store, files[0].key)).schema
     target = _target(stored, names, schema, store.uri)
     return TableWritePlan(target, mode, write_id, names, options or WriteOptions(), describe=False)
+
+
+def _found(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
+    """The files that count for a write, and the columns of the first one, where the rows are to take them.
+
+    Raises ``TableExistsError`` where files lie that are no Trevni files.
+    """
+    for left in reversed(range(_LOOKS)):
+        files = list_files(store)
+        try:
+            if mode != "ignore":
+                check_trevni(store, files)
+            if mode == "overwrite":
+                return [], pa.schema([])  # what they hold does not matter
+            reads = mode == "append" and bool(files)
+            return files, TrevniFile((store, files[0].key)).schema if reads else pa.schema([])
+        except ObjectNotFoundError:  # an overwrite has taken it away meanwhile
+            if not left:
+                raise
+    raise AssertionError("the last look raises")
 
 
 def _spelled(names: tuple[str, ...], schema: pa.Schema) -> tuple[str, ...]:
