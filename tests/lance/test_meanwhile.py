@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
+import trilake
 from trilake import lance
 from trilake.errors import ConflictError, UnknownOutcomeError, VersionNotFoundError
 from trilake.lance import cleanup
+from trilake.lance.commands.fragment_writer import write_fragments
 from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.versions import holds, transaction
@@ -224,3 +227,40 @@ def cleaned_a_week_later(dataset: LanceDataset, older_than_ms: int) -> cleanup.C
     week = Runtime(lambda: runtime.clock_ns() + holds.FORGOTTEN_MS * 1_000_000, runtime.new_id, runtime.sleep)
     with mock.patch.object(cleanup, "agreed_time", lambda _store, now_ms: now_ms):
         return cleanup.cleanup(dataset.snapshot.store, older_than_ms, week)
+
+
+@pytest.mark.parametrize(
+    ("mode", "seen"),
+    [("append", [0, 1, 7]), ("ignore", [0, 1]), ("overwrite", [7])],
+    ids=["append", "ignore", "overwrite"],
+)
+def test_a_dataset_that_another_writer_begins_meanwhile(
+    mode: str, seen: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*args: Any, **more: Any) -> Any:
+        lance.write_dataset(pa.table({"a": [0, 1]}), tmp_path)
+        return write_fragments(*args, **more)
+
+    monkeypatch.setattr("trilake.lance.table.write_fragments", late)
+    done = trilake.write(pa.table({"a": [7]}), tmp_path, format="lance", mode=mode)
+    assert column(lance.dataset(tmp_path), "a") == seen
+    assert done.rows_added == (mode != "ignore")
+    # A write that adds nothing leaves no file.
+    assert len(list((tmp_path / "data").iterdir())) == (1 if mode == "ignore" else 2)
+
+
+@pytest.mark.parametrize(
+    "other", [{"b": [1]}, {"a": pa.array(["x"]).dictionary_encode()}], ids=["columns", "dictionary"]
+)
+def test_an_append_does_not_join_a_dataset_of_other_columns(
+    other: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*args: Any, **more: Any) -> Any:
+        lance.write_dataset(pa.table(other), tmp_path)
+        return write_fragments(*args, **more)
+
+    monkeypatch.setattr("trilake.lance.table.write_fragments", late)
+    with pytest.raises(ConflictError, match="with other columns or with dictionaries"):
+        trilake.write(pa.table({"a": pa.array(["y"]).dictionary_encode()}), tmp_path, format="lance", mode="append")
+    assert lance.dataset(tmp_path).version == 1
+    assert len(list((tmp_path / "data").iterdir())) == 1

@@ -13,7 +13,7 @@ from trilake.errors import InvalidArgumentError, UnknownOptionError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands import write as writing
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, write_fragments
-from trilake.lance.file.errors import DatasetVersionNotFoundError
+from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
@@ -245,8 +245,13 @@ def write_table(
     if mode == "ignore" and list_versions(store).versions:
         return None, 0, 0
     schema, batches = input_rows.plain(schema, batches)
-    plan = writing.plan_write(store, modes[mode], runtime, options)
-    target = plan.target(schema)
-    fragments = write_fragments(store, batches, target, plan.options, runtime)
-    done = writing.commit_write(store, plan, target, fragments)
+    try:
+        plan = writing.plan_write(store, modes[mode], runtime, options)
+        target = plan.target(schema)
+        fragments = write_fragments(store, batches, target, plan.options, runtime)
+        done = writing.commit_write(store, plan, target, fragments)
+    except DatasetExistsError:  # another writer made it meanwhile
+        if mode != "ignore":
+            raise
+        return None, 0, 0
     return done, len(fragments), sum(f.physical_rows for f in fragments)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from trilake.lance.commands.fragment_writer import (
     Target,
     WriteOptions,
     discard,
+    discarded_on_failure,
     write_failed,
     write_fragments,
 )
@@ -91,7 +92,9 @@ def commit_write(
 ) -> Snapshot:
     """Make the fragments of a write a version of the dataset; the ``group`` of their files is finished before.
 
-    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``.
+    An append goes on with a dataset of the same columns that another writer made since it was begun.
+
+    Raises ``TableExistsError``, ``ConflictError`` or ``UnknownOutcomeError``; with the last one only, the files stay.
     """
     fragments = tuple(fragments)
     read_version = 0 if plan.base is None else plan.base.version
@@ -116,15 +119,31 @@ def commit_write(
     except UnknownOutcomeError:
         raise  # the files may be those of a version
     except TableExistsError as e:
-        if plan.mode == "create":
-            discard(store, fragments)
-            raise
-        raise CommitConflictError(
-            "another writer created the dataset meanwhile", help="write again", file=store.uri
-        ) from e
+        with discarded_on_failure(store, fragments):
+            if plan.mode == "create":
+                raise
+            joined = _joined(store, plan, target, e)
     except TrilakeError:
         discard(store, fragments)
         raise
+    return commit_write(store, joined, target, fragments)
+
+
+def _joined(store: Store, plan: WritePlan, target: Target, error: TableExistsError) -> WritePlan:
+    """An append that was to begin a dataset, on the one that another writer made meanwhile.
+
+    Raises ``ConflictError`` where its files are not what those of that dataset would be.
+    """
+    base = transaction.load(store)
+    base.check_writable(store.uri)
+    # A dictionary is one for all files of a dataset: values of one cannot be told by another.
+    if base.schema != target.schema or base.schema.dictionaries or target.schema.dictionaries:
+        raise CommitConflictError(
+            "another writer created the dataset meanwhile, with other columns or with dictionaries",
+            help="write again: the rows are then written as the dataset has them",
+            file=store.uri,
+        ) from error
+    return replace(plan, base=base)
 
 
 def write(

@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import Mode
+from trilake.lance.file.errors import DatasetExistsError
 from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
@@ -28,7 +29,7 @@ from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options
-from trilake.storage import open_store
+from trilake.storage import Store, open_store
 from trilake.table import FilterLike
 
 _WRITTEN = ["fragment", "sizes"]
@@ -97,7 +98,17 @@ def write_dataframe(
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")
     if mode == "ignore" and list_versions(target).versions:
         return None, []
-    writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
+    try:
+        writer = LanceWriter.begin(uri, store, df.schema, _MODES[mode], options or WriteOptions(), vectors)
+        return _written(df, target, writer)
+    except DatasetExistsError:  # another writer made it meanwhile
+        if mode != "ignore":
+            raise
+        return None, []
+
+
+def _written(df: DataFrame, target: Store, writer: LanceWriter) -> tuple[Snapshot, list[Fragment]]:
+    """Run a write that was begun.  Raises as :func:`write_dataset` does."""
     packed = pickle.dumps(writer)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
