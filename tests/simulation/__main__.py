@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int)
     parser.add_argument("--plan")
     parser.add_argument("--seeds", help="first:last, the last one excluded")
-    parser.add_argument("--format", choices=["delta", "lance"])
+    parser.add_argument("--format", choices=["delta", "lance", "new"])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="stop after so long")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
@@ -71,7 +71,8 @@ def main() -> int:
         f" {time.process_time() - cpu:.1f} s of CPU in this one): {len(failed)} broke a promise"
     )
     for seed, failure in failed:
-        print(f"seed {seed}: {failure}\n  replay: python -m tests.simulation --seed {seed}")
+        of = f" --format {given.format}" if given.format else ""
+        print(f"seed {seed}: {failure}\n  replay: python -m tests.simulation --seed {seed}{of}")
     return int(bool(failed))
 
 

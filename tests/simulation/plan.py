@@ -153,6 +153,10 @@ NEWER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
 
 def make_plan(seed: int, format: str | None = None) -> Plan:
     """The plan of a seed; the same in every process."""
+    if format == "new":
+        from tests.simulation.new_tables import make_new_plan  # which is made of what plans are made of
+
+        return make_new_plan(seed)
     rng = random.Random(f"plan {seed}")
     format = format or ("lance" if seed % 4 == 3 else "delta")
     options: dict[str, str] = {}

@@ -111,6 +111,10 @@ def run_plan(plan: Plan) -> Result:
         world = World(plan, DeltaHistory, DeltaOps())
         with large, mock.patch.object(DeltaLog, "_past_damage", _no_damage(world, DeltaLog._past_damage)):
             return _result(plan, world, begin)
+    if plan.format == "new":
+        from tests.simulation.new_tables import NewHistory, execute
+
+        return _result(plan, World(plan, NewHistory, execute), lambda world: None)
     else:
         from tests.simulation.lance_history import LanceHistory
         from tests.simulation.lance_ops import LanceOps

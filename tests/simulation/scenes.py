@@ -153,6 +153,21 @@ NEWEST_LANCE: Mapping[str, Scene] = {
     ),
 }
 NEWEST_CHANCE = 0.1
+#: Scenes of writers that make one table (``--format new``).
+NEW: Mapping[str, Scene] = {
+    "first rows": Scene("append append | append/overwrite append | append/ignore append"),
+    "one of several": Scene("error/ignore append | error/ignore/append | ignore append/overwrite"),
+    "described": Scene(
+        "create/create_if_not_exists append | create_if_not_exists append | create_or_replace/append read",
+        {"table": "delta"},
+    ),
+    "jobs end together": Scene("append append append | append append append | append append", {"table": "trevni"}),
+    "files land late": Scene(
+        "append read append | append read | read read read",
+        {"table": "trevni"},
+        "0@20 late; 0@23 late; 1@20 late; 1@23 late",
+    ),
+}
 LANCE: Mapping[str, Scene] = {
     "garbage": Scene("delete/update/optimize cleanup | append cleanup read", {"aged": "8"}),
     "fast clock cleans": Scene("append/delete | append cleanup | cleanup", {"aged": "6"}, "1@1 ahead; 2@1 ahead"),
@@ -172,11 +187,11 @@ def with_scene(plan: Plan) -> Plan:
     ):
         rng = random.Random(f"{drawn} {plan.seed}")
         if rng.random() < chance:
-            return _played(scenes[rng.choice(sorted(scenes))], plan, rng)
+            return played(scenes[rng.choice(sorted(scenes))], plan, rng)
     return plan
 
 
-def _played(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
+def played(scene: Scene, plan: Plan, rng: random.Random) -> Plan:
     """A plan with a scene in place of what it had."""
     key, number = (rng.randrange(4), rng.randrange(1 << 16)), 0
     actors: list[tuple[Op, ...]] = []

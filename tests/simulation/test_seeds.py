@@ -15,6 +15,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 #: Seeds in CI, and those of one process, which is done long before it could be taken to hang.
 SEEDS, SHARE = 2_000, 250
+#: Seeds of writers that make one table: short runs.
+NEW_SEEDS = 120
 #: Seeds of a soak; an hour of one core is about 50,000.
 SOAK_SEEDS = int(os.environ.get("TRILAKE_SEEDS", "100000"))
 #: First seed of a soak, so that another night tries others.
@@ -39,6 +41,12 @@ def test_no_seed_breaks_a_promise(first: int) -> None:
     done = simulate("--seeds", f"{first}:{first + SHARE}")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith(f"{SHARE} seeds, ")
+
+
+def test_no_seed_of_a_new_table_breaks_a_promise() -> None:
+    done = simulate("--format", "new", "--seeds", f"0:{NEW_SEEDS}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith(f"{NEW_SEEDS} seeds, ")
 
 
 @pytest.mark.soak

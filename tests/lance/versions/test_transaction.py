@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
@@ -25,7 +25,7 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import DataFile, Fragment, Manifest, serialise_manifest
 from trilake.lance.versions.versions import LATEST, list_versions, manifest_key
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 
@@ -135,6 +135,24 @@ def test_commits_that_cannot_be_checked_are_conflicts() -> None:
     with pytest.raises(ConflictError, match="to be checked was cleaned up"):
         commit(store, 3, op.Append(()))
     assert commit(store, 3, op.Overwrite((), SCHEMA)).version == 6
+
+
+def test_a_commit_that_a_listing_has_missed_is_checked_all_the_same() -> None:
+    """A folder that is read while versions come may show a later one, and not the one before it."""
+
+    class Torn(MemoryStore):
+        missing = ""
+
+        def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
+            yield from (m for m in super().list(prefix, start_after) if m.key != self.missing)
+
+    store = Torn()
+    begun(store)
+    commit(store, 1, op.Append((fragment("y"),)))
+    commit(store, 2, op.Append((fragment("z"),)))
+    store.missing = manifest_key(2)
+    assert commit(store, 1, op.Append((fragment("w"),))).version == 4
+    assert paths(store) == ["x", "y", "z", "w"]
 
 
 def test_a_dataset_that_must_not_be_written_to() -> None:

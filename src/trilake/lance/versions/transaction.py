@@ -357,11 +357,12 @@ def _check_winners(store: Store, listing: Listing, own: Transaction, checked: in
         )
     help = "read the newest version and repeat the change"
     for version in range(checked + 1, newest.version + 1):
-        if version not in listing.versions:
-            raise CommitConflictError(
-                "a commit to be checked was cleaned up", help=help, file=store.uri, version=version
-            )
-        winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
+        try:
+            # Whether it was listed or not: a listing may miss what comes while it is made.
+            winner = newest if version == newest.version else read_manifest(store, listing.key(version), version)
+        except ObjectNotFoundError as e:
+            message = "a commit to be checked was cleaned up"
+            raise CommitConflictError(message, help=help, file=store.uri, version=version) from e
         if not winner.transaction_file:
             raise CommitConflictError(
                 "another commit does not say what it did", help=help, file=store.uri, version=version
