@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.create import parse_create
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.insert import parse_inserts
@@ -81,6 +82,43 @@ def test_a_name_like_a_word_of_the_grammar_is_a_name(text: str) -> None:
 def test_a_statement_that_goes_wrong_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(SyntaxProblem):
         parse_maintenance(Cursor(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CREATE TABLE t CLONE s WHERE p = 1",
+        "CREATE TABLE t SHALLOW CLONE s VERSION AS OF 1 LOCATION '/x' y",
+        "CREATE TABLE t LIKE s y z",
+        "CREATE TABLE t (a INT) USING delta y z",
+        "CREATE TABLE t (a INT, CONSTRAINT c CHECK (a > 0) NOT ENFORCED) USING delta",
+        "CREATE TABLE t (a INT, CHECK (a > 0) y) USING delta",
+    ],
+)
+def test_what_follows_a_new_table_is_not_passed_over(text: str) -> None:
+    """A clone took all rows, whatever was behind its name."""
+    with pytest.raises(SyntaxProblem):
+        parse_create(Cursor(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("CREATE TABLE t (a INT, PRIMARY KEY (a)) USING delta", "PRIMARY KEY is not for these tables"),
+        ("CREATE TABLE t (a INT, CONSTRAINT u UNIQUE (a)) USING delta", "UNIQUE is not for these tables"),
+        ("CREATE TABLE t (a INT) USING delta DEFAULT COLLATION UNICODE", "not by the collation UNICODE"),
+        ("CREATE EXTERNAL TABLE t (a INT) USING delta", "says that the table is elsewhere, and not where"),
+    ],
+)
+def test_what_tables_do_not_have_is_refused_in_words(text: str, said: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        parse_create(Cursor(text))
+
+
+def test_a_column_may_be_called_like_a_key() -> None:
+    call = parse_create(Cursor("CREATE TABLE t (unique INT, primary STRING, constraint INT) USING delta"))
+    assert call is not None
+    assert [c.name for c in call.columns] == ["unique", "primary", "constraint"]
 
 
 def test_columns_have_types_with_brackets_and_rules() -> None:

@@ -40,6 +40,7 @@ from trilake.delta.protocol.schema_edit import (
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
+from trilake.delta.rules.new_columns import check_collations
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
 from trilake.errors import InvalidArgumentError, stating
 
@@ -171,7 +172,9 @@ def add_columns(
         if c.position is not None:
             entry["position"] = str(c.position)
         log.append(entry)
-    check_names(StructType(tuple(c.field for c in columns)), metadata.column_mapping_mode)
+    added = StructType(tuple(c.field for c in columns))
+    check_names(added, metadata.column_mapping_mode)
+    check_collations(added)
     return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
 
 

@@ -9,13 +9,13 @@ from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, cl
 from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.property_changes import prepared
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.change_columns import check_change_columns
-from trilake.delta.protocol.column_mapping import check_names, mapped
+from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import protocol_for, upgrade_protocol, upgraded
 from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.runtime import Runtime
@@ -64,7 +64,7 @@ def new_table(
         created_time=runtime.clock_ms(),
     )
     metadata = mapped(prepared(None, metadata, new_id=runtime.new_id), new_id=runtime.new_id)
-    check_names(schema, metadata.column_mapping_mode)
+    check_columns(None, metadata)
     protocol = protocol_for(metadata, parsed.features)
     if parsed.reader is not None or parsed.writer is not None:
         protocol = upgrade_protocol(protocol, parsed.reader or 1, parsed.writer or 2)
@@ -86,17 +86,12 @@ def evolved(
     if mode is None:
         return base.protocol, base.metadata
     if mode == "merge":
-        result = merged_metadata(
+        return merged_metadata(
             base.protocol, base.metadata, rows, version=base.version + 1, uri=base.uri, new_id=runtime.new_id
         )
-    else:
-        result = overwritten_metadata(
-            base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
-        )
-    if result[1].schema_string != base.metadata.schema_string:
-        check_names(result[1].schema, result[1].column_mapping_mode)
-        check_change_columns(base.metadata, result[1])
-    return result
+    return overwritten_metadata(
+        base.protocol, base.metadata, rows, partition_columns=partition_by, uri=base.uri, new_id=runtime.new_id
+    )
 
 
 def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, uri: str) -> None:

@@ -34,6 +34,22 @@ _ALIASES = {
     "timestamp_ltz": "timestamp",
     "text": "string",
 }
+#: The collation by which texts are compared by their bytes: that of all texts of a table.
+BY_BYTES = "UTF8_BINARY"
+
+
+def check_collation(name: str, column: str | None = None) -> None:
+    """Raise ``InvalidArgumentError`` where texts are to be compared by another collation than their bytes.
+
+    >>> check_collation("utf8_binary")
+    """
+    if name.upper() != BY_BYTES:
+        raise InvalidArgumentError(
+            f"texts of a table are compared by their bytes, and not by the collation {name}",
+            help="cast the column with COLLATE UTF8_BINARY, or leave the collation out; comparisons can name it",
+            column=column,
+            condition="DELTA_UNSUPPORTED_DATA_TYPES",
+        )
 
 
 def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
@@ -183,6 +199,9 @@ class _Parser:
             return PrimitiveType(f"{'varchar' if name == 'varchar' else 'char'}({numbers[0]})")
         if numbers:
             raise InvalidArgumentError(f"{self.text!r} is no data type: {name} takes no such parameters")
+        if name == "string" and self._peek() == "collate":
+            self.at += 1
+            check_collation(self._word("a collation"))
         return parse_primitive(_ALIASES.get(name, name))
 
 

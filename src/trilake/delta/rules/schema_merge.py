@@ -26,6 +26,7 @@ from trilake.delta.protocol.schema import (
     all_nullable,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.store_assignment import check_assignable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
@@ -134,7 +135,7 @@ def merged_metadata(
 
     New columns get ids and physical names where the table maps columns, widened types are noted, and the protocol has
     the features that new types need.  ``version`` is the one to be committed.  Both are the objects given where nothing
-    changes.  Raises as :func:`merge`.
+    changes.  Raises as :func:`merge`, and ``InvalidArgumentError`` for new columns that no table can have.
     """
     table = metadata.schema
     schema = merge(table, rows, widen=type_widening.enabled(metadata), uri=uri)
@@ -143,6 +144,7 @@ def merged_metadata(
     noted = version if type_widening.only_preview(protocol) else None
     schema = type_widening.record_changes(table, schema, version=noted)
     new = mapped(replace(metadata, schema_string=schema.json()), new_id=new_id)
+    check_columns(metadata, new)
     return upgraded(protocol, new), new
 
 
@@ -160,8 +162,8 @@ def overwritten_metadata(
     Columns that keep name and type keep ids, physical names and comments; the history of widened types ends, since no
     older file stays.  Partition columns stay unless ``partition_columns`` says otherwise.
 
-    Raises ``SchemaMismatchError`` where a partition column is gone, ``InvalidArgumentError`` for partition columns that
-    cannot be.
+    Raises ``SchemaMismatchError`` where a partition column is gone, ``InvalidArgumentError`` for columns that no table
+    can have, or that cannot be partition columns.
     """
     partitions = metadata.partition_columns if partition_columns is None else tuple(partition_columns)
     missing = [c for c in partitions if rows.find(c) is None]
@@ -187,6 +189,8 @@ def overwritten_metadata(
         configuration=configuration,
     )
     new = mapped(new, new_id=new_id)
+    if new.schema_string != metadata.schema_string:
+        check_columns(metadata, new)
     return upgraded(protocol, new), new
 
 

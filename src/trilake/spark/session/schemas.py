@@ -22,6 +22,7 @@ from trilake.delta.protocol.schema import (
     check_distinct,
     parse_schema,
 )
+from trilake.delta.rules.new_columns import COLLATIONS
 from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
 from trilake.text import quote_name, string_literal
@@ -33,8 +34,8 @@ _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
-    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Before Spark
-    4.0 a variant is the struct of its two binaries.
+    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Texts are
+    compared by their bytes, as files were chosen for.  Before Spark 4.0 a variant is the struct of its two binaries.
     """
     return T.StructType.fromJson(_spark_struct(schema))
 
@@ -47,7 +48,7 @@ def _spark_struct(t: StructType) -> dict[str, Any]:
                 "name": f.name,
                 "type": _spark_type(f.type),
                 "nullable": f.nullable,
-                "metadata": {k: v for k, v in f.metadata.items() if not k.startswith("delta.")},
+                "metadata": {k: v for k, v in f.metadata.items() if k != COLLATIONS and not k.startswith("delta.")},
             }
             for f in t.fields
         ],
@@ -119,7 +120,8 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
 
 
 def _clean(t: DataType) -> DataType:
-    """Without the metadata that another table's protocol left on columns, nested ones included."""
+    """Without the metadata that another table's protocol left on columns, nested ones included; a collation stays, so
+    that whoever makes a column of it sees it."""
     match t:
         case StructType(fields):
             return StructType(tuple(_clean_field(f) for f in fields))
@@ -131,7 +133,7 @@ def _clean(t: DataType) -> DataType:
 
 
 def _clean_field(f: StructField) -> StructField:
-    metadata = {k: v for k, v in f.metadata.items() if not k.startswith(("delta.", "__"))}
+    metadata = {k: v for k, v in f.metadata.items() if k == COLLATIONS or not k.startswith(("delta.", "__"))}
     return replace(f, type=_clean(f.type), metadata=metadata)
 
 

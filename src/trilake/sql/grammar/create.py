@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trilake.delta.protocol.sql_types import check_collation
 from trilake.errors import InvalidArgumentError
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans, split_names
@@ -23,6 +24,8 @@ _COLUMN_WORDS = (
     "REFERENCES",
     "MASK",
 )
+#: Words that a query begins with; ``AS`` may stand before them.
+_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,7 @@ def parse_create(cursor: Cursor) -> Create | None:
     replace = cursor.accept("OR", "REPLACE") if create else cursor.accept("REPLACE")
     if not (create or replace) or (cursor.is_any("EXTERNAL") and not cursor.is_word("EXTERNAL", "TABLE")):
         return None
-    cursor.accept("EXTERNAL")
+    external = cursor.accept("EXTERNAL")
     if not cursor.accept("TABLE"):
         return None
     unless = cursor.accept("IF", "NOT", "EXISTS")
@@ -93,11 +96,28 @@ def parse_create(cursor: Cursor) -> Create | None:
         fields.update(columns=columns, checks=checks)
     _clauses(cursor, fields)
     query, markers = None, 0
-    if not cursor.done:
-        cursor.accept("AS")
+    if fields.keys() & {"like", "clone_of"}:
+        cursor.end()
+    elif not cursor.done:
+        if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*_QUERY_WORDS)):
+            cursor.fail()
         markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
         query = cursor.rest()
-    return Create(parts, create, replace, unless, query=query, markers_before=markers, **fields)  # type: ignore[arg-type]
+    call = Create(parts, create, replace, unless, query=query, markers_before=markers, **fields)  # type: ignore[arg-type]
+    if external:
+        _check_external(call)
+    return call
+
+
+def _check_external(call: Create) -> None:
+    """Raises ``InvalidArgumentError`` for an external table without a place."""
+    by_path = len(call.parts) > 1 and "/" in call.parts[-1]
+    if call.location is None and not by_path and "path" not in {k.lower() for k in call.options}:
+        raise InvalidArgumentError(
+            "CREATE EXTERNAL TABLE says that the table is elsewhere, and not where",
+            help="name the place with LOCATION, or leave EXTERNAL out",
+            condition="CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION",
+        )
 
 
 def _is_query(cursor: Cursor) -> bool:
@@ -137,17 +157,32 @@ def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str],
     columns, checks = [], []
     for a, b in spans(Cursor(cursor.text[start:end])):
         piece = Cursor(cursor.text[start + a : start + b])
+        _refuse_key(piece)
         if piece.is_any("CONSTRAINT") and not _typed(piece):
             piece.expect("CONSTRAINT")
             name = piece.part()
             piece.expect("CHECK")
             checks.append((name, piece.text[slice(*piece.brackets())]))
+            piece.end()
         elif piece.is_word("CHECK") and piece.is_symbol("(", ahead=1):
             piece.expect("CHECK")
             checks.append((f"chk_{len(checks) + 1}", piece.text[slice(*piece.brackets())]))
+            piece.end()
         else:
             columns.append(parse_column(piece))
     return tuple(columns), tuple(checks)
+
+
+def _refuse_key(piece: Cursor) -> None:
+    """Raises ``InvalidArgumentError`` for a constraint that is a key."""
+    named = 2 if piece.is_any("CONSTRAINT") else 0
+    for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
+        if piece.is_word(*words, ahead=named) and piece.is_symbol("(", ahead=named + len(words)):
+            raise InvalidArgumentError(
+                f"{' '.join(words)} is not for these tables: nothing would see that rows keep it",
+                help="leave it out; CHECK conditions and NOT NULL are kept",
+                condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+            )
 
 
 def _typed(piece: Cursor) -> bool:
@@ -266,6 +301,8 @@ def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
             fields["properties"] = key_values(cursor)
         elif cursor.accept("OPTIONS"):
             fields["options"] = key_values(cursor)
+        elif cursor.accept("DEFAULT", "COLLATION"):
+            check_collation(cursor.part())
         else:
             _refuse_clause(cursor)
             return
@@ -287,7 +324,8 @@ def _refuse_clause(cursor: Cursor) -> None:
         if cursor.is_word(*words):
             raise InvalidArgumentError(
                 f"{what} is not for these tables",
-                help="leave the clause out; CLUSTER BY keeps rows with near values together",
+                help="leave the clause out"
+                + ("; CLUSTER BY keeps rows with near values together" if words == ("CLUSTERED", "BY") else ""),
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )
 

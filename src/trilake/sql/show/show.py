@@ -54,7 +54,14 @@ def run_show(session: SqlSession, text: str) -> DataFrame | None:
         return None  # Spark knows the columns of a view
     if cursor.is_word("AS", "JSON"):
         return describe_json(session, target, extended=extended)
-    if cursor.token is not None and cursor.token.is_name and not cursor.is_word("PARTITION"):
+    if cursor.is_word("PARTITION") and cursor.is_symbol("(", ahead=1):
+        raise InvalidArgumentError(
+            f"{target.shown} has no descriptions of its partitions",
+            help="leave PARTITION out; SHOW PARTITIONS tells which there are",
+            file=target.path,
+            condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+        )
+    if cursor.token is not None and cursor.token.is_name:
         return _describe_column(session, target, cursor.name())
     if target.format != "delta":
         return _describe_fields(session, frame_of(session, target))

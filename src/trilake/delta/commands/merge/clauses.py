@@ -176,7 +176,8 @@ def evolved(
     A clause for all columns brings all of the source's columns in, an explicit one those it assigns that the source
     has under the same name.  Types become wider where the table allows that.  ``version`` is the one to be committed.
 
-    Raises ``SchemaMismatchError`` where nested types cannot be brought together.
+    Raises ``SchemaMismatchError`` where nested types cannot be brought together, ``InvalidArgumentError`` for new
+    columns that no table can have.
     """
     table, widen = metadata.schema, type_widening.enabled(metadata)
     paths: list[Path] = []
@@ -198,7 +199,6 @@ def evolved(
 def _evolves(new: StructField, old: StructField | None, widen: bool) -> bool:
     if old is None:
         return True
-    nested = hasattr(old.type, "to_json") and not isinstance(old.type.to_json(), str)
     nested = not isinstance(old.type, PrimitiveType)
     return nested or str(old.type) == "void" or (widen and type_widening.widens_by_itself(old.type, new.type))
 

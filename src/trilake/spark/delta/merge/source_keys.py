@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from trilake.delta.commands.merge.pruning import target_schema
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.sql_types import BY_BYTES
 from trilake.errors import TrilakeError
 from trilake.spark.native.columns import empty_frame
 from trilake.spark.session.compat import is_connect
@@ -70,7 +71,9 @@ def _resolves(source: DataFrame, column: Column) -> bool:
         kind = source.select(column.alias("k")).schema[0].dataType
     except AnalysisException:
         return False
-    return kind.typeName() not in ("array", "map", "struct", "variant")
+    # Texts with another collation equal others than those of the same bytes, by which files are chosen.
+    by_bytes = getattr(kind, "collation", BY_BYTES) == BY_BYTES
+    return by_bytes and kind.typeName() not in ("array", "map", "struct", "variant")
 
 
 def alias_of(frame: DataFrame) -> str | None:

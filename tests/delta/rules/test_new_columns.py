@@ -1,0 +1,46 @@
+"""What no column of a table may be, whoever adds it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.errors import InvalidArgumentError
+
+_CHANGES: dict[str, Callable[[str], object]] = {
+    "merge": lambda uri: (
+        trilake.open(uri, format="delta")
+        .merge(pa.table({"id": [1, 2], "a b": [1, 2]}), "t.id = s.id", "s", "t")
+        .when_not_matched_insert_all()
+        .with_schema_evolution()
+        .execute()
+    ),
+    "append": lambda uri: trilake.write({"id": [2], "a b": [1]}, uri, mode="append", schema_mode="merge"),
+    "overwrite": lambda uri: trilake.write({"a b": [1]}, uri, mode="overwrite", schema_mode="overwrite"),
+    "add": lambda uri: trilake.alter(uri).add_columns({"a b": "int"}),
+}
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_names_that_parquet_files_do_not_take(change: str, tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    trilake.write({"id": [1]}, uri)
+    with pytest.raises(InvalidArgumentError, match="DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"):
+        _CHANGES[change](uri)
+    assert trilake.open(uri).to_arrow().to_pylist() == [{"id": 1}]
+
+
+def test_collations(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    for text in ("s STRING COLLATE UTF8_LCASE", "s ARRAY<STRING COLLATE UNICODE_CI>"):
+        with pytest.raises(InvalidArgumentError, match=r"by their bytes, and not by the collation [uU]"):
+            trilake.sql(f"CREATE TABLE delta.`{uri}` (id INT, {text}) USING delta")
+    plain = "s STRING COLLATE UTF8_BINARY, l ARRAY<STRING COLLATE utf8_binary>"  # as Spark's SHOW CREATE TABLE says it
+    trilake.sql(f"CREATE TABLE delta.`{uri}` ({plain}) USING delta DEFAULT COLLATION UTF8_BINARY")
+    with pytest.raises(InvalidArgumentError, match="collation unicode"):
+        trilake.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN z STRING COLLATE unicode")
+    assert trilake.open(uri).schema.names == ["s", "l"]
