@@ -46,7 +46,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
     merged = options.flag("mergeSchema") and not replaced
     return WriteRequest(
         mode="overwrite" if overwrite else "append",
-        schema=from_spark(schema),
+        schema=from_spark(schema, limits=True),
         partition_by=tuple(c.strip() for c in partition_by.split(",")) if partition_by else None,
         properties=options.properties or None,
         replace_where=options.get("replaceWhere") if overwrite else None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,8 +23,9 @@ from trilake.delta.protocol.schema import (
     check_distinct,
     parse_schema,
 )
+from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS
-from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
 from trilake.text import quote_name, string_literal
 
@@ -76,8 +78,11 @@ def _spark_type(t: DataType) -> Any:
     return "string"
 
 
-def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> StructType:
+def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: bool = False) -> StructType:
     """The Delta schema for rows of a DataFrame: nullable throughout, as Delta tables written by Spark are.
+
+    Columns that come from one of ``char(n)`` or ``varchar(n)`` are so too where ``limits`` is true, as in tables that
+    Spark makes of a query; else they are strings.
 
     Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for two columns of
     one name and for a user-defined type, such as ``VectorUDT``.
@@ -90,7 +95,22 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False) -> Struc
             raise _no_column_of(kind, path) from None
         raise
     nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
-    return cast(StructType, _clean(nullable))
+    clean = cast(StructType, _clean(nullable))
+    if not limits:
+        return clean
+    return StructType(tuple(_limited(f, old.metadata) for f, old in zip(clean.fields, parsed.fields, strict=True)))
+
+
+def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
+    """The column with the limits that the frame's column has, unless they are those of another type."""
+    limit = str(metadata.get(TYPE_STRING, ""))
+    if not limit:
+        return f
+    with suppress(InvalidArgumentError):
+        kind, limits = parse_sql_type(limit)
+        if all_nullable(kind) == f.type and limits:
+            return replace(f, metadata={**f.metadata, **limits})
+    return f
 
 
 def _user_defined(kind: T.DataType, path: str = "") -> Iterator[tuple[str, T.UserDefinedType]]:

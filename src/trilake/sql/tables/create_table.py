@@ -115,7 +115,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     frame = query(session, call.query)
     if format != "delta":
         return _create_other(session, call, place, frame.schema, frame)
-    schema = from_spark(frame.schema)
+    schema = from_spark(frame.schema, limits=True)
     log = session_log(session.spark, session.store(place.path))
     table = _with_defaults(session, description_of(call, schema, None))
     there = log.exists()
@@ -147,7 +147,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
             frame, inside = frame_of_name(session, source), ()
         if format != "delta":
             return _create_other(session, call, place, frame.schema)
-        table = replace(description_of(call, from_spark(frame.schema), None), partition_by=inside)
+        table = replace(description_of(call, from_spark(frame.schema, limits=True), None), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
     about = About(to_spark(table.schema), call.comment, call.properties)
     with named(session, place, about, lenient=_is_lenient(call)) as name:

@@ -1,0 +1,58 @@
+"""Frames with columns of ``char(n)`` and ``varchar(n)``: tables that are made of them have such columns too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import trilake
+from trilake.errors import ConstraintViolatedError
+
+_TYPES = {"a": "char(5)", "b": "varchar(3)", "s": "struct<x:char(2)>", "n": "int", "u": "string"}
+
+
+@pytest.fixture
+def frame(spark: SparkSession) -> Iterator[DataFrame]:
+    """The rows of a table of Parquet, as Spark shows them."""
+    trilake.install(spark)
+    spark.sql("CREATE TABLE with_chars (a CHAR(5), b VARCHAR(3), s STRUCT<x: CHAR(2)>, n INT) USING parquet")
+    spark.sql("INSERT INTO with_chars VALUES ('ab', 'xyz', named_struct('x', 'q'), 1)")
+    yield spark.sql("SELECT *, upper(a) AS u FROM with_chars")
+    spark.sql("DROP TABLE with_chars")
+    trilake.uninstall(spark)
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda df, place: df.sparkSession.sql(
+            f"CREATE TABLE delta.`{place}` USING delta AS SELECT *, upper(a) AS u FROM with_chars"
+        ),
+        lambda df, place: df.write.format("delta").save(place),
+    ],
+)
+def test_a_table_of_a_frame(frame: DataFrame, tmp_path: Path, write: Callable[[DataFrame, str], object]) -> None:
+    """They became strings: ``a = 'ab'`` had a row of the frame and none of the table, and longer texts fitted."""
+    spark, place = frame.sparkSession, str(tmp_path / "t")
+    write(frame, place)
+    shown = {r.col_name: r.data_type for r in spark.sql(f"DESCRIBE delta.`{place}`").collect()}
+    assert shown == _TYPES
+    table = spark.read.format("delta").load(place)
+    assert frame.where("a = 'ab'").count() == 1
+    assert table.where("a = 'ab'").count() == 1
+    with pytest.raises(ConstraintViolatedError, match="varchar"):
+        spark.sql(f"INSERT INTO delta.`{place}` VALUES ('ab', 'too long', NULL, 1, 'x')")
+
+
+def test_columns_that_are_there_stay_as_they_are(frame: DataFrame, tmp_path: Path) -> None:
+    spark, place = frame.sparkSession, str(tmp_path / "t")
+    spark.sql(f"CREATE TABLE delta.`{place}` (a STRING, n INT) USING delta")
+    frame.select("a", "n").write.format("delta").mode("append").save(place)
+    frame.select("a", "n").write.format("delta").mode("overwrite").save(place)
+    frame.select("a", "b").write.format("delta").mode("append").option("mergeSchema", "true").save(place)
+    shown = {r.col_name: r.data_type for r in spark.sql(f"DESCRIBE delta.`{place}`").collect()}
+    assert shown == {"a": "string", "n": "int", "b": "varchar(3)"}
+    spark.sql(f"INSERT INTO delta.`{place}` VALUES ('a longer text', 1, 'b')")
