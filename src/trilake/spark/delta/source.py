@@ -139,7 +139,8 @@ def _check_place(options: Mapping[str, str]) -> None:
     if not options.get("path"):
         raise InvalidArgumentError(
             "Spark's SQL does not say where a table of the catalogue is",
-            help="call trilake.install(spark), and names work in SQL; or use spark.table(name) and df.write.insertInto",
+            help="call trilake.install(spark), and names work in SQL, but for bodies of functions of SQL; or use"
+            " spark.table(name) and df.write.insertInto",
         )
 
 
