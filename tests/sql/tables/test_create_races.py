@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import trilake
-from trilake.errors import TableExistsError
+from trilake.errors import InvalidArgumentError, TableExistsError
 from trilake.spark.delta.names import catalogue as names
+from trilake.spark.delta.names import entries
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.session import catalogue as place_names
 from trilake.sql.tables import create_table
@@ -68,6 +71,11 @@ def _fail(session: SparkSession, rows: int) -> None:
     raise RuntimeError("the write failed")
 
 
+def _fail_beside(session: SparkSession, *statements: str) -> None:
+    elsewhere(session, *statements)
+    raise RuntimeError("the write failed")
+
+
 def ids(session: SparkSession) -> list[int]:
     return sorted(row.id for row in session.table("raced").collect())
 
@@ -107,16 +115,60 @@ def test_a_table_that_got_its_name_from_another_has_it(session: SparkSession, be
     assert ids(session) == [7]
 
 
-def test_a_table_without_its_name_goes_again(
-    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
+def test_a_table_whose_name_cannot_be_made_stays_with_those_who_found_it(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
-    def refused(*args: Any, **more: Any) -> None:
+    """Another statement has named the table meanwhile, and others may have opened it: its log must not go."""
+    place, own = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
+    refused: list[bool] = []
+
+    def late(*args: Any, **more: Any) -> None:
+        if refused:
+            return own(*args, **more)
+        refused.append(True)
+        elsewhere(session, OTHER.replace("raced", "raced_too") + place)
         raise RuntimeError("the catalogue is gone")
 
-    monkeypatch.setattr(place_names, "add_delta", refused)
-    with pytest.raises(RuntimeError):
-        session.sql(f"{PLAIN.format('')} LOCATION '{tmp_path / 't'}'")
-    assert not list((tmp_path / "t").rglob("*.json"))
+    monkeypatch.setattr(place_names, "add_delta", late)
+    statement = text.format("").replace(" USING delta", f" USING delta{place}")
+    with pytest.raises(RuntimeError, match="gone"):
+        session.sql(statement)
+    session.sql("INSERT INTO raced_too VALUES (7)")
+    session.sql(OTHER + place)  # which gives it the name that it was to have
+    assert ids(session) == [*([1] if text is SELECT else []), 7]
+    session.sql("DROP TABLE raced_too")
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_files_at_the_place_of_a_managed_table_are_nobody_s_to_replace(session: SparkSession, format: str) -> None:
+    place = names.default_location(session, "raced")
+    trilake.write(pa.table({"id": [7]}), place, format=format)
+    try:
+        for text in (
+            f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 1 AS id",
+            f"CREATE TABLE raced (id INT) USING {format}",
+        ):
+            with pytest.raises(InvalidArgumentError, match="LOCATION_ALREADY_EXISTS"):
+                session.sql(text)
+        assert trilake.open(place).to_arrow()["id"].to_pylist() == [7]
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+@pytest.mark.parametrize("named", [False, True], ids=["before its files", "before its name"])
+def test_who_takes_what_is_there_takes_files_of_another(
+    session: SparkSession, before: Any, tmp_path: Path, format: str, named: bool
+) -> None:
+    place = f" LOCATION '{tmp_path / 't'}'"
+    other = OTHER.replace("delta", format) + place
+    if named:  # the files are there, and the other statement takes them for its own
+        before(place_names, "add", other)
+    else:
+        before(create_table, "SaveRequest", other)
+    session.sql(PLAIN.format("IF NOT EXISTS ").replace("delta", format) + place)
+    assert ids(session) == [7]
 
 
 @pytest.mark.parametrize("mode", ["append", "overwrite", "ignore"])
@@ -130,6 +182,45 @@ def test_a_builder_finds_the_table_of_another(session: SparkSession, before: Any
     before(names, "make_entry", OTHER)
     trilake.DeltaTable.createIfNotExists(session).tableName("raced").addColumn("id", "int").execute()
     assert ids(session) == [7]
+
+
+def test_a_name_that_stands_for_another_place_by_now_stays(session: SparkSession, tmp_path: Path) -> None:
+    columns = from_spark(T.StructType().add("id", T.IntegerType()))
+    with (
+        pytest.raises(RuntimeError, match="failed"),
+        names.new_name(session, "raced", columns, path=str(tmp_path / "a")),
+    ):
+        _fail_beside(session, "DROP TABLE raced", f"{OTHER} LOCATION '{tmp_path / 'b'}'", INSERT)
+    assert ids(session) == [7]
+
+
+def test_rows_that_come_while_a_name_is_dropped_stay(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last look at the place of a managed table and the end of its name."""
+    place, drop = names.default_location(session, "raced"), entries.drop_entry
+
+    def late(*args: Any) -> None:
+        trilake.write(pa.table({"id": [7]}), place)
+        drop(*args)
+
+    monkeypatch.setattr(names, "drop_entry", late)
+    columns = from_spark(T.StructType().add("id", T.IntegerType()))
+    with pytest.raises(RuntimeError, match="failed"), names.new_name(session, "raced", columns):
+        raise RuntimeError("the write failed")
+    assert not session.catalog.tableExists("raced")
+    assert trilake.open(place).to_arrow()["id"].to_pylist() == [7]
+    shutil.rmtree(place)
+
+
+def test_the_error_of_a_write_is_shown_where_its_name_cannot_be_dropped(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any) -> None:
+        raise OSError("the catalogue is gone")
+
+    monkeypatch.setattr(names, "drop_entry", refused)
+    columns = from_spark(T.StructType().add("id", T.IntegerType()))
+    with pytest.raises(RuntimeError, match="failed"), names.new_name(session, "raced", columns):
+        raise RuntimeError("the write failed")
 
 
 @pytest.mark.parametrize("rows", [0, 1])

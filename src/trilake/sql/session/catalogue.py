@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import TableExistsError
-from trilake.spark.delta.names.entries import About, change_entry, database_location, make_entry, rename_entry
+from trilake.spark.delta.names.entries import (
+    About,
+    change_entry,
+    database_location,
+    drop_entry,
+    make_entry,
+    rename_entry,
+)
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.session import jvm
 from trilake.sql.session.cache import uncache
@@ -71,6 +78,6 @@ def remove(session: SqlSession, target: Target) -> None:
     entry = target.entry
     assert entry is not None
     if session.classic:
-        jvm.remove_entry(session.spark, entry)
+        drop_entry(session.spark, [_CATALOG, entry.database, entry.table])
     else:
         session.run(f"DROP TABLE {quote_parts((entry.database, entry.table))}")

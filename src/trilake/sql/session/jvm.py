@@ -213,17 +213,6 @@ def view_namespace(entry: Entry) -> tuple[str, ...]:
 # --- entries are changed ---------------------------------------------------------------------------------------------
 
 
-def remove_entry(spark: SparkSession, entry: Entry) -> None:
-    """Take an entry away and leave the files of its table."""
-    vm: Any = spark._jvm
-    catalog = spark._jsparkSession.sessionState().catalog()
-    kinds = vm.org.apache.spark.sql.catalyst.catalog.CatalogTableType
-    now = catalog.externalCatalog().getTable(entry.database, entry.table)
-    if entry.managed:  # the files of an external table stay
-        catalog.externalCatalog().alterTable(changed(now, tableType=kinds.EXTERNAL()))
-    catalog.dropTable(now.identifier(), True, False)
-
-
 def set_view_text(spark: SparkSession, entry: Entry, text: str) -> None:
     """Give a permanent view another text; its columns stay."""
     catalog = spark._jsparkSession.sessionState().catalog()

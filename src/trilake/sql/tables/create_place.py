@@ -1,15 +1,16 @@
-"""Where a new table is to be, and its name in the catalogue: made together, or neither."""
+"""Where a new table is to be, and its name in the catalogue."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, TrilakeError
-from trilake.spark.delta.names.catalogue import holds_nothing
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
+from trilake.spark.delta.names.catalogue import holds_nothing, take_back
 from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.delta.settings import session_log
 from trilake.sql.grammar.create import Create
@@ -20,6 +21,8 @@ from trilake.sql.session.targets import Target, find_entry, path_target
 from trilake.sql.text.paths import FORMATS
 from trilake.storage import open_store
 from trilake.text import quote_parts
+
+_log = logging.getLogger("trilake.sql")
 
 
 class Namer(Protocol):
@@ -109,10 +112,10 @@ def _absolute(session: SqlSession, path: str) -> str:
 def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> Iterator[Namer]:
     """Gives a function that makes or refreshes the name, once the table is there, and is told who made that.
 
-    Where the name cannot be made, a table that the statement made for it goes again: neither is left without the other.
-    Where somebody else gives the table that name meanwhile, that is the name, unless the statement refuses one that is
-    there and is not ``lenient``.  A Connect session can only make a managed name before its files: ``about`` is what is
-    known of the table by then.
+    Where the name cannot be made, a table that the statement made stays: others may have found it by now, and a table
+    whose log goes is lost to all of them.  The statement done again finds it.  Where somebody else gives the table that
+    name meanwhile, that is the name, unless the statement refuses one that is there and is not ``lenient``.  A Connect
+    session can only make a managed name before its files: ``about`` is what is known of the table by then.
     """
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
@@ -120,7 +123,7 @@ def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> 
             yield lambda log, made: None
         return
     if new and place.managed and not session_log(session.spark, session.store(place.path)).exists():
-        _check_empty(session, place.path)
+        check_empty(session, place.path)
 
     def name(log: DeltaLog, made: bool) -> None:
         if place.parts is None:
@@ -128,12 +131,15 @@ def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> 
         if new:
             try:
                 catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
-            except BaseException:
-                if _is_name_of(session, place):
+            except Exception:
+                if is_name_of(session, place):
                     if made or lenient:
                         return
                 elif made:
-                    _undo(log)
+                    shown = quote_parts(place.parts)
+                    _log.warning(
+                        "the table at %s is there, and has no name: CREATE TABLE %s names it", place.path, shown
+                    )
                 raise
         elif place.entry is not None:
             catalogue.refresh(
@@ -150,13 +156,14 @@ def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None
     Raises ``InvalidArgumentError`` where files are at its place.
     """
     assert place.parts is not None
-    _check_empty(session, place.path)
+    check_empty(session, place.path)
     catalogue.add(session, place.parts, None, about, format=place.format, managed=True)
     try:
         yield
     except BaseException:
-        if holds_nothing(session.store(place.path)):  # with the name, the files go, whoever wrote them
-            session.run(f"DROP TABLE IF EXISTS {quote_parts(place.parts)}")
+        store = session.store(place.path)
+        if holds_nothing(store):  # with the name, the files go, whoever wrote them
+            take_back(session.spark, list(place.parts), store)
         raise
 
 
@@ -172,7 +179,8 @@ def no_columns(place: Place) -> NoReturn:
     )
 
 
-def _check_empty(session: SqlSession, path: str) -> None:
+def check_empty(session: SqlSession, path: str) -> None:
+    """Raises ``InvalidArgumentError`` where files are at the place of a new managed table."""
     with suppress(FileNotFoundError):
         if next(iter(session.store(path).list()), None) is not None:
             raise InvalidArgumentError(
@@ -182,21 +190,14 @@ def _check_empty(session: SqlSession, path: str) -> None:
             )
 
 
-def _is_name_of(session: SqlSession, place: Place) -> bool:
-    """Whether the name of a place stands for the table there."""
+def is_name_of(session: SqlSession, place: Place) -> bool:
+    """Whether it is certain that the name of a place stands for the table there."""
     assert place.parts is not None
-    entry = find_entry(session, place.parts)
+    try:
+        entry = find_entry(session, place.parts)
+    except Exception as e:  # noqa: BLE001 - why the name could not be made is the error to show
+        _log.warning("the name %s cannot be looked up: %s", quote_parts(place.parts), e)
+        return False
     if entry is None or entry.location is None or FORMATS.get(entry.provider) != place.format:
         return False
     return open_store(entry.location).uri == open_store(place.path).uri
-
-
-def _undo(log: DeltaLog) -> None:
-    """Take away the first commit of a table that was made a moment ago; files without a log are no table.
-
-    A table that others have written to since stays as it is.
-    """
-    with suppress(TrilakeError):
-        listing = log.listing()
-        if set(listing.commits) == {0} and not listing.checkpoints:
-            log.store.delete([o.key for o in log.store.list("_delta_log")])

@@ -13,12 +13,13 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, stating
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.grammar.create import Create
 from trilake.sql.grammar.descriptions import (
@@ -37,7 +38,15 @@ from trilake.sql.session.relations import frame_of_name, query
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, known_table, resolve
-from trilake.sql.tables.create_place import Place, name_first, named, no_columns, place_of_new
+from trilake.sql.tables.create_place import (
+    Place,
+    check_empty,
+    is_name_of,
+    name_first,
+    named,
+    no_columns,
+    place_of_new,
+)
 from trilake.text import quote_parts
 
 
@@ -46,6 +55,8 @@ def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescrip
     return replace(table, properties={**default_properties(session.spark), **table.properties})
 
 
+#: Looks for the name that another statement gives to files that it has just written.
+_LOOKS = 20
 #: What Spark's analysis calls a partition column of CREATE TABLE that is not among its columns.
 _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSUPPORTED"
 
@@ -234,11 +245,32 @@ def _create_other(
         with name_first(session, place, about):
             SAVERS[place.format](request, place.path)
         return nothing(session)
-    SAVERS[place.format](request, place.path)
+    try:
+        if new and place.managed:
+            check_empty(session, place.path)
+        SAVERS[place.format](request, place.path)
+    except (TableExistsError, InvalidArgumentError):
+        if new and call.if_not_exists and _gets_its_name(session, place):
+            return nothing(session)
+        raise
     if new:
         assert place.parts is not None
-        catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
+        try:
+            catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
+        except Exception:
+            if not is_name_of(session, place):  # else another one gave it meanwhile
+                raise
     return nothing(session)
+
+
+def _gets_its_name(session: SqlSession, place: Place) -> bool:
+    """Whether the files at a place are those of another statement, which gives them the name now."""
+    for look in range(_LOOKS):
+        if is_name_of(session, place):
+            return True
+        if look < _LOOKS - 1:
+            spark_engine().runtime.sleep(0.1)
+    return False
 
 
 def _about(call: Create, schema: T.StructType) -> About:

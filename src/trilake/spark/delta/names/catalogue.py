@@ -37,6 +37,7 @@ from trilake.spark.delta.names.entries import (
     About,
     change_entry,
     database_location,
+    drop_entry,
     find_entry,
     make_entry,
 )
@@ -201,15 +202,27 @@ def new_name(
         yield place
     except BaseException:
         if path is None:
-            may_go = holds_nothing(store)  # with the name of a managed table its files go, whoever wrote them
+            may_go = holds_nothing(store)  # who has written there has been told that the name stands for it
         else:
             may_go = there_before or _is_no_table(store, format)
         if may_go:
-            with spark_alone():
-                spark.sql(f"DROP TABLE IF EXISTS {quoted(name)}")
+            take_back(spark, parts_of(name), store)
         else:
             _log.warning("the name %s stays: files of others may be at %s", name, place)
         raise
+
+
+def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
+    """Drops a name behind a write that failed, while it stands for the place of ``store``.
+
+    An error is logged and not raised: why the write failed is the one to show.
+    """
+    try:
+        entry = find_entry(spark, parts)
+        if entry is not None and entry.location is not None and open_store(entry.location).uri == store.uri:
+            drop_entry(spark, parts)
+    except Exception as e:  # noqa: BLE001 - whatever the catalogue raises
+        _log.warning("the name %s of a write that failed is left: %s", quote_parts(parts), e)
 
 
 def holds_nothing(store: Store) -> bool:

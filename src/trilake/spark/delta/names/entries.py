@@ -203,6 +203,25 @@ def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
     catalog.renameTable(name, _identifier(spark, _short(new)))
 
 
+def drop_entry(spark: SparkSession, parts: list[str]) -> None:
+    """Take a name away and leave the files at its place, whoever wrote them; no error where it is gone.
+
+    Where the catalogue is told by SQL alone, the files of a managed table go with its name.
+    """
+    if not has_catalog(spark, parts):
+        with spark_alone():
+            spark.sql(f"DROP TABLE IF EXISTS {quote_parts(parts)}")
+        return
+    catalog, name = _catalog(spark), _identifier(spark, _short(parts))
+    if not catalog.tableExists(name):
+        return
+    entry = catalog.getTableMetadata(name)
+    kinds = _package(spark).catalog.CatalogTableType
+    if str(entry.tableType().name()) == "MANAGED":  # the files of an external table stay
+        catalog.externalCatalog().alterTable(changed(entry, tableType=kinds.EXTERNAL()))
+    catalog.dropTable(entry.identifier(), True, False)
+
+
 def database_location(spark: SparkSession, parts: list[str]) -> str:
     """Where the catalogue keeps the tables of a database that say no place."""
     if has_catalog(spark, [*parts, ""]):
