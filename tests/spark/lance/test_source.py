@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 
 import trilake
 from trilake import lance
+from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.table import LanceTable
 from trilake.lance.versions.versions import Listing
 from trilake.spark.lance import frames
 from trilake.spark.lance import jobs as lance_jobs
 from trilake.spark.lance.frames import read_dataframe, write_dataframe
-from trilake.spark.lance.source import LanceDataSource, LanceReader, _gathered
+from trilake.spark.lance.source import LanceDataSource, LanceReader, LanceWriter, _gathered
 from trilake.spark.lance.vectors import vector_sizes
 from trilake.spark.session.sources.rows_source import Piece
 from trilake.storage import open_store
@@ -122,6 +123,19 @@ def test_writing_in_spark(session: SparkSession, tmp_path: Path) -> None:
     nullable = session.sql("SELECT cast(NULL AS bigint) AS id UNION ALL SELECT 7")
     nullable.write.format("lance").option("nulls", "mask").mode("overwrite").save(kept)
     assert sorted(map(str, lance.dataset(kept).to_table()["id"].to_pylist())) == ["7", "None"]
+
+
+@pytest.mark.parametrize("mode", ["create", "append"])
+def test_spark_gives_up_a_job_behind_a_commit_whose_reply_was_lost(tmp_path: Path, mode: Any) -> None:
+    """It calls ``abort`` whenever ``commit`` has raised, also where that may have landed."""
+    where, schema = str(tmp_path / "t"), StructType().add("id", "long")
+    if mode == "append":
+        lance.write_dataset(pa.table({"id": [1]}), where)
+    writer = LanceWriter.begin(where, {}, schema, mode, WriteOptions())
+    messages = [writer.write(iter(pa.table({"id": [7]}).to_batches()))]
+    writer.commit(messages)
+    writer.abort(messages)
+    assert 7 in lance.dataset(where).to_table()["id"].to_pylist()
 
 
 def test_frames_in_all_modes(session: SparkSession, tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ names; the driver makes them one when all tasks are done, so rows of a job appea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -345,6 +344,5 @@ class LanceWriter(DataSourceArrowWriter):
         return fragments, target
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        written = [f for m in messages if isinstance(m, WrittenFragments) for f in m.fragments]
-        with suppress(TrilakeError, OSError):  # why the job failed is the error to show; a clean-up removes the rest
-            discard(open_store(self.path, self.store), written)
+        # Spark also calls this after a commit whose outcome is unknown, so nothing is deleted: a clean-up does that.
+        del messages
