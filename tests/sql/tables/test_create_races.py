@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import trilake
+from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, TableExistsError
+from trilake.spark.delta import clone
 from trilake.spark.delta.names import catalogue as names
 from trilake.spark.delta.names import entries
+from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.session import catalogue as place_names
 from trilake.sql.tables import create_table
+from trilake.storage import open_store
 
 PLAIN = "CREATE TABLE {}raced (id INT) USING delta"
 SELECT = "CREATE TABLE {}raced USING delta AS SELECT 1 AS id"
@@ -192,6 +197,33 @@ def test_a_name_that_stands_for_another_place_by_now_stays(session: SparkSession
     ):
         _fail_beside(session, "DROP TABLE raced", f"{OTHER} LOCATION '{tmp_path / 'b'}'", INSERT)
     assert ids(session) == [7]
+
+
+def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tmp_path: Path) -> None:
+    """Whoever has written a table finds that its name stands for another one by now."""
+    elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
+    trilake.write(pa.table({"id": [1]}), tmp_path / "b")
+    head = DeltaLog(open_store(tmp_path / "b"), spark_engine()).head()
+    with pytest.raises(TableExistsError, match="stands for another table by now"):
+        names.add_name(session, "raced", str(tmp_path / "b"), head)
+    assert ids(session) == [7]
+
+
+def test_the_name_of_parquet_files_is_told_where_it_cannot_come_back(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def taken(*args: Any, **more: Any) -> None:
+        elsewhere(session, OTHER, INSERT)
+        raise RuntimeError("the name was taken")
+
+    session.sql(f"CREATE TABLE raced USING parquet LOCATION '{tmp_path}' AS SELECT 1 AS id")
+    monkeypatch.setattr(clone, "add_name", taken)
+    with pytest.raises(RuntimeError, match="taken"):
+        trilake.DeltaTable.convertToDelta(session, "raced")
+    assert ids(session) == [7]
+    aside = re.findall(r"is called `(raced_\w+)` now", caplog.text)
+    assert [row.id for row in session.table(aside[0]).collect()] == [1]
+    session.sql(f"DROP TABLE {aside[0]}")
 
 
 def test_rows_that_come_while_a_name_is_dropped_stay(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -42,6 +43,7 @@ from trilake.spark.session.storage import session_store
 from trilake.storage import is_absolute
 from trilake.text import quote_parts
 
+_log = logging.getLogger("trilake.spark")
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
 
 
@@ -238,6 +240,9 @@ def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     try:
         add_name(spark, name, path, head)
     except BaseException:
-        spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
+        try:
+            spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
+        except Exception as e:  # noqa: BLE001 - why the new name could not be made is the error to show
+            _log.warning("the table %s of Parquet files is called %s now: %s", name, aside, e)
         raise
     spark.sql(f"DROP TABLE {aside}")

@@ -15,6 +15,7 @@ from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
 from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.names.catalogue import holds_nothing
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
@@ -265,7 +266,7 @@ def _create_other(
 
 def _gets_its_name(session: SqlSession, place: Place) -> bool:
     """Whether the files at a place are those of another statement, which gives them the name now."""
-    for look in range(_LOOKS):
+    for look in range(0 if holds_nothing(session.store(place.path)) else _LOOKS):
         if is_name_of(session, place):
             return True
         if look < _LOOKS - 1:

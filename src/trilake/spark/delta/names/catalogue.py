@@ -36,6 +36,7 @@ from trilake.errors import (
 from trilake.spark.delta.names.entries import (
     About,
     change_entry,
+    create_text,
     database_location,
     drop_entry,
     find_entry,
@@ -263,20 +264,23 @@ def _absolute(path: str | None) -> str | None:
 def add_name(spark: SparkSession, name: str, location: str, head: Head) -> None:
     """Let a name of the catalogue stand for the table at ``location``, and say what it is by its newest version.
 
-    A name that stands for that place already keeps what it is, managed or not; one that stands for another Delta table
-    is given a new place.
+    A name that stands for that place already keeps what it is, managed or not.  Raises ``TableExistsError`` where it
+    stands for another place, which it keeps, and ``InvalidArgumentError`` where for no Delta table.
     """
     about = About.of(head)
     known = find_entry(spark, parts_of(name))
     if known is not None:
         place = location_of(spark, name)  # refuses to take the place of anything else
-        here = place is not None and open_store(place).uri == open_store(location).uri
-        if here and (change_entry(spark, parts_of(name), about) or known.managed):
-            return
-        if known.managed:
+        if place is None or open_store(place).uri != open_store(location).uri:
             raise TableExistsError(
-                f"{name} is a managed table, whose files would go with its name", help="drop it first", file=place
+                f"the table at {location} is written, and the name {name} stands for another table by now",
+                help="drop that name, or choose another one",
+                file=place,
             )
+        if change_entry(spark, parts_of(name), about) or known.managed:
+            return
+        # What SQL cannot say must be known before the name goes.
+        create_text(parts_of(name), about, path=_absolute(location))
         with spark_alone():
             spark.sql(f"DROP TABLE {quoted(name)}")
     make_entry(spark, parts_of(name), about, path=_absolute(location))

@@ -126,7 +126,9 @@ def make_entry(
     catalog.createTable(entry, False, path is None)
 
 
-def create_text(parts: list[str], about: About, *, path: str | None, provider: str, managed: bool) -> str:
+def create_text(
+    parts: list[str], about: About, *, path: str | None, provider: str = "delta", managed: bool = False
+) -> str:
     """The statement that makes an entry.  With its columns in the statement, Spark does not read the table.
 
     Raises ``UnsupportedSparkError`` for what no statement can say.
