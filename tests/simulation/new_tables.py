@@ -33,7 +33,15 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import ConflictError, ObjectNotFoundError, TableExistsError, TrilakeError, UnknownOutcomeError
+from trilake.errors import (
+    ConflictError,
+    ObjectNotFoundError,
+    StorageError,
+    TableExistsError,
+    TrilakeError,
+    UnknownOutcomeError,
+    WriteFailedError,
+)
 from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import write_table as write_lance
@@ -43,6 +51,7 @@ from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 from trilake.trevni import TrevniFile
 from trilake.trevni.tables.dataset import list_files
+from trilake.trevni.tables.stream_sink import TrevniBatch, commit_batch
 from trilake.trevni.tables.table_write import finish_table_write, give_up, plan_table_write, write_rows
 
 TABLES = ("delta", "lance", "trevni")
@@ -128,6 +137,8 @@ def _explained(op: Op, e: TrilakeError, *, others: bool, there: bool, table: str
         return  # rows may have been meant for other columns
     if op.kind == "read" and (not there or (table == "trevni" and isinstance(e, ObjectNotFoundError) and others)):
         return  # an overwrite takes files of a folder away from under its readers
+    if op.kind == "batch" and isinstance(e, WriteFailedError | StorageError):
+        return  # another process took it for dead, and has written it
     raise Violation(f"{type(e).__name__} without a reason: {e}") from e
 
 
@@ -148,7 +159,7 @@ def _lance(store: Store, op: Op, runtime: Runtime) -> bool:
 
 
 def _trevni(store: Store, op: Op, runtime: Runtime) -> bool:
-    plan = plan_table_write(store, SCHEMA, mode=op.kind, runtime=runtime)
+    plan = plan_table_write(store, SCHEMA, mode="append" if op.kind == "batch" else op.kind, runtime=runtime)
     if plan.nothing:
         return False
     try:
@@ -156,6 +167,8 @@ def _trevni(store: Store, op: Op, runtime: Runtime) -> bool:
     except TrilakeError:
         give_up(store, plan)
         raise
+    if op.kind == "batch":
+        return commit_batch(store, plan, TrevniBatch("query", op.args[0]), files)
     return finish_table_write(store, plan, files).files_added > 0
 
 
@@ -187,6 +200,7 @@ class NewHistory:
     #: Files that a version, or a committed job, has named; of Trevni those that no overwrite has replaced.
     needed: set[str] = field(default_factory=set)
     outcomes: list[Outcome] = field(default_factory=list)
+    _ended: set[str] = field(default_factory=set)
     _plans: dict[str, tuple[set[str], set[str]]] = field(default_factory=dict)
 
     @property
@@ -210,8 +224,9 @@ class NewHistory:
             plan = orjson.loads(data)
             self._plans[key.removesuffix(".plan")] = set(plan["adds"]), set(plan["removes"])
         elif key.endswith(".end") and data == b"committed":
-            if number_of(key) not in self.committed:  # else the request lands behind the end of the job
+            if key not in self._ended:  # else the request lands behind the end of the job
                 self._commits(number_of(key))
+                self._ended.add(key)
             adds, removes = self._plans[key.removesuffix(".end")]
             self.needed = (self.needed | adds) - removes
 
@@ -229,11 +244,12 @@ class NewHistory:
         self.outcomes.append(outcome)
         number, kind = outcome.op.number, outcome.op.kind
         if outcome.kind == "ok":
-            if bool(outcome.value) != (number in self.committed):
+            # A batch that is there already is written by nobody.
+            if bool(outcome.value) != (number in self.committed) and not (kind == "batch" and not outcome.value):
                 raise Violation(f"told that it has {'' if outcome.value else 'not '}written")
             if not outcome.value and not self.newest and kind != "read":
                 raise Violation("told that a table is there, and none is")
-        elif number in self.committed and outcome.kind == "error" and not _unknown(outcome.value):
+        elif number in self.committed and outcome.kind == "error" and not _unknown(outcome.value) and kind != "batch":
             raise Violation(f"committed, and told {type(outcome.value).__name__}: {outcome.value}")
 
     @staticmethod
@@ -246,7 +262,10 @@ class NewHistory:
     def finish(self) -> None:
         for outcome in self.outcomes:
             sure = outcome.kind == "ok" or (outcome.kind == "error" and not _unknown(outcome.value))
-            if sure and (outcome.kind == "ok" and bool(outcome.value)) != (outcome.op.number in self.committed):
+            if outcome.op.kind == "batch":  # several processes may write it, and one of them does
+                if outcome.kind == "ok" and outcome.op.number not in self.committed:
+                    raise Violation(f"batch {outcome.op.number} is said to be there, and is not")
+            elif sure and (outcome.kind == "ok" and bool(outcome.value)) != (outcome.op.number in self.committed):
                 raise Violation(f"operation {outcome.op.number} was told otherwise than it went")
         store, table = self.world.place("t"), self.world.plan.options["table"]
         runtime = Runtime(lambda: self.world.now * 10**6, SYSTEM_RUNTIME.new_id, SYSTEM_RUNTIME.sleep)

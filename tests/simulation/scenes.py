@@ -162,6 +162,7 @@ NEW: Mapping[str, Scene] = {
         {"table": "delta"},
     ),
     "jobs end together": Scene("append append append | append append append | append append", {"table": "trevni"}),
+    "twins": Scene("batch:0 batch:1 | batch:0 batch:1 | append read", {"table": "trevni"}),
     "files land late": Scene(
         "append read append | append read | read read read",
         {"table": "trevni"},
