@@ -13,7 +13,7 @@ import trilake
 from trilake.checksum import Checksum, checksum
 from trilake.conversion import run
 from trilake.conversion.sources import format_at, open_source
-from trilake.errors import StorageError, TrilakeError
+from trilake.errors import StorageError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.faults import WRITES, Fault, FaultStore
@@ -106,3 +106,17 @@ def test_a_bucket(s3_options: Mapping[str, str]) -> None:
         )
         assert (done.rows, done.checksum) == (4, checksum(ROWS))
     assert trilake.open(f"{base}/4", storage_options=s3_options).count("s IS NULL") == 1
+
+
+def test_a_parquet_file_that_may_appear_later_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    base = f"memory://{uuid.uuid4().hex}"
+    trilake.write(ROWS, f"{base}/from")
+    faulty, error = attempt(base, "parquet", "lost", monkeypatch, Fault("close", "part-*", when="after"))
+    assert isinstance(error, WriteFailedError)
+    assert error.help is not None
+    assert error.help.startswith("look whether part-00000-")
+    assert list(faulty.inner.list()) == []
+    _, error = attempt(base, "parquet", "failed", monkeypatch, Fault("close", "part-*"))
+    assert isinstance(error, WriteFailedError)
+    assert error.help is not None
+    assert error.help.startswith("repeat the conversion")

@@ -27,6 +27,7 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
     UnknownOptionError,
+    UnknownOutcomeError,
     WriteFailedError,
 )
 from trilake.expr import Filter
@@ -340,9 +341,14 @@ def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequenc
         with suppress(StorageError, OSError):  # why a file could not be moved is the error to show
             store.delete(moved)
             clean(store, job)
+        again = "repeat the conversion"
+        if isinstance(e, UnknownOutcomeError):
+            again = (
+                f"look whether {moved[-1]} appears later and remove it, as its rows would be there twice; then {again}"
+            )
         raise WriteFailedError(
             f"a file could not be put in its place: {e}",
-            help=f"repeat the conversion; the files that were there before are complete, but {SUCCESS} is gone",
+            help=f"{again}; the files that were there before are complete, but {SUCCESS} is gone",
             file=f"{store.uri}/{moved[-1]}",
         ) from e
     store.delete(old)
