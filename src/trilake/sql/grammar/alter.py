@@ -38,7 +38,7 @@ def change_table(alter: Alter, cursor: Cursor) -> None:
 
 
 def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
-    begin = cursor.tokens[cursor.at : cursor.at + 5]
+    begin = cursor.tokens[: cursor.at + 5]
     raise InvalidArgumentError(
         f"this form of ALTER TABLE is not for Delta tables: {cursor.text.strip()}",
         help="partitions follow from the rows"
