@@ -65,6 +65,11 @@ def _computed(self: Any, instance: Any, owner: Any = None) -> Any:
     return instance.__dict__[self.attrname]
 
 
+def _one(*_: object) -> int:
+    """In the place of a count of processors; a mock would keep what each call was given."""
+    return 1
+
+
 @contextmanager
 def one_thread() -> Iterator[None]:
     """The library without threads of its own: the scheduler knows every call."""
@@ -79,9 +84,9 @@ def one_thread() -> Iterator[None]:
 
     cpus, io = pa.cpu_count(), pa.io_thread_count()
     patches: list[Any] = [
-        mock.patch.object(os, "cpu_count", return_value=1),
+        mock.patch.object(os, "cpu_count", _one),
         mock.patch.object(functools.cached_property, "__get__", _computed),
-        mock.patch.object(read, "_default_workers", return_value=1),
+        mock.patch.object(read, "_default_workers", _one),
         mock.patch.object(scan, "THREADS", 1),
         *(
             mock.patch.object(module, "ThreadPoolExecutor", _OneThread)
