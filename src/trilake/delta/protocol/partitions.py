@@ -27,8 +27,12 @@ _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
     """The partition columns of many files, typed, by display name.  Raises ``CorruptLogError`` for a text that is no
     value of the column's type."""
-    values = adds["partitionValues"]
-    return {f.name: parse_values(_lookup(values, f), f) for f in fields}
+    return {f.name: parse_values(texts, f) for f, texts in zip(fields, partition_texts(adds, fields), strict=True)}
+
+
+def partition_texts(adds: pa.Table, fields: list[StructField]) -> list[pa.ChunkedArray]:
+    """The same as the log has them: texts and nulls, one array a column."""
+    return [_lookup(adds["partitionValues"], f) for f in fields]
 
 
 def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructField]:

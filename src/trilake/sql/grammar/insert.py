@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.sql_types import type_text
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
 from trilake.sql.text.tokens import depths
+from trilake.text import quote_name
 
 #: Words that begin a query.
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
@@ -145,6 +147,17 @@ def own_partitions(
                 condition="NON_PARTITION_COLUMN",
             )
     return {column: text for name, text in static.items() if (column := named[name]) is not None}
+
+
+def partition_condition(static: Mapping[str, str], fields: Sequence[StructField], path: str) -> str | None:
+    """Which rows a PARTITION clause names, where ``fields`` are the partition columns; ``None`` for one without values.
+
+    Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
+    """
+    values = own_partitions(static, (), [f.name for f in fields], path)
+    types = {f.name: type_text(f.type) for f in fields}
+    tests = [f"{quote_name(n)} <=> CAST({v} AS {types[n]})" for n, v in values.items()]
+    return " AND ".join(tests) or None
 
 
 def expected_columns(

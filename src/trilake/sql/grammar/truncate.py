@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trilake.delta.protocol.schema import StructField
-from trilake.delta.protocol.sql_types import type_text
-from trilake.sql.grammar.insert import own_partitions, partition_clause
+from trilake.sql.grammar.insert import partition_clause, partition_condition
 from trilake.sql.text.cursor import Cursor
-from trilake.text import quote_name
 
 
 @dataclass(frozen=True)
@@ -24,10 +22,7 @@ class Truncate:
 
         Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
         """
-        values = own_partitions(self.partition, (), [f.name for f in fields], path)
-        types = {f.name: type_text(f.type) for f in fields}
-        tests = [f"{quote_name(n)} <=> CAST({v} AS {types[n]})" for n, v in values.items()]
-        return " AND ".join(tests) or None
+        return partition_condition(self.partition, fields, path)
 
 
 def parse_truncate(cursor: Cursor) -> Truncate:

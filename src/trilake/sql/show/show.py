@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.partitions import hive_directory
+from trilake.delta.protocol.partitions import hive_directory, partition_fields, partition_texts
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
-from trilake.delta.scan.scan import read_schema
+from trilake.delta.scan.scan import parse_table_filter, read_schema
+from trilake.delta.scan.skipping import matching_partitions
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.create import property_key
+from trilake.sql.grammar.insert import partition_clause, partition_condition
 from trilake.sql.session.frames import frame_of, head_of, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import rows
@@ -24,7 +27,6 @@ from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.show.describe_json import describe_json
 from trilake.sql.show.show_create import show_create, sql_type, table_properties
 from trilake.sql.text.cursor import Cursor
-from trilake.sql.text.expressions import items
 
 _DESCRIBE = "col_name string, data_type string, comment string"
 #: Words behind DESCRIBE that something other than a table follows.
@@ -198,24 +200,15 @@ def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> Dat
             help="SHOW PARTITIONS is for partitioned tables",
             file=target.path,
         )
-    wanted = _stated_partition(session, cursor, snapshot.schema)
-    physical = {n: snapshot.schema.field(n).physical_name for n in names}
-    folders = set()
-    for values in snapshot.adds["partitionValues"].to_pylist():
-        texts = dict(values)
-        shown = {n: texts.get(physical[n]) for n in names}
-        if all(shown.get(k) == v for k, v in wanted.items()):
-            folders.add(hive_directory(shown))
+    fields = partition_fields(snapshot.schema, names)
+    static, dynamic = partition_clause(cursor)
+    if dynamic:
+        cursor.fail()
+    cursor.end()
+    where = parse_table_filter(partition_condition(static, fields, target.path), snapshot)
+    adds = snapshot.adds
+    if where is not None:
+        adds = adds.filter(matching_partitions(snapshot, adds, where))
+    texts = pa.table(partition_texts(adds, fields), list(names))
+    folders = map(hive_directory, texts.group_by(list(names)).aggregate([]).to_pylist())
     return rows(session, "partition string", [(p,) for p in sorted(folders)])
-
-
-def _stated_partition(session: SqlSession, cursor: Cursor, schema: StructType) -> dict[str, str | None]:
-    out: dict[str, str | None] = {}
-    if cursor.accept("PARTITION"):
-        for text in items(cursor.text[slice(*cursor.brackets())]):
-            piece = Cursor(text)
-            name = piece.part()
-            field = schema.find(name)
-            piece.expect_symbol("=")
-            out[name if field is None else field.name] = session.value(f"CAST({piece.rest()} AS STRING)")
-    return out

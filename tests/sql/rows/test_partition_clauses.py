@@ -1,4 +1,4 @@
-"""TRUNCATE: all rows of a table, or those of the partitions that it names, and no others."""
+"""PARTITION clauses of TRUNCATE, SHOW PARTITIONS and DESCRIBE: the partitions that they name, and no others."""
 
 from __future__ import annotations
 
@@ -74,3 +74,27 @@ def test_a_format_without_partitions_refuses_them(sql: SparkSession, tmp_path: P
 def test_without_a_partition_all_rows_go(sql: SparkSession, place: str) -> None:
     sql.sql(f"TRUNCATE TABLE delta.`{place}`")
     assert ids(place) == []
+
+
+@pytest.mark.parametrize(
+    ("partition", "shown"),
+    [
+        ("", ["p=7/q=1", "p=7/q=2", "p=__HIVE_DEFAULT_PARTITION__/q=1", "p=a b/q=1"]),
+        ("PARTITION (P = 7)", ["p=7/q=1", "p=7/q=2"]),
+        ("PARTITION (q = '01', p = 'a b')", ["p=a b/q=1"]),
+        ("PARTITION (p = NULL)", ["p=__HIVE_DEFAULT_PARTITION__/q=1"]),
+        ("PARTITION (q = 9)", []),
+    ],
+)
+def test_partitions_are_shown(sql: SparkSession, place: str, partition: str, shown: list[str]) -> None:
+    assert [r[0] for r in sql.sql(f"SHOW PARTITIONS delta.`{place}` {partition}").collect()] == shown
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["SHOW PARTITIONS {} PARTITION (id = 1)", "SHOW PARTITIONS {} PARTITION (p)", "DESC {} PARTITION (q = 1)"],
+)
+def test_what_names_no_partition_is_not_passed_over(sql: SparkSession, place: str, statement: str) -> None:
+    """The first had no rows, and the others those of all partitions."""
+    with pytest.raises(Exception, match=r"(?i)partition"):
+        sql.sql(statement.format(f"delta.`{place}`"))
