@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from trilake.cli import changes, checks, maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
@@ -26,6 +26,21 @@ from trilake.text import printable
 from trilake.version import __version__
 
 LOOK, READ, CHANGE, KEEP = "Look at a table", "Read rows", "Write rows", "Keep a table in shape"
+
+
+class Command(TyperCommand):
+    """A command, whose options with one value are given once: of two values one would count for nothing."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a command line; see the same method of click."""
+        if args and not ctx.resilient_parsing:
+            _, _, given = self.make_parser(ctx).parse_args(args=list(args))
+            for param in self.get_params(ctx):
+                of_many = getattr(param, "multiple", False) or param.nargs != 1
+                same = getattr(param, "is_flag", False) and not param.secondary_opts
+                if given.count(param) > 1 and not (of_many or same):
+                    ctx.fail(f"Option {'/'.join((*param.opts, *param.secondary_opts))} is given more than once.")
+        return super().parse_args(ctx, args)
 
 
 class Commands(TyperGroup):
@@ -182,7 +197,7 @@ def application() -> typer.Typer:
     }
     for panel, functions in panels.items():
         for function in functions:
-            app.command(rich_help_panel=panel)(function)
+            app.command(cls=Command, rich_help_panel=panel)(function)
     return app
 
 

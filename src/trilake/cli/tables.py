@@ -27,6 +27,8 @@ def key_values(texts: Sequence[str] | None, option: str) -> dict[str, str]:
         if not equals or not key:
             # Not the value: it may be a secret.
             raise InvalidArgumentError(f"{option} {key!r:.80} has no value", help=f"write {option} KEY=VALUE")
+        if pairs.get(key, value) != value:
+            raise InvalidArgumentError(f"{option} {key!r:.80} is given twice, with two values", help="give it once")
         pairs[key] = value
     return pairs
 
