@@ -212,7 +212,7 @@ def write(
     if format_named(format).name != "delta":
         log_only: dict[str, object] = {
             "replace_where": replace_where,
-            "partition_overwrite": partition_overwrite if partition_overwrite == "dynamic" else None,
+            "partition_overwrite": None if partition_overwrite == "static" else partition_overwrite,
             "schema_mode": schema_mode,
             "txn": txn,
             "isolation": isolation,

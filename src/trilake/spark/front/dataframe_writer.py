@@ -123,6 +123,7 @@ def _save(
     place = path or record_option(request.options, "path")
 
     def act() -> None:
+        check_one_place(place, request.options)
         if not isinstance(place, str | PathLike):
             raise IllegalArgumentError("no path was given", help='write .save("/path/to/table")')
         SAVERS[request.format](request, fspath(place))
@@ -149,6 +150,8 @@ def _insert_into(own: Any, writer: Any, tableName: str, overwrite: bool | None =
     request = _request(record, format, None, None, {})
     if request.partition_by is not None:
         return lambda: translated(partial(_refuse_partitions, tableName))
+    if unheard := request.buckets or (request.cluster_by and "clusterBy"):
+        return lambda: translated(partial(_refuse_layout, tableName, unheard))
     replaces = request.mode == "overwrite" if overwrite is None else overwrite
     mode = "overwrite" if replaces else "append"
     return lambda: translated(lambda: insert_into(request, session_of(record), tableName, mode))
@@ -160,6 +163,24 @@ def _refuse_partitions(name: str) -> None:
         "insertInto() can't be used together with partitionBy()",
         help=f"leave partitionBy out: {name} has its partition columns already",
     )
+
+
+def _refuse_layout(name: str, call: str) -> None:
+    """Raises ``InvalidArgumentError``, as Spark does for every table."""
+    raise InvalidArgumentError(
+        f"insertInto() can't be used together with {call}()", help=f"leave {call} out: {name} is laid out already"
+    )
+
+
+def check_one_place(place: Any, options: Mapping[str, str]) -> None:
+    """Raises ``InvalidArgumentError`` where the option ``path`` says another place than the call it belongs to."""
+    said = record_option(options, "path")
+    if said is None or not isinstance(place, str | PathLike) or fspath(place) == said:
+        return
+    if parse_location(said).uri != parse_location(fspath(place)).uri:
+        raise InvalidArgumentError(
+            f"the option path says {said}, and the call says {fspath(place)}", help="leave one of them out"
+        )
 
 
 def _request(record: Record, format: Any, mode: Any, partition_by: Any, options: Mapping[str, Any]) -> SaveRequest:
@@ -354,6 +375,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
         raise TableNotFoundError(
             f"the catalogue has no table {name}", help="make it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
         )
+    must_be_at(table, name, record_option(request.options, "path"))
     evolve = False
     store = session_store(spark, table.location, store_options(request.options))
     if table.format == "delta":

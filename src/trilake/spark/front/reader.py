@@ -17,7 +17,7 @@ from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeEr
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
-from trilake.spark.front.dataframe_writer import our_table, record_option
+from trilake.spark.front.dataframe_writer import check_one_place, must_be_at, our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.newest_frames import following
 from trilake.spark.native.whole_tables import note_whole_table
@@ -74,6 +74,7 @@ def _load(
     def act() -> DataFrame:
         others = {k: v for k, v in merged.items() if k.lower() != "path"}
         place = _one_path(path, record_option(merged, "path"))
+        check_one_place(place, merged)
         frame = following(lambda: LOADERS[source](spark, place, session_options(spark, place, others), wanted))
         is_whole = not others and wanted is None
         return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
@@ -109,14 +110,16 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
         table, names = _table_of(spark, name)
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
-    place, load = table.location, _LOADERS[table.format]
+    known, place, load = table, table.location, _LOADERS[table.format]
+    options = {k: v for k, v in record.options.items() if k.lower() != "path"}
 
     def act() -> DataFrame:
+        must_be_at(known, name, record_option(record.options, "path"))
         frame = following(
-            lambda: load(spark, place, session_options(spark, place, record.options), record.schema),
+            lambda: load(spark, place, session_options(spark, place, options), record.schema),
             lambda read: with_table_name(spark, read, names),
         )
-        is_whole = not record.options and record.schema is None
+        is_whole = not options and record.schema is None
         return note_whole_table(frame, table.format, place) if is_whole else frame
 
     return lambda: _translated(act)

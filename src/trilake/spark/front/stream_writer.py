@@ -48,6 +48,7 @@ from trilake.spark.front.chains import (
 from trilake.spark.front.data_sources import SOURCES
 from trilake.spark.front.dataframe_writer import (
     SaveRequest,
+    check_one_place,
     format_of_new,
     must_be_at,
     must_be_of,
@@ -198,6 +199,7 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     """Start a query.  With ``batches``, those of a Delta table are written here, on the driver: their rows need not
     pass through Python."""
     place = place or record_option(request.options, "path")
+    check_one_place(place, request.options)
     request = replace(request, options=_sink_options(request))
     if isinstance(place, str | PathLike):
         request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
@@ -356,6 +358,7 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
     place = path or record_option(options, "path")
 
     def act() -> Any:
+        check_one_place(place, options)
         if source in _DELTA:
             _check_no_travel(place, options)
         check_streams(spark, "read a stream of it")

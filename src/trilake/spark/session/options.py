@@ -6,6 +6,7 @@ nobody reads is an error: a mistyped option must not change what is read or writ
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -21,6 +22,8 @@ from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 from trilake.timestamps import timestamp_ms
 
+#: So many digits that every machine word holds the number.
+_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _IGNORED = {"path", "serialization.format"}
 
 
@@ -71,10 +74,9 @@ class Options:
         text = self.values.get(name)
         if text is None:
             return None
-        try:
-            return int(text)
-        except ValueError as e:
-            raise InvalidArgumentError(f"option {name} is {text!r}", help="it must be a whole number") from e
+        if not _WHOLE.fullmatch(text):  # Python's own int() takes 1_0 for 10
+            raise InvalidArgumentError(f"option {name} is {text!r:.80}", help="it must be a whole number")
+        return int(text)
 
     def positive(self, name: str, unit: str) -> int | None:
         """A whole number of ``unit`` above 0; raises ``InvalidArgumentError`` for any other text."""

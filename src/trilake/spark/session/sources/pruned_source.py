@@ -57,11 +57,13 @@ def pruned_source_frame(
     whole = source_frame(spark, source, path, options, schema)
     if is_connect(spark) or not HAS_DATA_SOURCES:
         return whole
-    option_filter = options.get("filter")
+    # Names of options know no case: a second one, spelled otherwise, would take the place of the reader's own.
+    option_filter = next((v for k, v in options.items() if k.lower() == "filter"), None)
+    others = {k: v for k, v in options.items() if k.lower() != "filter"}
 
     def load(columns: T.StructType, filter: str | None) -> DataFrame:
-        both = " AND ".join(f"({text})" for text in (option_filter, filter) if text)
-        return source_frame(spark, source, path, {**options, **({"filter": both} if both else {})}, columns)
+        both = " AND ".join(f"({text})" for text in (option_filter, filter) if text is not None)
+        return source_frame(spark, source, path, {**others, **({"filter": both} if both else {})}, columns)
 
     try:
         relation = source_relation(whole)
