@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,19 @@ def test_rows_at_places_have_the_options_of_scans_and_no_others() -> None:
     for call in (lambda: made.take([2], colums=["a"]), lambda: made.sample(2, colum="a")):
         with pytest.raises(TypeError, match="a scan has no option 'colum"):
             call()
+
+
+def test_an_age_below_zero_removes_no_version(made: LanceDataset) -> None:
+    """It is the age of a time to come, and all versions but the newest were older."""
+    made.delete("a < 5")
+    with pytest.raises(InvalidArgumentError, match="it is an age"):
+        made.cleanup_old_versions(dt.timedelta(days=-14))
+    assert [v["version"] for v in made.versions()] == [1, 2]
+
+
+def test_a_text_is_no_flag(made: LanceDataset) -> None:
+    text: Any = "false"
+    with pytest.raises(InvalidArgumentError, match="use_index is 'false'"):
+        made.to_table(nearest={"column": "vector", "q": [0.0] * 4, "use_index": text})
+    with pytest.raises(InvalidArgumentError, match="materialize_deletions is 'false'"):
+        made.optimize.compact_files(materialize_deletions=text)

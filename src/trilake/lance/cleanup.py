@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from trilake.display import Displayed
-from trilake.errors import ObjectNotFoundError, TrilakeError
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import TaggedVersionError
 from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import Manifest
@@ -90,9 +90,13 @@ def cleanup(
         writes: a write under way would lose its files.
     error_if_tagged: refuse where a tag names a version that would go; else those stay.
 
-    Raises ``InvalidArgumentError`` for tagged versions, ``CorruptLogError`` for a manifest that cannot be read,
-    ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
+    Raises ``InvalidArgumentError`` for tagged versions and for an age below 0, ``CorruptLogError`` for a manifest that
+    cannot be read, ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
     """
+    if older_than_ms < 0:  # all that is there is older than a time to come
+        raise InvalidArgumentError(
+            f"older_than is {older_than_ms / 1000:g} seconds", help="it is an age, such as datetime.timedelta(days=14)"
+        )
     found = _candidates(store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged)
     notice = announce(store, found.old, runtime) if found.old else None
     try:

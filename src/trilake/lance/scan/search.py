@@ -101,6 +101,8 @@ class Nearest:
         for name, value in counts.items():
             if value is not None and int(value) < 1:
                 raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
+        if not isinstance(use_index, bool | np.bool_):  # every text is true, "false" too
+            raise InvalidArgumentError(f"use_index is {use_index!r:.80}", help="it is True or False")
         if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
             raise InvalidArgumentError(f"minimum_nprobes is {minimum_nprobes}, maximum_nprobes {maximum_nprobes}")
         nprobes = nprobes or maximum_nprobes or minimum_nprobes
