@@ -135,3 +135,34 @@ def test_a_stream_says_of_its_rows_that_they_are_no_change(session: SparkSession
     added = [a["add"] for a in map(json.loads, log.read_text().splitlines()) if "add" in a]
     assert added
     assert [a["dataChange"] for a in added] == [False] * len(added)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"delta.appendOnly": "true"}, ({"delta.appendOnly": "true"}, (), ".parquet")),
+        ({"dataFormat": "lance"}, ({}, (), ".lance")),
+        ({"partitionBy": "id"}, ({}, ("id",), ".parquet")),
+    ],
+)
+def test_what_a_stream_says_of_the_table_that_it_makes(
+    session: SparkSession, tmp_path: Path, options: dict[str, str], expected: tuple[object, ...]
+) -> None:
+    """The table was made without them, and every batch refused because it lacks them."""
+    rows = session.range(2).withColumn("n", F.lit(1))
+    rows.write.format("delta").save(str(tmp_path / "source"))
+    writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
+    writer = writer.option("checkpointLocation", str(tmp_path / "cp")).options(**options)
+    writer.option("path", str(tmp_path / "t")).trigger(availableNow=True).toTable(_NAME).awaitTermination()
+    table = trilake.open(str(tmp_path / "t"), format="delta")
+    assert (table.metadata.configuration, table.metadata.partition_columns) == expected[:2]
+    assert all(str(p).endswith(str(expected[2])) for p in table.files()["path"].to_pylist())
+    assert session.table(_NAME).count() == 2
+
+
+def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, tmp_path: Path) -> None:
+    session.range(2).write.format("delta").save(str(tmp_path / "source"))
+    writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
+    with pytest.raises(UnknownOptionError):
+        writer.option("checkpointLocation", str(tmp_path / "cp")).option("nope", "1").toTable(_NAME)
+    assert not session.catalog.tableExists(_NAME)

@@ -35,6 +35,7 @@ from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.stream.source import STREAM_LIMITS
+from trilake.spark.delta.writer import write_request
 from trilake.spark.front.chains import (
     all_options,
     all_partitions,
@@ -295,7 +296,18 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
     if request.format not in _DELTA:
         return _created_empty(request, name)
     schema = from_spark(request.df.schema)
-    write = WriteRequest("append", schema, partition_by=request.partition_by or None, operation="CREATE TABLE")
+    others = {k: v for k, v in request.options.items() if k.lower() != "path"}
+    options = Options(others, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
+    asked = write_request(options, request.df.schema, False)
+    write = WriteRequest(
+        "append",
+        schema,
+        partition_by=request.partition_by or asked.partition_by,
+        properties=asked.properties,
+        data_format=asked.data_format,
+        user_metadata=asked.user_metadata,
+        operation="CREATE TABLE",
+    )
     write = with_session(spark, write, decided=("mergeSchema",))
     try:
         with new_name(spark, name, schema, path=path, options=store_options(request.options)) as place:
