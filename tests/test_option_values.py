@@ -11,6 +11,7 @@ from trilake.delta.stream.options import StreamOptions
 from trilake.errors import InvalidArgumentError
 from trilake.lance.table import write_options
 from trilake.lance.versions.stream import parse_options
+from trilake.option_values import stated_version
 from trilake.trevni.tables.stream import parse_limit
 
 _Number = Callable[[str], Any]
@@ -44,3 +45,10 @@ def test_starting_versions_are_read_alike_and_other_texts_are_typed_errors(forma
     for wrong in ("-1", "", "newest", "²", "٣", "9" * 5000):
         with pytest.raises(InvalidArgumentError):
             version(wrong)
+
+
+@pytest.mark.parametrize("value", ["0_0", "1.5", 1.5, True, None, "", "٣"])
+def test_a_version_is_a_whole_number(value: object) -> None:
+    """``VERSION AS OF '1_0'`` was version 10, and ``VERSION AS OF 0.5`` of a clone version 0."""
+    with pytest.raises(InvalidArgumentError, match="is no version"):
+        stated_version(value)

@@ -11,6 +11,7 @@ from trilake.errors import InvalidArgumentError
 MAX_FILES = 1000
 #: So many digits that every machine word and every store holds the number.
 _WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
+_SIGNED = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 
 
 def flag(name: str, text: str | None, *, default: bool = False) -> bool:
@@ -39,6 +40,23 @@ def positive(name: str, text: str | None) -> int | None:
     if not _WHOLE.fullmatch(text) or int(text) < 1:
         raise InvalidArgumentError(f"option {name} is {text!r:.80}", help="it must be a whole number from 1 on")
     return int(text)
+
+
+def stated_version(value: object) -> int:
+    """The version that a statement names by a whole number or its digits.  Raises ``InvalidArgumentError``.
+
+    >>> stated_version("3"), stated_version(0)
+    (3, 0)
+    """
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and _SIGNED.fullmatch(value):  # Python's own int() takes 1_0 for 10
+        return int(value)
+    raise InvalidArgumentError(
+        f"{value!s:.80} is no version",
+        help="a version is a whole number",
+        condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
+    )
 
 
 def starting_version(text: str | None) -> int | Literal["latest"] | None:

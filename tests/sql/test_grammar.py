@@ -251,3 +251,13 @@ def test_names_of_tables_go_from_columns_and_from_nothing_else() -> None:
 def test_values_become_literals() -> None:
     assert literal({"a": [1, 1 << 40, None]}) == "map('a', array(1, 1099511627776L, NULL))"
     assert literal(b"\x00\xff") == "X'00ff'"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["VACUUM t RETAIN 200 HOURS RETAIN 0 HOURS", "VACUUM t FULL LITE", "VACUUM t DRY RUN DRY RUN"],
+)
+def test_a_clause_of_vacuum_stands_once(text: str) -> None:
+    """The last one counted, and the first was taken without effect."""
+    with pytest.raises(SyntaxProblem):
+        parse_maintenance(Cursor(text))

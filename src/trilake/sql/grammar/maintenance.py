@@ -157,7 +157,12 @@ def _optimize(cursor: Cursor) -> Optimize:
 def _vacuum(cursor: Cursor) -> Vacuum:
     parts = _table(cursor)
     hours, dry_run, lite, inventory = None, False, None, None
+    said = set[str]()
     while not cursor.done:
+        kind = "FULL or LITE" if cursor.is_word("LITE") or cursor.is_word("FULL") else cursor.tokens[cursor.at].upper
+        if kind in said:
+            cursor.fail(f"VACUUM takes {kind} once")  # of two retentions, one would count for nothing
+        said.add(kind)
         if cursor.accept("RETAIN"):
             token = cursor.token
             if token is None or token.kind != "number":

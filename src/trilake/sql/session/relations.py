@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
+from trilake.option_values import stated_version
 from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_of
@@ -273,15 +274,7 @@ def _travel(
         cursor.at += 1
     spelled = cursor.text[start:end]
     if kind in ("VERSION", "SYSTEM_VERSION"):
-        value = session.value(spelled, args)
-        try:
-            return int(value), None
-        except (TypeError, ValueError) as e:
-            raise InvalidArgumentError(
-                f"{spelled} is no version",
-                help="a version is a number",
-                condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
-            ) from e
+        return stated_version(session.value(spelled, args)), None
     return None, moment_ms(session, spelled, args)
 
 

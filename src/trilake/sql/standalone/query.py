@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import duckdb
@@ -21,6 +20,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr.terms.datatypes import normalise, zoned_type
 from trilake.expr.terms.engine import first_line
 from trilake.frames import arrow_batches
+from trilake.option_values import stated_version
 from trilake.relations.dataset import without_half_floats
 from trilake.sql.standalone.database import result_of
 from trilake.sql.standalone.places import Context, place_of
@@ -117,19 +117,10 @@ def _travel(kind: str, expression: str) -> tuple[int | None, str | None]:
     """The version, or the time, that an expression behind ``AS OF`` says."""
     [value] = constant(expression).to_pylist()
     if kind == "VERSION":
-        return _version(value), None
+        return stated_version(value), None
     if value is None:
         raise InvalidArgumentError("the time of TIMESTAMP AS OF is null", help="write '2024-05-01 12:30:00'")
     return None, str(value)
-
-
-def _version(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if isinstance(value, str):
-        with suppress(ValueError):
-            return int(value)
-    raise InvalidArgumentError(f"{value} is no version", help="a version is a whole number")
 
 
 def _changes(context: Context, arguments: Sequence[str]) -> pa.Table:

@@ -14,6 +14,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.format_writes import write_lance, write_trevni
 from trilake.formats import format_named
+from trilake.option_values import stated_version
 from trilake.sql.grammar.alter import change_table
 from trilake.sql.grammar.create import Create, parse_create
 from trilake.sql.grammar.descriptions import (
@@ -119,7 +120,7 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
     if call.travel is not None:
         value = constant(call.travel[1])[0].as_py()
         if call.travel[0] == "VERSION":
-            version = int(value)
+            version = stated_version(value)
         else:
             timestamp = str(value)
     elif source.at is not None:
