@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -165,3 +166,74 @@ def test_a_place_in_front_of_the_rows_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot write a str") as found:
         trilake.write(str(tmp_path / "t"), _ROWS)  # type: ignore[arg-type]
     assert "the rows come first" in str(found.value)
+
+
+_ZONED = dt.datetime(2024, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=3)))
+_NAIVE = _ZONED.replace(tzinfo=None)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ([_NAIVE.date(), _NAIVE], "dates and times of day"),
+        ([_ZONED, _NAIVE], "with a zone and times without"),
+        ([_NAIVE, _ZONED], "with a zone and times without"),
+        ([pd.Timestamp(1)], "nanoseconds"),
+        ([pd.Timedelta(1)], "nanoseconds"),
+        ([2**63, -1], "too large"),
+        (["\ud800"], "surrogates"),
+        ([1, "a"], "Could not convert"),
+    ],
+)
+@pytest.mark.parametrize("frame", ["dict", "rows", "nested", "pandas"])
+def test_values_that_arrow_would_change_or_not_take_name_their_column(
+    tmp_path: Path, values: list[Any], words: str, frame: str
+) -> None:
+    data: Any = {
+        "dict": lambda: {"k": values, "v": values},
+        "rows": lambda: [{"v": v} for v in values],
+        "nested": lambda: [{"v": {"x": [v]}} for v in values],
+        "pandas": lambda: pd.DataFrame({"v": pd.Series(values, dtype=object)}),
+    }[frame]()
+    with pytest.raises(SchemaMismatchError, match=words) as caught:
+        trilake.write(data, str(tmp_path / "t"), format="trevni")
+    assert str(caught.value.context["column"]).startswith("k" if frame == "dict" else "v")
+    assert not (tmp_path / "t").exists()
+
+
+def test_midnights_among_dates_missing_times_and_equal_kinds_are_taken(tmp_path: Path) -> None:
+    midnight = _NAIVE.replace(hour=0)
+    rows = pd.DataFrame({"d": pd.Series([midnight.date(), midnight], dtype=object), "t": [_ZONED, pd.NaT]})
+    trilake.write(rows, str(tmp_path / "t"))
+    found = trilake.open(str(tmp_path / "t")).to_arrow().to_pylist()
+    assert found == [{"d": midnight.date(), "t": _ZONED}, {"d": midnight.date(), "t": None}]
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"), [([object()], pl.Object), ([5], pl.Int128), ([5], pl.UInt128), ([[5]], pl.List(pl.Int128))]
+)
+def test_types_of_polars_alone_are_refused_by_column(tmp_path: Path, values: list[Any], kind: Any) -> None:
+    rows = pl.DataFrame({"Object": pl.Series([{"Int128": 1}]), "v": pl.Series(values, dtype=kind)})
+    with pytest.raises(SchemaMismatchError, match="of polars") as caught:
+        trilake.write(rows, str(tmp_path / "t"))
+    assert caught.value.context["column"] == "v"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.array([1j]), np.array([1.5], "longdouble"), pd.arrays.SparseArray([0, 1]), pd.Series([2**70], dtype=object)],
+)
+def test_columns_of_pandas_that_arrow_has_no_type_for_are_refused_by_name(tmp_path: Path, values: Any) -> None:
+    with pytest.raises(SchemaMismatchError, match="no columns") as caught:
+        trilake.write(pd.DataFrame({"v": values}), str(tmp_path / "t"))
+    assert caught.value.context["column"] == "v"
+    with pytest.raises(SchemaMismatchError, match="Duplicate"):
+        trilake.write(pd.DataFrame([[1, 2]], columns=["a", "a"]), str(tmp_path / "t"))
+
+
+def test_names_of_columns_that_are_no_texts_keep_their_values(tmp_path: Path) -> None:
+    for i, rows in enumerate(([{1: 2}, {1: 3, "a": 4}], {1: [2, 3], "a": [None, 4]})):
+        trilake.write(rows, str(tmp_path / f"{i}"))
+        assert trilake.open(str(tmp_path / f"{i}")).to_arrow().to_pydict() == {"1": [2, 3], "a": [None, 4]}
+    with pytest.raises(SchemaMismatchError, match="two columns are named '1'"):
+        trilake.write([{1: 2, "1": 3}], str(tmp_path / "t"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from typing import Any
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.python_values import checked, columns_table
 
 _HELP = (
     "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
@@ -18,6 +20,8 @@ _HELP = (
 
 
 _REFUSAL = "cannot write a"
+_CAST = "cast the column before writing, e.g. to a decimal or a string"
+_OF_POLARS_ALONE = {"Object", "Int128", "UInt128"}
 
 
 def is_dataframe(data: object) -> bool:
@@ -55,16 +59,12 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
         return data.schema, iter(data)
     if _is(data, "polars", "LazyFrame"):
         return arrow_batches(data.collect(engine="streaming"))
+    if _is(data, "pandas", "DataFrame"):
+        return _of_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
-        try:
-            stream = pa.RecordBatchReader.from_stream(data)
-        except pa.ArrowInvalid as e:  # one column alone, such as a Series of polars
-            raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
-        return _without_index(stream)
-    if _is(data, "pandas", "DataFrame"):  # releases without the stream interface
-        return arrow_batches(_columns(lambda: pa.Table.from_pandas(data, preserve_index=False)))
+        return _of_stream(data, refusal)
     if isinstance(data, Mapping):
-        return arrow_batches(_columns(lambda: pa.table(dict(data))))
+        return arrow_batches(columns_table(data))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _of_items(data, refusal)
     swapped = isinstance(data, str | PathLike) and refusal == _REFUSAL
@@ -84,8 +84,8 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
         if wrong is not None:
             raise InvalidArgumentError(f"a {type(wrong).__name__} is among the rows", help="pass dicts only")
         # A column that only later rows have is one too.
-        names = list(dict.fromkeys(str(k) for row in rows for k in row))
-        return arrow_batches(_columns(lambda: pa.table({n: [row.get(n) for row in rows] for n in names})))
+        names = dict.fromkeys(k for row in rows for k in row)
+        return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
             f"{refusal} list without rows, which has no columns",
@@ -95,22 +95,40 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
     raise InvalidArgumentError(f"{refusal} {kind}", help=_HELP)
 
 
-def _columns(make: Any) -> pa.Table:
+def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a frame of pandas and its named row labels, without the unnamed ones that it has once it was
+    filtered or sorted."""
+    table = checked(
+        lambda: pa.Table.from_pandas(frame),
+        lambda: ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)),
+        from_pandas=True,
+    )
+    unnamed = [n for n in table.column_names if n.startswith("__index_level_") and n.endswith("__")]
+    return arrow_batches(table.drop_columns(unnamed))
+
+
+def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """What a library hands over as a stream of Arrow."""
+    if _is(data, "polars", "DataFrame"):
+        _check_polars(data)
     try:
-        return make()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, TypeError, ValueError) as e:
-        raise SchemaMismatchError(
-            f"the values are no columns: {e}",
-            help="let all values of a column have one type, and all columns one length",
-        ) from e
+        stream = pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid as e:
+        if "non-struct" not in str(e):
+            raise SchemaMismatchError(
+                f"{refusal} {type(data).__name__}: Arrow does not take its columns: {e}", help=_CAST
+            ) from e
+        # One column alone, such as a Series of polars.
+        raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
+    return stream.schema, iter(stream)
 
 
-def _without_index(reader: pa.RecordBatchReader) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """A stream without the unnamed row labels that pandas adds to a frame that was filtered or sorted."""
-    columns = [n for n in reader.schema.names if not (n.startswith("__index_level_") and n.endswith("__"))]
-    if b"pandas" not in (reader.schema.metadata or {}) or len(columns) == len(reader.schema.names):
-        return reader.schema, iter(reader)
-    return pa.schema([reader.schema.field(n) for n in columns]), (batch.select(columns) for batch in reader)
+def _check_polars(frame: Any) -> None:
+    """Raise ``SchemaMismatchError`` for columns that polars hands over as other than their values: of objects it gives
+    addresses in memory, and of integers of 128 bits what Arrow does not know."""
+    for name, kind in frame.schema.items():
+        if any(word in _OF_POLARS_ALONE for word in re.findall(r"\w+", re.sub("'.*?'", "", str(kind)))):
+            raise SchemaMismatchError(f"Arrow has no type for {kind} of polars", help=_CAST, column=name)
 
 
 def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:

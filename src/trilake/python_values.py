@@ -1,0 +1,106 @@
+"""Columns of Python's own values, as Arrow has them, and what Arrow would change in them without a word.
+
+Arrow takes the type of a column from its values.  Where they are of several kinds, it drops the time of day of a
+time among dates, and takes UTC for the zone of a time that has none among such as have one; of a time of pandas it
+drops the nanoseconds.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.errors import SchemaMismatchError
+
+_HELP = "let all values of a column have one type, and all columns one length"
+#: What pyarrow raises for values that it cannot take, between versions and kinds of values.
+_REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+
+
+def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
+    """A table of columns by name; a name that is no text becomes one, as in a frame of pandas.
+
+    Raises ``SchemaMismatchError`` where the values are no columns of one type each, or would be changed.
+
+    >>> columns_table({"n": [1, None]}).to_pydict()
+    {'n': [1, None]}
+    >>> columns_table({"d": [dt.date(2024, 1, 2), dt.datetime(2024, 1, 2, 3)]})
+    Traceback (most recent call last):
+    trilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] column d has dates and times of day (column: d). Help: ...
+    """
+    named = {str(name): values for name, values in columns.items()}
+    if len(named) < len(columns):
+        twice = [name for name in named if sum(str(c) == name for c in columns) > 1]
+        raise SchemaMismatchError(f"two columns are named {twice[0]!r}", help="rename one of them", column=twice[0])
+    return checked(lambda: pa.table(named), lambda: iter(named.items()))
+
+
+def checked(
+    make: Callable[[], Any], columns: Callable[[], Iterator[tuple[str, Any]]], *, from_pandas: bool = False
+) -> Any:
+    """What ``make`` makes of ``columns``: anything with a ``schema`` that has them in this order.
+
+    Raises ``SchemaMismatchError``, which names the column where one is to blame, as :func:`columns_table` does.
+    """
+    try:
+        made = make()
+    except _REFUSALS as e:
+        for name, values in columns():
+            try:
+                pa.array(values, from_pandas=from_pandas or None)
+            except _REFUSALS:
+                raise _refused(e, name) from e
+        raise _refused(e) from e
+    for field, (name, values) in zip(made.schema, columns(), strict=False):
+        if _is_python(values):
+            _check(name, values, field.type)
+    return made
+
+
+def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
+    what = cause.args[0] if len(cause.args) == 2 else cause  # of a frame the second is the column's name
+    return SchemaMismatchError(f"the values are no columns: {what}", help=_HELP, column=column)
+
+
+def _is_python(values: Any) -> bool:
+    """Whether values are objects, of which Arrow finds the type itself."""
+    return isinstance(values, list | tuple) or str(getattr(values, "dtype", "")) == "object"
+
+
+def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
+    """Raise ``SchemaMismatchError`` where values of an inferred type are not what they were."""
+    if pa.types.is_struct(kind):
+        rows = [v for v in values if isinstance(v, Mapping)]
+        for field in kind:
+            _check(f"{column}.{field.name}", [row.get(field.name) for row in rows], field.type)
+    elif pa.types.is_list(kind) and _has_times(kind.value_type):
+        _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), kind.value_type)
+    elif pa.types.is_date(kind):
+        if any(v.time() != dt.time.min for v in _of_kind(values, dt.datetime)):
+            raise _changed(column, "dates and times of day", "make all of them dates, or all of them times")
+    elif pa.types.is_timestamp(kind):
+        times = _of_kind(values, dt.datetime)
+        if len({v.tzinfo is None for v in times}) > 1:
+            raise _changed(column, "times with a zone and times without one", "give all of them a zone, or none")
+        if any(getattr(v, "nanosecond", 0) for v in times):
+            raise _changed(column, "nanoseconds", "make it a column of type datetime64[ns]")
+    elif pa.types.is_duration(kind) and any(getattr(v, "nanoseconds", 0) for v in _of_kind(values, dt.timedelta)):
+        raise _changed(column, "nanoseconds", "make it a column of type timedelta64[ns]")
+
+
+def _has_times(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind))
+
+
+def _of_kind(values: Collection[Any], kind: type) -> list[Any]:
+    """The values of a class, but for ``NaT`` of pandas, which is of all of them."""
+    kinds = {k for k in set(map(type, values)) if issubclass(k, kind) and k.__name__ != "NaTType"}
+    return [v for v in values if type(v) in kinds] if kinds else []
+
+
+def _changed(column: str, what: str, remedy: str) -> SchemaMismatchError:
+    return SchemaMismatchError(f"column {column} has {what}", help=remedy, column=column)
