@@ -137,3 +137,12 @@ def test_an_empty_string_may_be_null() -> None:
     found = trusted(DataFile.open(store, "x", schema).statistics(), schema, [2])["t",]
     assert found.null_count is not None
     assert found.null_count.to_pylist() == [None]
+
+
+@pytest.mark.parametrize(("kind", "least"), [(pa.date32(), -(2**31)), (pa.date64(), -86_400_000 * 2**31)])
+def test_dates_beyond_those_of_python_have_bounds(kind: pa.DataType, least: int) -> None:
+    integers = pa.int32() if kind == pa.date32() else pa.int64()
+    collector = Collector(LanceSchema.from_arrow(pa.schema([("x", kind)])).fields[0])
+    collector.add(pa.array([least, -least - 1, None], integers).cast(kind))
+    nulls, low, high = (collector.arrays().field(i) for i in range(3))
+    assert (nulls[0].as_py(), low[0].value, high[0].value) == (1, least, -least - 1)

@@ -17,10 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.lance.file import types
+from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.pages import PageTableBuilder
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import PageKind
+from trilake.utf8 import is_utf8
 
 ALIGN = 16
 Part: TypeAlias = "bytes | memoryview"
@@ -31,11 +33,12 @@ KeysOf: TypeAlias = Callable[[Field, pa.DictionaryArray], pa.Array]
 def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
     """The bytes of a page without pages below it, to be written at ``position``, and the page's own position.
 
-    Nulls become zeros or empty values.
+    Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a text that is not UTF-8, which no reader
+    would take.
     """
     kind = field.layout.kind
     if kind is PageKind.VARIABLE:
-        return _variable(array, position)
+        return _variable(field, array, position)
     if kind is PageKind.NULL:
         return [], position
     if kind is PageKind.BITS:
@@ -120,7 +123,7 @@ def _values(buffer: pa.Buffer, dtype: Any, start: int, count: int) -> np.ndarray
     return np.frombuffer(buffer, dtype, count, start * np.dtype(dtype).itemsize)
 
 
-def _variable(array: pa.Array, position: int) -> tuple[list[Part], int]:
+def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part], int]:
     count = len(array)
     if array.null_count:
         large = types.is_large(array.type)
@@ -133,6 +136,8 @@ def _variable(array: pa.Array, position: int) -> tuple[list[Part], int]:
         raw = _values(starts, np.int64 if large else np.int32, array.offset, count + 1)
         first, last = int(raw[0]), int(raw[-1])
         np.add(raw, position - first, out=offsets)
+        if types.is_text(array.type) and last > first and not is_utf8(raw, np.frombuffer(data, np.uint8)):
+            raise RowsDoNotFitError("a text is not UTF-8", help="write such values as binary", column=field.name)
         if last > first:
             parts.append(memoryview(data)[first:last])
             position += last - first

@@ -111,7 +111,9 @@ class Collector:
             low, high = int(values.min()), int(values.max())
         else:
             bounds = pc.min_max(array)
-            low, high = bounds["min"].as_py(), bounds["max"].as_py()
+            low, high = bounds["min"], bounds["max"]
+            # Numbers of days reach further than Python's dates.
+            low, high = (b.value if pt.is_date(arrow) else b.as_py() for b in (low, high))
             if low is None:
                 low, high = _widest(arrow)
         self.least.append(low)

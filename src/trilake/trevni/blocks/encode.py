@@ -14,13 +14,14 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage.spill import spilling
 from trilake.trevni.blocks import codecs
 from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.decode import KINDS
 from trilake.trevni.blocks.kernel_loader import kernels
 from trilake.trevni.blocks.layout import ValueType
+from trilake.utf8 import is_utf8
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -141,6 +142,7 @@ class ColumnEncoder:
     values: keep each block's first value for its descriptor.
     block_size: the payload size from which on a block is closed before the next row.
     max_rows: the most rows in a block.
+    column: its name, for errors.
     """
 
     def __init__(
@@ -154,8 +156,9 @@ class ColumnEncoder:
         values: bool = False,
         block_size: int = BLOCK_SIZE,
         max_rows: int = _MAX_ROWS,
+        column: str | None = None,
     ) -> None:
-        self._max_rows = max_rows
+        self._max_rows, self._column = max_rows, column
         self.type, self.array, self.values = type, array, values
         self._codec, self._checksum = codec, checksum
         self._kind, self._width = KINDS[type]
@@ -198,6 +201,8 @@ class ColumnEncoder:
         slot_values: for array columns, slot ``s`` has the values ``slot_values[s]`` to ``slot_values[s + 1]``.
         values: the values, without nulls, of the type :attr:`ValueType.arrow` (text may have 64-bit offsets); ``None``
             for columns of type null.
+
+        Raises ``SchemaMismatchError`` for a text that is not UTF-8, which no reader would take.
         """
         ints, offsets, data = self._operands(values)
         if row_slots is None and not self.array and self._kind != k.KIND_BOOLEAN:
@@ -265,9 +270,12 @@ class ColumnEncoder:
             return _NOTHING64, _NOTHING64, np.asarray(values.cast(pa.uint8()))
         wide = pa.types.is_large_string(values.type) or pa.types.is_large_binary(values.type)
         offsets = np.frombuffer(values.buffers()[1] or bytes(8), np.int64 if wide else np.int32)
-        data = values.buffers()[2]
         chosen = offsets[values.offset : values.offset + len(values) + 1].astype(np.int64, copy=False)
-        return _NOTHING64, chosen, _NOTHING8 if data is None or not data.size else np.frombuffer(data, np.uint8)
+        buffer = values.buffers()[2]
+        data = _NOTHING8 if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
+        if self.type is ValueType.STRING and not is_utf8(chosen, data):
+            raise SchemaMismatchError("a text is not UTF-8", help="write such values as binary", column=self._column)
+        return _NOTHING64, chosen, data
 
     def _largest_row(self, row_slots: Int64s, slot_values: Int64s | None, offsets: Int64s) -> int:
         """A bound of the bytes that one row may take."""

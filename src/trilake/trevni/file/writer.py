@@ -123,7 +123,7 @@ class _SchemaColumns(ColumnBuilder):
         properties = _properties(options)
         # A run may stand for all rows of a file; readers of a few rows should not have to decode them all.
         most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
-        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most)
+        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most, name)
         return PhysicalColumn(name, encoder, parent, properties, presence)
 
     def check_names(self) -> None:
@@ -181,6 +181,7 @@ class _FileOptions:
         checksum: str | None,
         values: bool,
         max_rows: int = _MAX_ROWS,
+        column: str | None = None,
     ) -> ColumnEncoder:
         return ColumnEncoder(
             type_,
@@ -191,6 +192,7 @@ class _FileOptions:
             values=values,
             block_size=self.block_size,
             max_rows=max_rows,
+            column=column,
         )
 
 
@@ -316,7 +318,7 @@ class TrevniWriter:
             own = {key: bytes(value) for key, value in column.metadata.items()}
             codec = own[CODEC].decode() if CODEC in own else None
             checksum = own[CHECKSUM].decode() if CHECKSUM in own else None
-            encoder = self._options.encoder(type_, column.array, codec, checksum, column.values)
+            encoder = self._options.encoder(type_, column.array, codec, checksum, column.values, column=name)
             above = None if parent is None else physical[parent]
             physical.append(_GivenColumn(name, encoder, above, own))
             descriptors.append(ColumnDescriptor(number, name, type_, column.array, parent, column.values))
