@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +20,7 @@ from tests.delta.tables import metadata, rows, table_of
 from trilake.delta.files.file_plan import encode_path
 from trilake.delta.protocol.partitions import format_values, hive_directory, parse_values, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, parse_schema
-from trilake.errors import CorruptLogError
+from trilake.errors import CorruptLogError, SchemaMismatchError
 from trilake.storage.memory import MemoryStore
 
 _TIMES = st.datetimes(dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 23, 59, 59, 999999))
@@ -238,3 +239,19 @@ def test_many_partition_columns_with_many_values_do_not_mix() -> None:
     uri = MemoryStore().uri
     trilake.write(table, uri, partition_by=list(columns))
     assert trilake.open(uri).to_arrow().sort_by("n").to_pylist() == table.to_pylist()
+
+
+def test_dates_of_any_year_come_back(tmp_path: Path) -> None:
+    days = pa.array([2**31 - 1, 2**30, 0, -(2**30), -(2**31)], pa.int32()).cast(pa.date32())
+    trilake.write(pa.table({"k": range(5), "p": days}), str(tmp_path / "t"), partition_by="p")
+    found = trilake.open(str(tmp_path / "t")).to_arrow().sort_by("k")["p"]
+    assert found.cast(pa.int32()).to_pylist() == days.cast(pa.int32()).to_pylist()
+
+
+def test_a_text_that_is_no_utf8_is_no_partition_value(tmp_path: Path) -> None:
+    raw = pa.array([b"\xff"], pa.binary())
+    rows_ = pa.table({"k": [1], "p": pa.Array.from_buffers(pa.string(), 1, raw.buffers())})
+    for format in ("delta", "trevni"):
+        with pytest.raises(SchemaMismatchError, match="not UTF-8") as caught:
+            trilake.write(rows_, str(tmp_path / format), partition_by="p", format=format)
+        assert caught.value.context["column"] == "p"

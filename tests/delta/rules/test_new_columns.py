@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 _CHANGES: dict[str, Callable[[str], object]] = {
     "merge": lambda uri: (
@@ -44,3 +44,35 @@ def test_collations(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="collation unicode"):
         trilake.sql(f"ALTER TABLE delta.`{uri}` ADD COLUMN z STRING COLLATE unicode")
     assert trilake.open(uri).schema.names == ["s", "l"]
+
+
+@pytest.mark.parametrize("names", [["a", "a"], ["a", "A"]])
+@pytest.mark.parametrize("inside", ["struct", "list", "map"])
+def test_fields_of_one_name_in_a_struct(inside: str, names: list[str], tmp_path: Path) -> None:
+    struct = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], names)
+    offsets = pa.array([0, 1], pa.int32())
+    column = {
+        "struct": lambda: struct,
+        "list": lambda: pa.ListArray.from_arrays(offsets, struct),
+        "map": lambda: pa.MapArray.from_arrays(offsets, pa.array(["k"]), struct),
+    }[inside]()
+    uri = str(tmp_path / "t")
+    with pytest.raises(SchemaMismatchError, match=r"v.*a") as caught:
+        trilake.write(pa.table({"v": column}), uri)
+    assert caught.value.context["condition"] == "DELTA_DUPLICATE_COLUMNS_FOUND"
+    trilake.write({"id": [1]}, uri)
+    with pytest.raises(SchemaMismatchError):
+        trilake.alter(uri).add_columns(pa.schema([("v", column.type)]))
+    with pytest.raises(SchemaMismatchError):
+        trilake.write(pa.table({"v": column}), uri, mode="overwrite", schema_mode="overwrite")
+
+
+def test_fields_of_one_name_that_another_writer_made_do_not_stop_other_changes(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    trilake.write({"v": [{"a": 1, "b": 2}]}, uri)
+    log = tmp_path / "t" / "_delta_log" / "00000000000000000000.json"
+    log.write_text(log.read_text().replace('\\"name\\":\\"b\\"', '\\"name\\":\\"A\\"'))
+    for old in log.parent.glob("*.crc"):
+        old.unlink()
+    trilake.alter(uri).add_columns({"more": "int"})
+    assert trilake.open(uri).schema.names == ["v", "more"]

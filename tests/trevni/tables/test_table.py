@@ -139,3 +139,12 @@ def test_an_empty_table_keeps_its_schema() -> None:
     table = TrevniTable("memory://empty-trevni")
     assert table.schema.equals(ROWS.schema)
     assert table.to_arrow().num_rows == 0
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.timestamp("s"), pa.date32()])
+def test_no_folder_is_named_after_a_year_that_arrow_gets_wrong(tmp_path: Path, kind: pa.DataType) -> None:
+    day = {"us": 86_400_000_000, "s": 86_400}.get(getattr(kind, "unit", ""), 1)
+    numbers = pa.array([40_000 * 365 * day], pa.int32() if day == 1 else pa.int64())
+    with pytest.raises(SchemaMismatchError, match="30,000 years"):
+        write_table(pa.table({"k": [1], "p": numbers.cast(kind)}), tmp_path / "t", partition_by=["p"])
+    assert not list(tmp_path.rglob("*.trv"))

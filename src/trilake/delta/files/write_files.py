@@ -20,7 +20,7 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile
 from trilake.delta.protocol.column_mapping import to_physical
 from trilake.delta.protocol.partitions import format_values, hive_directory
-from trilake.delta.protocol.schema import PrimitiveType, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
@@ -151,12 +151,11 @@ class TaskWriter:
         codes, span = np.zeros(table.num_rows, dtype=np.int64), 1
         columns: list[tuple[Sequence[str | None], np.ndarray[Any, np.dtype[np.int32]]]] = []
         for f in self.partition_fields:
-            assert isinstance(f.type, PrimitiveType)
             encoded = pc.dictionary_encode(table[f.name].combine_chunks(), null_encoding="encode")
             if isinstance(encoded, pa.ChunkedArray):
                 encoded = encoded.chunk(0)
             indices = encoded.indices.to_numpy(zero_copy_only=False)
-            columns.append((format_values(encoded.dictionary, f.type), indices))
+            columns.append((_partition_texts(f, encoded.dictionary), indices))
             if span * len(encoded.dictionary) >= 1 << 62:
                 # Many values in many columns: only the combinations that occur are numbered, or codes would overflow.
                 distinct, codes = np.unique(codes, return_inverse=True)
@@ -240,3 +239,15 @@ class TaskWriter:
             writer.discard()
         self.group.abandon()
         discard(self.store, self.keys)
+
+
+def _partition_texts(field: StructField, values: pa.Array) -> list[str | None]:
+    assert isinstance(field.type, PrimitiveType)
+    try:
+        return format_values(values, field.type)
+    except UnicodeDecodeError as e:
+        raise SchemaMismatchError(
+            f"a text that is not UTF-8 cannot be a partition value: {e}",
+            help="write such values as binary",
+            column=field.name,
+        ) from e

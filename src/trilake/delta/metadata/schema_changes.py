@@ -40,7 +40,7 @@ from trilake.delta.protocol.schema_edit import (
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
-from trilake.delta.rules.new_columns import check_collations
+from trilake.delta.rules.new_columns import check_collations, check_fields
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
 from trilake.errors import InvalidArgumentError, stating
 
@@ -175,6 +175,7 @@ def add_columns(
     added = StructType(tuple(c.field for c in columns))
     check_names(added, metadata.column_mapping_mode)
     check_collations(added)
+    check_fields(added)
     return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
 
 

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.column_mapping import check_names
-from trilake.delta.protocol.schema import StructType, nested_fields
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+    check_distinct,
+    nested_fields,
+)
 from trilake.delta.protocol.sql_types import check_collation
 
 #: Where Spark notes on a field, whose type stays ``string``, by which rules its texts are compared, such as
@@ -14,14 +23,39 @@ COLLATIONS = "__COLLATIONS"
 
 
 def check_columns(before: Metadata | None, after: Metadata) -> None:
-    """Refuse names that Parquet files or a change data feed have other uses for, and collations.
+    """Refuse names that Parquet files or a change data feed have other uses for, two fields of one name in a struct,
+    and collations.
 
     ``before`` is the table's metadata before its columns were changed, ``None`` for a new table.
-    Raises ``InvalidArgumentError``.
+    Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
     """
+    if before is None or before.schema != after.schema:
+        check_fields(after.schema, None if before is None else before.schema)
     check_names(after.schema, after.column_mapping_mode)
     check_change_columns(before, after)
     check_collations(after.schema)
+
+
+def check_fields(after: StructType, before: StructType | None = None) -> None:
+    """Raise ``SchemaMismatchError`` for fields of a struct whose names a table does not tell apart, unless another
+    writer made a struct so."""
+    there = set() if before is None else {tuple(names) for _, names in _structs(before, "")}
+    for path, names in _structs(after, ""):
+        if tuple(names) not in there:
+            check_distinct([f"{path}{name}" for name in names])
+
+
+def _structs(t: DataType, path: str) -> Iterator[tuple[str, list[str]]]:
+    """The path before the fields of each struct, the table itself first, and their names."""
+    if isinstance(t, StructType):
+        yield path, t.names
+        for f in t.fields:
+            yield from _structs(f.type, f"{path}{f.name}.")
+    elif isinstance(t, ArrayType):
+        yield from _structs(t.element, f"{path}element.")
+    elif isinstance(t, MapType):
+        yield from _structs(t.key, f"{path}key.")
+        yield from _structs(t.value, f"{path}value.")
 
 
 def check_collations(schema: StructType) -> None:

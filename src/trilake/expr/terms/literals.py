@@ -190,7 +190,7 @@ def format_timestamp(micros: int) -> str:
     return f"{text}.{fraction:06d}".rstrip("0") if fraction else text
 
 
-_DATE = re.compile(r"\s*([+-]?\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", re.ASCII | re.DOTALL)
+_DATE = re.compile(r"\s*([+-]?\d{4,7})(?:-(\d{1,2})(?:-(\d{1,2})(?:[ T].*)?)?)?\s*", re.ASCII | re.DOTALL)
 _TIMESTAMP = re.compile(
     r"\s*([+-]?\d{4,6})(?:-(\d{1,2})(?:-(\d{1,2})"
     r"(?:[ T](\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?\s*([A-Za-z+-][A-Za-z0-9_/:+-]*)?)?)?)?\s*",
@@ -209,11 +209,14 @@ def parse_date(text: str) -> int | None:
 
     >>> parse_date("1970-1-2"), parse_date("1970-01-02 23:59:59"), parse_date("1970"), parse_date("2/1/1970")
     (1, 1, 0, None)
+    >>> parse_date("+5881580-07-11"), parse_date("+5881580-07-12")  # the last day that a date can be
+    (2147483647, None)
     """
     match = _DATE.fullmatch(text)
     if match is None:
         return None
-    return days_from_civil(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+    days = days_from_civil(int(match[1]), int(match[2] or 1), int(match[3] or 1))
+    return None if days is None or not -(2**31) <= days < 2**31 else days
 
 
 def parse_timestamp(text: str, *, with_zone: bool) -> int | None:

@@ -49,6 +49,8 @@ ROW_GROUP_SIZE = 1 << 27
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 #: Rows between two looks at the size of the file.
 _STEP = 1 << 14
+#: Seconds of some 30,000 years.
+_FAR = 30_000 * 365 * 86_400
 
 
 @dataclass(frozen=True)
@@ -151,6 +153,9 @@ class RowGroupWriter:
             texts = encoded.dictionary.cast(pa.string()).to_pylist()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise InvalidArgumentError(f"a column of {values.type} cannot name folders", column=name) from e
+        except UnicodeDecodeError as e:
+            raise SchemaMismatchError(f"a text that is not UTF-8 cannot name a folder: {e}", column=name) from e
+        _check_years(name, encoded.dictionary)
         # Hive takes empty text for null, too.
         quoted = pa.array([f"{quote(name, safe='')}={quote(t, safe=' ') if t else _NULL}" for t in texts], pa.string())
         return pc.fill_null(quoted.take(encoded.indices), f"{quote(name, safe='')}={_NULL}")
@@ -366,3 +371,16 @@ def _has_files(location: str | os.PathLike[str], options: Mapping[str, str] | No
     except SchemaMismatchError:
         return True
     return True
+
+
+def _check_years(name: str, values: pa.Array) -> None:
+    """Raise ``SchemaMismatchError`` for times whose texts Arrow gets wrong: it has 16 bits for a year."""
+    kind = values.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        seconds = values.cast(pa.timestamp("s", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
+        if pc.any(pc.greater_equal(pc.abs_checked(seconds), _FAR)).as_py():
+            raise SchemaMismatchError(
+                "a folder cannot be named after a time more than 30,000 years from 1970",
+                help="partition by another column, or write the times as texts",
+                column=name,
+            )
