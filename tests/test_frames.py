@@ -237,3 +237,32 @@ def test_names_of_columns_that_are_no_texts_keep_their_values(tmp_path: Path) ->
         assert trilake.open(str(tmp_path / f"{i}")).to_arrow().to_pydict() == {"1": [2, 3], "a": [None, 4]}
     with pytest.raises(SchemaMismatchError, match="two columns are named '1'"):
         trilake.write([{1: 2, "1": 3}], str(tmp_path / "t"))
+
+
+_UNION = pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1]), pa.array(["a"])])
+
+
+@pytest.mark.parametrize(
+    ("library", "values"),
+    [
+        ("pandas", pa.array([2**30], pa.int32()).cast(pa.date32())),
+        ("pandas", pa.array([1], pa.time64("ns"))),
+        ("pandas", _UNION),
+        ("polars", _UNION),
+        ("polars", pa.array([pa.MonthDayNano([1, 2, 3])])),
+        ("polars", pa.array([1], pa.decimal256(50, 0))),
+    ],
+)
+def test_columns_that_a_library_cannot_hold_are_named(tmp_path: Path, library: str, values: pa.Array) -> None:
+    trilake.write(pa.table({"k": [1], "v": values}), str(tmp_path / "t"), format="trevni")
+    table = trilake.open(str(tmp_path / "t"))
+    with pytest.raises(SchemaMismatchError, match=f"{library} cannot hold column 'v'") as caught:
+        getattr(table, f"to_{library}")()
+    assert caught.value.context["column"] == "v"
+    assert len(getattr(table, f"to_{library}")(["k"])) == 1
+
+
+def test_a_union_is_no_column_of_a_query(tmp_path: Path) -> None:
+    trilake.write(pa.table({"k": [1], "v": _UNION}), str(tmp_path / "t"), format="trevni")
+    with pytest.raises(InvalidArgumentError, match="queries cannot read"):
+        trilake.sql(f"SELECT v FROM trevni.`{tmp_path / 't'}`")

@@ -7,7 +7,7 @@ lazy, so that a table of a million files costs a listing and not a million objec
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
 from trilake.display import text_of
-from trilake.errors import InvalidArgumentError, masked
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, masked
 from trilake.extras import load
 from trilake.relations.parquet import parquet_relation
 
@@ -206,19 +206,23 @@ class Table(ABC):
         """The rows as a pandas frame.
 
         Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
-        ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed.
+        ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed, ``SchemaMismatchError`` for
+        a column that pandas cannot hold.
         """
         load("pandas", "frames of pandas")
-        frame: pandas.DataFrame = self.to_arrow(columns, filter).to_pandas(**how)
+        rows = self.to_arrow(columns, filter)
+        frame: pandas.DataFrame = _frame("pandas", rows, lambda some: some.to_pandas(**how))
         return frame
 
     def to_polars(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> polars.DataFrame:
         """The rows as a polars frame.
 
         Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
-        lazy way.  Raises ``MissingDependencyError`` where polars is not installed.
+        lazy way.  Raises ``MissingDependencyError`` where polars is not installed, ``SchemaMismatchError`` for a column
+        that polars cannot hold.
         """
-        frame: polars.DataFrame = load("polars", "frames of polars").from_arrow(self.to_arrow(columns, filter))
+        from_arrow = load("polars", "frames of polars").from_arrow
+        frame: polars.DataFrame = _frame("polars", self.to_arrow(columns, filter), from_arrow)
         return frame
 
     def to_duckdb(
@@ -329,3 +333,32 @@ class Table(ABC):
     @abstractmethod
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files a filter keeps and which it skips, and why."""
+
+
+def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any:
+    """What ``make`` makes of rows; ``SchemaMismatchError`` names the column that the library cannot hold."""
+    problem = _problem(make, rows)
+    if not isinstance(problem, BaseException):
+        return problem
+    for name in rows.column_names:
+        if isinstance(cause := _problem(make, rows.select([name])), BaseException):
+            raise SchemaMismatchError(
+                f"{library} cannot hold column {name!r} of type {rows.schema.field(name).type}: {cause}",
+                help="leave it out with columns=, or read it with to_arrow",
+                column=name,
+            ) from cause
+    raise problem
+
+
+def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
+    """What is made of the rows, or the error where values or types are to blame."""
+    try:
+        return make(rows)
+    except (MemoryError, TypeError):
+        raise
+    except Exception as e:  # noqa: BLE001 - each library has errors of its own
+        return e
+    except BaseException as e:
+        if type(e).__name__ != "PanicException":  # of polars, for types of Arrow that it does not know
+            raise
+        return e

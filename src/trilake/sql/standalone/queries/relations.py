@@ -383,7 +383,7 @@ def _foreign_type(field: pa.Field) -> str:
     """DuckDB's type of a column that has none in Spark.  Raises ``InvalidArgumentError`` where it has none either."""
     try:
         return engine.result_types("SELECT * FROM t", t=pa.schema([("c", field.type)]).empty_table())[0]
-    except engine.QueryError as error:
+    except (engine.QueryError, pa.ArrowNotImplementedError) as error:
         raise InvalidArgumentError(
             f"column {quote_name(field.name)} is of type {field.type}, which queries cannot read", help="cast it before"
         ) from error
