@@ -13,8 +13,12 @@ import pytest
 import trilake
 from tests.conversions import FORMATS, ROWS, make, read, same_rows
 from trilake.checksum import checksum
+from trilake.conversion.columns import from_delta
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import ArrayType, PrimitiveType, StructField, StructType
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
+from trilake.storage import open_store
 
 MAPS = pa.table({"n": [1], "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
 UNIONS = pa.table({"n": [1], "m": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])})
@@ -118,3 +122,22 @@ def test_places_and_names(tmp_path: Path) -> None:
     assert (table.metadata.provider, table.metadata.configuration["delta.appendOnly"]) == ("trevni", "true")
     assert "4 rows" in repr(done)
     assert str(done.checksum) in repr(done)
+
+
+@pytest.mark.parametrize("through", ["delta", "lance", "trevni", "parquet"])
+def test_variants_are_variants_again_in_delta(tmp_path: Path, through: str) -> None:
+    """Arrow has them as structs of their two binaries, and as such they came back."""
+    kind = pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)])
+    one = {"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}
+    deep = StructType((StructField("a", ArrayType(PrimitiveType("variant"))),))
+    schema = StructType((StructField("v", PrimitiveType("variant")), StructField("s", deep)))
+    values = [pa.array([one], kind), pa.array([{"a": [one]}], pa.struct([("a", pa.list_(kind))]))]
+    rows = pa.Table.from_arrays(values, schema=from_delta(schema))
+    first = trilake.convert(make(rows, "trevni", str(tmp_path / "rows")), tmp_path / "first", format="delta")
+    trilake.convert(first.target, tmp_path / "through", format=through)
+    trilake.convert(str(tmp_path / "through"), tmp_path / "last", format="delta")
+    for name in ("first", "last"):
+        head = DeltaLog(open_store(tmp_path / name)).head()
+        assert str(head.metadata.schema) == "struct<v:variant,s:struct<a:array<variant>>>"
+        assert "variantType" in (head.protocol.reader_features or ())
+        assert trilake.open(tmp_path / name).to_arrow().to_pylist() == [{"v": one, "s": {"a": [one]}}]
