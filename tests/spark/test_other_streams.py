@@ -108,3 +108,13 @@ def test_a_stream_from_folder_to_folder(spark: SparkSession, tmp_path: Path, for
     trilake.write(rows(9), source, mode="append", format=format)
     run()
     assert ids() == list(range(12))
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_the_place_of_a_sink_as_an_option(spark: SparkSession, tmp_path: Path, format: str) -> None:
+    """Spark was told it a second time, and refused the query."""
+    trilake.write(rows(0), tmp_path / "in")
+    df = spark.readStream.format("delta").load(str(tmp_path / "in"))
+    writer = df.writeStream.format(format).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).option("path", str(tmp_path / "out")).start().awaitTermination()
+    assert sorted(trilake.open(tmp_path / "out").to_arrow()["id"].to_pylist()) == [0, 1, 2]

@@ -201,6 +201,8 @@ def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     pass through Python."""
     place = place or record_option(request.options, "path")
     check_one_place(place, request.options)
+    # Spark takes a place said twice, as option and to start(), for a mistake.
+    request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
     request = replace(request, options=_sink_options(request))
     if isinstance(place, str | PathLike):
         request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
