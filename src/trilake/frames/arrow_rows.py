@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.python_values import checked, columns_table
+from trilake.frames.python_values import checked, columns_table
 
 _HELP = (
     "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
