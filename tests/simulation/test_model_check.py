@@ -51,7 +51,7 @@ def test_the_code_of_the_commit_over_every_interleaving_of_two_writers() -> None
     for kinds in (("append", "append"), ("change", "change"), ("append", "change")):
         found = every_interleaving(kinds)
         assert found.broken is None, found.broken
-        assert found.states == 20
+        assert found.states == 70
 
 
 @pytest.mark.parametrize("fault", ["lost", "late", "crash", "crash after", "error"])

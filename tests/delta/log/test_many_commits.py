@@ -100,7 +100,7 @@ def test_a_table_is_opened_by_its_newest_checkpoint(folder: Path) -> None:
     assert store.listed <= TAIL + 5
     store.forget()
     assert table.refresh().version == LAST
-    assert (store.commits_read(), store.listed) == ([], 1)  # the hint
+    assert (store.commits_read(), store.listed) == ([], 2)  # the newest commit, and the hint
 
 
 def test_the_last_commits_of_a_history_are_read_and_no_others(folder: Path) -> None:

@@ -29,6 +29,7 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.same_table import check_same_table
 from trilake.delta.files.place import check_place
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import State, apply_rare, empty_state
@@ -73,11 +74,11 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict
     with.
 
-    Raises a ``ConflictError`` where a winner and this commit exclude each other, ``TableExistsError`` where a table to
-    be created is there by now, ``UnsupportedProtocolError`` where what the commit makes of the table could not be
-    written to, ``InvalidArgumentError`` for columns named as those of the table's change data feed,
-    ``UnknownOutcomeError`` where the store cannot tell whether the commit landed, ``PostCommitHookError`` where the
-    commit stands and the table's symlink manifests could not follow.
+    Raises a ``ConflictError`` where a winner and this commit exclude each other and where the table was dropped
+    meanwhile, ``TableExistsError`` where a table to be created is there by now, ``UnsupportedProtocolError`` where
+    what the commit makes of the table could not be written to, ``InvalidArgumentError`` for columns named as those
+    of the table's change data feed, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed,
+    ``PostCommitHookError`` where the commit stands and the table's symlink manifests could not follow.
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
@@ -87,6 +88,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     for attempt in range(MAX_ATTEMPTS):
         version = previous.version + 1
         data = _content(log, base, previous, plan, token, runtime)
+        if base is not None:
+            check_same_table(log, base)
         if _try_put(log, version, data, token):
             metadata = plan.metadata or previous.state.metadata
             assert metadata is not None

@@ -40,6 +40,7 @@ from trilake.delta.log.segment import (
     commit_key,
     first_version,
     is_large,
+    same_file,
     settled,
     settled_segment,
     sort_listing,
@@ -258,8 +259,14 @@ class DeltaLog:
         return state, actions
 
     def update(self, old: Snapshot) -> Snapshot:
-        """The newest version, by replaying on ``old`` only the commits that came after it."""
-        listing = self.listing(start=old.version + 1)
+        """The newest version, by replaying on ``old`` only the commits that came after it.
+
+        Of a table that was made anew at the place of the old one, all is read.
+        """
+        listing = self.listing(start=old.version)
+        commit, known = listing.commits.get(old.version), old.segment.commits[-1:]
+        if commit is not None and any(file.key == commit.key and not same_file(commit, file) for *_, file in known):
+            return self.snapshot()
         newer = [v for v in listing.commits if v > old.version]
         if not newer:
             if any(v > old.version for v, _ in listing.checkpoints):

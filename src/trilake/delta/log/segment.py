@@ -163,6 +163,15 @@ class LogSegment:
     checksum: ObjectMeta | None = None
 
 
+def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
+    """Whether two looks saw the same object: some stores tell times in ms in one answer, and in seconds in another."""
+    if now.size != before.size:
+        return False
+    times = now.modified_ms, before.modified_ms
+    whole = any(t % 1000 == 0 for t in times)
+    return times[0] // 1000 == times[1] // 1000 if whole else times[0] == times[1]
+
+
 def is_large(segment: LogSegment) -> bool:
     """Whether the checkpoint of a version holds so many files that they are not read before somebody asks for them."""
     counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
