@@ -16,7 +16,9 @@ from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
+from trilake.delta.log import symlink_manifest
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.log.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
@@ -190,3 +192,26 @@ def test_vectors_fail_the_hook_and_not_the_commit() -> None:
     with pytest.raises(PostCommitHookError, match="deletion vectors"):
         write(log, numbers(), "overwrite", replace_where="n = 1")
     assert log.head().version == 1
+
+
+@pytest.mark.parametrize("first", ["deletes its partition", "adds to its partition", "is generated"])
+def test_a_commit_that_comes_meanwhile_keeps_its_manifests(monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    """The slower of two hooks has looked at the log before the other one committed, and writes, or deletes, last."""
+    log = DeltaLog(MemoryStore(), standard_engine())
+    write(log, numbers(1, 2), partition_by=("p",), properties={ENABLED: "true"})
+    own, others = symlink_manifest._manifests, [7, 4]
+
+    def late(snapshot: Snapshot) -> dict[str, pa.Array]:
+        found = own(snapshot)
+        if others:
+            write(log, numbers(others.pop()))  # whose own hook comes to its end before this one goes on
+        return found
+
+    monkeypatch.setattr(symlink_manifest, "_manifests", late)
+    if first == "deletes its partition":
+        write(log, numbers(), "overwrite", replace_where="p = 1")
+    elif first == "adds to its partition":
+        write(log, numbers(10))
+    else:
+        generate_manifests(log)
+    assert manifests(log.store) == expected(log)

@@ -54,7 +54,8 @@ def check_mode(mode: object) -> None:
 
 
 def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> ManifestResult:
-    """Write the manifests of all partitions of a version, the newest by default, and delete those of all others.
+    """Write the manifests of all partitions of the newest version, which is looked for from ``snapshot`` on, and delete
+    those of all others.
 
     Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
 
@@ -64,10 +65,7 @@ def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> Manif
     >>> generate_manifests(DeltaLog(open_store("memory://doc-manifest"))).written
     ('p=x',)
     """
-    snapshot = snapshot or log.snapshot()
-    manifests = _manifests(snapshot)
-    stale = [f for f in _existing(log.store) if f not in manifests]
-    return _bring(log.store, manifests, stale)
+    return _bring_up_to_date(log, snapshot or log.snapshot(), None)
 
 
 def update_manifests(
@@ -87,9 +85,7 @@ def update_manifests(
         if touched is None or repartitioned or not any(_existing(log.store)):
             generate_manifests(log, snapshot)
         elif actions:
-            manifests = _manifests(snapshot)
-            changed = {f: lines for f, lines in manifests.items() if f in touched}
-            _bring(log.store, changed, [f for f in touched if f not in manifests])
+            _bring_up_to_date(log, snapshot, touched)
     except (TrilakeError, pa.ArrowException, OSError) as e:
         raise PostCommitHookError(
             f"the commit of version {version} succeeded, but bringing the symlink manifests up to date failed: {e}",
@@ -97,6 +93,32 @@ def update_manifests(
             file=log.store.uri,
             version=version,
         ) from e
+
+
+def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | None) -> ManifestResult:
+    """Bring the manifests of some partition folders up to date, or of all.
+
+    Another one may have committed, and have written its manifests, before these were: then they are older than those,
+    or delete them.  So whoever has written looks at the log again, until it says what was written.
+    """
+    done: dict[str, pa.Array | None] = {}
+    while True:
+        manifests = _manifests(snapshot)
+        folders = touched if touched is not None else {*manifests, *_existing(log.store)}
+        news = {f: manifests.get(f) for f in sorted(folders) if f not in done or not _same(done[f], manifests.get(f))}
+        _bring(log.store, {f: m for f, m in news.items() if m is not None}, [f for f, m in news.items() if m is None])
+        done.update(news)
+        newest = log.update(snapshot) if news else snapshot
+        if newest.version == snapshot.version:
+            return ManifestResult(
+                tuple(sorted(f for f, m in done.items() if m is not None)),
+                tuple(sorted(f for f, m in done.items() if m is None)),
+            )
+        snapshot = newest
+
+
+def _same(a: pa.Array | None, b: pa.Array | None) -> bool:
+    return a is b or (a is not None and b is not None and a.equals(b))
 
 
 def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
@@ -189,7 +211,7 @@ def _key(folder: str) -> str:
     return f"{FOLDER}/{folder}/manifest" if folder else f"{FOLDER}/manifest"
 
 
-def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]) -> ManifestResult:
+def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]) -> None:
     listed = [f"{FOLDER}/{f}/_" if f else f"{FOLDER}/_" for f in (*manifests, *stale)]
     linked = [key.rpartition("/")[0] for key in listed if store.passes_link(key)]
     if linked:
@@ -201,4 +223,3 @@ def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]
     for folder, lines in track(manifests.items(), "manifests", len(manifests), unit="partitions"):
         store.put(_key(folder), "".join(f"{line}\n" for line in lines.to_pylist()).encode())
     store.delete([_key(f) for f in stale])
-    return ManifestResult(tuple(sorted(manifests)), tuple(sorted(stale)))
