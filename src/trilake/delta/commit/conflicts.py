@@ -1,9 +1,9 @@
 """Conflict checking: may this transaction still commit, now that another has won?  A pure function.
 
-The order of checks is that of the reference implementation: protocol, metadata, domain metadata, application ids, files
-added where this transaction read, files deleted that it read, files deleted that it deletes.  Row ids and in-commit
-timestamps are no conflict: they are assigned anew for every attempt, see :mod:`trilake.delta.commit.row_tracking` and
-:mod:`trilake.delta.protocol.in_commit_timestamps`.
+The order of checks is that of the reference implementation: protocol, metadata, domain metadata, application ids,
+files added where this transaction read, files deleted that it read, files deleted that it deletes; and, of our own,
+vacuums of files that it brings back. Row ids and in-commit timestamps are no conflict: they are assigned anew for
+every attempt, see :mod:`trilake.delta.commit.row_tracking` and :mod:`trilake.delta.protocol.in_commit_timestamps`.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ class ReadSet:
     metadata: Metadata | None = None
     #: Whether it can be based on identity columns that another writer moved on.
     rebases_identity: bool = False
+    #: When the first of the files that it brings back was removed, in ms since the epoch; ``None`` for no files.
+    revives_from: int | None = None
 
     @property
     def blind(self) -> bool:
@@ -179,7 +181,36 @@ def _deleted_deleted(read: ReadSet, winner: Winner) -> ConflictError | None:
     )
 
 
-_RULES = (_protocol, _metadata, _domains, _applications, _added, _deleted_read, _deleted_deleted)
+def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
+    """A vacuum spares what was committed before its first entry and looks no more behind that."""
+    if read.revives_from is None or winner.info.get("operation") != "VACUUM START":
+        return None
+    cutoff = _vacuum_cutoff(winner.info)
+    if cutoff is not None and read.revives_from > cutoff + _CLOCKS_MS:
+        return None
+    return _conflict(
+        ConcurrentDeleteReadError,
+        winner,
+        "a vacuum began that may delete files which this commit brings back",
+        "wait for the vacuum's end, and repeat the command: it looks for the files again",
+    )
+
+
+#: How far the clocks of two writers may be apart.
+_CLOCKS_MS = 3_600_000
+
+
+def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:
+    """Files that were removed before this time may go; ``None`` where the entry does not say."""
+    parameters = info.get("operationParameters") or {}
+    try:
+        retention = parameters.get("specifiedRetentionMillis", parameters["defaultRetentionMillis"])
+        return int(info["timestamp"]) - int(retention)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+_RULES = (_protocol, _metadata, _domains, _applications, _added, _deleted_read, _deleted_deleted, _vacuumed)
 
 
 def _among(files: pa.Table, paths: frozenset[str]) -> pa.Table:

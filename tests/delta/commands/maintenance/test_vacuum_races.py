@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 
 from tests.delta.tables import lines, rows
 from tests.delta.vacuum_world import HOUR, WEEK, World
+from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import StorageError
+from trilake.errors import ConcurrentDeleteReadError, MissingFileError, StorageError
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
 
@@ -78,6 +79,32 @@ def test_a_file_that_came_back_meanwhile_is_spared() -> None:
     done = vacuum(DeltaLog(store, standard_engine()), runtime=world.runtime)
     assert done.paths == []
     assert rows(world.read()) == [{"p": 1, "n": 1}, {"p": 1, "n": 2}]
+
+
+@pytest.mark.parametrize("retention", [0, 24])
+def test_a_vacuum_that_begins_beside_a_restore_takes_no_file_that_comes_back(retention: int) -> None:
+    """It looks for what came back behind its first entry, and the restore may commit behind that look."""
+    world = World(configuration={"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    world.write([(1, 1)])
+    world.write([(1, 2)], "overwrite")
+    world.now += 2 * HOUR
+    begun: list[bool] = []
+
+    def late(op: str, key: str) -> None:
+        if op == "put_if_absent" and key == commit_key(2) and not begun:
+            begun.append(True)
+            vacuum(world.log, runtime=world.runtime, retention_hours=retention)
+
+    log = DeltaLog(FaultStore(world.store, before=late), standard_engine())
+    if retention:  # which spares the files
+        restore(log, version=0, runtime=world.runtime)
+        assert rows(world.read()) == [{"p": 1, "n": 1}]
+        return
+    with pytest.raises(ConcurrentDeleteReadError, match="a vacuum began"):
+        restore(log, version=0, runtime=world.runtime)
+    assert rows(world.read()) == [{"p": 1, "n": 2}]
+    with pytest.raises(MissingFileError):
+        restore(world.log, version=0, runtime=world.runtime)
 
 
 STEPS = st.lists(

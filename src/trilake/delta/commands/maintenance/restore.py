@@ -88,7 +88,8 @@ def restore(
 
     Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` that lists
     files which were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
-    that would lose rows, ``ConflictError`` where another writer changed the table meanwhile.
+    that would lose rows, ``ConflictError`` where another writer changed the table meanwhile, or a vacuum
+    began that may delete files which come back.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.engine import standard_engine
@@ -163,6 +164,7 @@ def restore(
             removed=frozenset(removed["path"].to_pylist()),
             isolation="Serializable",
             changes_metadata=True,
+            revives_from=None if ignore_missing else _removed_from(log, base, added),
         ),
         domains=_domains(base, old),
         row_id_mark=row_tracking.high_water_mark(old.state) if tracked else -1,
@@ -183,6 +185,17 @@ def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) ->
         file=log.store.uri,
         version=version,
     )
+
+
+def _removed_from(log: DeltaLog, base: Snapshot, added: pa.Table) -> int | None:
+    """When the first of some files was removed, 0 where that is forgotten for one; ``None`` for no files."""
+    if not added.num_rows:
+        return None
+    tombstones = log.tombstones(base)
+    if not pc.all(pc.is_in(added["path"], tombstones["path"].combine_chunks())).as_py():
+        return 0
+    times = tombstones.filter(pc.is_in(tombstones["path"], added["path"].combine_chunks()))["deletionTimestamp"]
+    return int(pc.min(pc.fill_null(times, 0)).as_py())
 
 
 def restored_metadata(now: Metadata, old: Metadata) -> Metadata:
