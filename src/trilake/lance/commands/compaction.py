@@ -292,7 +292,8 @@ def commit_compaction(snapshot: Snapshot, results: Sequence[RewriteResult]) -> t
     written = [f for result in results for f in result.new_fragments]
     with discarded_on_failure(snapshot.store, written):
         reserve = transaction.begin(read_version, op.ReserveFragments(count), snapshot.runtime)
-        reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime)
+        known = snapshot.manifest if snapshot.version == read_version else None
+        reserved = transaction.commit(snapshot.store, reserve, snapshot.runtime, base=known)
         next_id = reserved.max_fragment_id - count + 1
         base = (
             snapshot

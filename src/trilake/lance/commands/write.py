@@ -114,7 +114,9 @@ def commit_write(
             raise write_failed(store, e) from e
 
     try:
-        manifest = transaction.commit(store, begun, plan.runtime, create=create, known=plan.base_key, finish=finish)
+        manifest = transaction.commit(
+            store, begun, plan.runtime, create=create, known=plan.base_key, finish=finish, base=plan.base
+        )
         return Snapshot(store, manifest, plan.runtime)
     except UnknownOutcomeError:
         raise  # the files may be those of a version

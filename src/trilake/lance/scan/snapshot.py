@@ -273,7 +273,8 @@ class Snapshot:
         Raises as :func:`trilake.lance.versions.transaction.commit` does.
         """
         begun = transaction.begin(self.version if read_version is None else read_version, operation, self.runtime)
-        return self.at(transaction.commit(self.store, begun, self.runtime))
+        base = self.manifest if begun.read_version == self.version else None
+        return self.at(transaction.commit(self.store, begun, self.runtime, base=base))
 
 
 __all__ = ["Snapshot", "row_ids"]

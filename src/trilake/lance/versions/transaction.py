@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -267,6 +267,7 @@ def commit(
     check: Callable[[Manifest], None] | None = None,
     known: str | None = None,
     finish: Callable[[], None] | None = None,
+    base: Manifest | None = None,
 ) -> Manifest:
     """Commit a transaction after whatever others have committed meanwhile, and return the new version.
 
@@ -277,9 +278,11 @@ def commit(
     check: called with the newest manifest before each attempt; it raises where the operation does not fit it.
     known: the key of the manifest of the version that was read, which is mostly still the newest.
     finish: makes the files that the operation names durable; what it raises ends the commit before its manifest.
+    base: the version that was read, to tell the dataset from one that was made anew at its place.
 
     Raises ``ConflictError`` where another commit and this one exclude each other, ``TableExistsError`` with
-    ``create``, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
+    ``create``, ``DatasetNotFoundError`` where the dataset is gone or another one is at its place,
+    ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
     """
     key = f"{TRANSACTIONS}/{transaction.file}"
     put = partial(_put_transaction, store, key, serialise(transaction))
@@ -300,6 +303,8 @@ def commit(
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
                 newest.check_writable(store.uri)
+                if base is not None and not isinstance(transaction.operation, op.Overwrite):
+                    _check_same_dataset(store, listing, base, newest)
                 checked = _check_winners(store, listing, transaction, checked, newest)
                 if check is not None:
                     check(newest)
@@ -345,6 +350,26 @@ def _put_transaction(store: Store, key: str, data: bytes) -> None:
     except ObjectExistsError:
         if store.read(key).to_pybytes() != data:
             raise
+
+
+def _check_same_dataset(store: Store, listing: Listing, base: Manifest, newest: Manifest) -> None:
+    """Raise ``DatasetNotFoundError`` where the version that was read is one of another dataset by now.
+
+    Numbers of versions and fragments begin anew with each dataset: rows that are none of the old one's would go.  It is
+    no conflict, after which a change may be made again by itself.
+    """
+    there = newest if base.version == newest.version else None
+    if there is None and base.version in listing.versions:
+        with suppress(ObjectNotFoundError):  # cleaned up meanwhile
+            there = read_manifest(store, listing.key(base.version), base.version)
+    if there is None or (there.transaction_file, there.timestamp_ns) == (base.transaction_file, base.timestamp_ns):
+        return
+    raise DatasetNotFoundError(
+        "the dataset was replaced by another one while this command was using it",
+        help="open the dataset again and repeat the change",
+        file=store.uri,
+        version=base.version,
+    )
 
 
 def _check_winners(store: Store, listing: Listing, own: Transaction, checked: int, newest: Manifest) -> int:
