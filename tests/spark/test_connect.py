@@ -23,6 +23,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import functions as F
 import trilake
 from tests.connect_session import connect_session
+from trilake.spark.delta.names import catalogue
 from trilake.sql.session import connect_frames
 
 said = []
@@ -58,6 +59,29 @@ for format in ("delta", "lance"):
     frame.write.format(format).saveAsTable(f"saved_{format}")
     assert rows(spark.table(f"saved_{format}")) == [(1, "a")]
 assert [f.name for f in spark.catalog.listColumns("saved_delta")] == ["n-1", "p"]
+
+# The name of an external table is made anew where its columns change, and stays where that fails.
+def refused(*args, **more):
+    raise OSError("the catalogue is gone")
+
+def widened(column):
+    frame = spark.sql(f"SELECT 1 AS n, 2 AS {column}")
+    frame.write.format("delta").mode("append").option("mergeSchema", "true").saveAsTable("outside")
+
+spark.sql("SELECT 1 AS n").write.format("delta").option("path", f"{path}-outside").saveAsTable("outside")
+widened("a")
+own, catalogue.make_entry = catalogue.make_entry, refused
+try:
+    widened("b")
+except OSError as e:
+    assert "is gone" in str(e), e
+else:
+    raise AssertionError("the name was made")
+catalogue.make_entry = own
+assert [f.name for f in spark.catalog.listColumns("outside")] == ["n", "a"]
+assert [t.name for t in spark.catalog.listTables() if t.name.startswith("outside")] == ["outside"]
+assert spark.table("outside").count() == 3
+spark.sql("DROP TABLE outside")
 
 # A query of SQL keeps the frames that it names, however late it is asked for rows, and whatever is made of it.
 trilake.install(spark)

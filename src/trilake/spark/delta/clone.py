@@ -30,6 +30,7 @@ from trilake.spark.delta.names.catalogue import (
     default_location,
     known_location,
     location_of,
+    name_aside,
     new_name,
     parts_of,
     quoted,
@@ -41,7 +42,6 @@ from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import UTC_ZONES, session_time_ms, session_zone
 from trilake.spark.session.storage import session_store
 from trilake.storage import is_absolute
-from trilake.text import quote_parts
 
 _log = logging.getLogger("trilake.spark")
 _BY_PATH = re.compile(r"`?(\w+)`?\.`((?:[^`]|``)+)`")
@@ -234,15 +234,5 @@ def _convert_named(
 
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
-    *database, table = parts_of(name)
-    aside = quote_parts([*database, f"{table}_{head.engine.runtime.new_hex_id()}"])
-    spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
-    try:
+    with name_aside(spark, name, head.engine.runtime.new_hex_id()):
         add_name(spark, name, path, head)
-    except BaseException:
-        try:
-            spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
-        except Exception as e:  # noqa: BLE001 - why the new name could not be made is the error to show
-            _log.warning("the table %s of Parquet files is called %s now: %s", name, aside, e)
-        raise
-    spark.sql(f"DROP TABLE {aside}")

@@ -281,9 +281,42 @@ def add_name(spark: SparkSession, name: str, location: str, head: Head) -> None:
             return
         # What SQL cannot say must be known before the name goes.
         create_text(parts_of(name), about, path=_absolute(location))
-        with spark_alone():
+        if HAS_DATA_SOURCES:
+            with name_aside(spark, name, head.engine.runtime.new_hex_id()):
+                make_entry(spark, parts_of(name), about, path=_absolute(location))
+            return
+        with spark_alone():  # which gives no name to a table whose source it does not know
             spark.sql(f"DROP TABLE {quoted(name)}")
     make_entry(spark, parts_of(name), about, path=_absolute(location))
+
+
+@contextmanager
+def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
+    """Gives the external table of a name another one, with ``id`` behind it, while a new entry takes its place.
+
+    It comes back where that fails, and goes else; the files are not touched.
+    """
+    *database, table = parts_of(name)
+    other = [*database, f"{table}_{id}"]
+    aside = quote_parts(other)
+    with spark_alone():
+        spark.sql(f"ALTER TABLE {quoted(name)} RENAME TO {aside}")
+    try:
+        moved = find_entry(spark, other)
+        if moved is None or moved.managed:
+            raise TableExistsError(
+                f"the name {name} stands for another table by now", help="drop that name, or choose another one"
+            )
+        yield
+    except BaseException:
+        try:
+            with spark_alone():
+                spark.sql(f"ALTER TABLE {aside} RENAME TO {quoted(name)}")
+        except Exception as e:  # noqa: BLE001 - why the new name could not be made is the error to show
+            _log.warning("the table %s is called %s now: %s", name, aside, e)
+        raise
+    with spark_alone():
+        spark.sql(f"DROP TABLE {aside}")
 
 
 def change_columns(spark: SparkSession, name: str, schema: StructType) -> None:
