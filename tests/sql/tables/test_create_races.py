@@ -16,14 +16,15 @@ from pyspark.sql import types as T
 
 import trilake
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, TableExistsError
+from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError
 from trilake.spark.delta import clone
 from trilake.spark.delta.names import catalogue as names
 from trilake.spark.delta.names import entries
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.session import catalogue as place_names
-from trilake.sql.tables import create_table
+from trilake.sql.session.session import SqlSession
+from trilake.sql.tables import alter, create_table
 from trilake.storage import open_store
 
 PLAIN = "CREATE TABLE {}raced (id INT) USING delta"
@@ -265,3 +266,41 @@ def test_a_name_goes_with_a_write_that_fails_unless_others_have_written(session:
     assert session.catalog.tableExists("raced") == bool(rows)
     if rows:
         assert ids(session) == [7]
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+def test_a_table_whose_new_place_cannot_be_noted_keeps_its_name(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, placed: bool
+) -> None:
+    elsewhere(session, OTHER + (f" LOCATION '{tmp_path / 'a'}'" if placed else ""), INSERT)
+    trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
+    own, refused = place_names.add_delta, [OSError("the catalogue is gone")]
+
+    def late(*args: Any, **more: Any) -> None:
+        if refused:
+            raise refused.pop()
+        own(*args, **more)
+
+    monkeypatch.setattr(place_names, "add_delta", late)
+    with pytest.raises(OSError, match="gone"):
+        session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
+    assert ids(session) == [7]
+
+
+def test_a_managed_table_keeps_its_files_where_only_sql_tells_the_catalogue(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Over Spark Connect a name goes with DROP TABLE, and the files of a managed table with that."""
+    elsewhere(session, OTHER, INSERT)
+    trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
+    own = alter._set_location
+
+    def told_by_sql(*args: Any) -> Any:
+        with monkeypatch.context() as inside:
+            inside.setattr(SqlSession, "classic", False)
+            return own(*args)
+
+    monkeypatch.setattr(alter, "_set_location", told_by_sql)
+    with pytest.raises(UnsupportedSparkError, match="its files would go with its name"):
+        session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
+    assert ids(session) == [7]

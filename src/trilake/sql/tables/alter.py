@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
 from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
@@ -18,6 +20,8 @@ from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target, View, resolve
 from trilake.sql.tables.view_statements import alter_view
 from trilake.sql.text.cursor import Cursor
+
+_log = logging.getLogger("trilake.sql")
 
 
 def run_alter(session: SqlSession, text: str) -> DataFrame | None:
@@ -100,6 +104,19 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             help="drop the name, and make it anew",
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
+    if target.entry.managed and not session.classic:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, {target.shown} gets no other place: its files would go with its name",
+            help="use a classic session, or make another name with CREATE TABLE ... LOCATION",
+            file=target.path,
+        )
     catalogue.remove(session, target)
-    catalogue.add_delta(session, target.parts, place, managed=False)
+    try:
+        catalogue.add_delta(session, target.parts, place, managed=False)
+    except BaseException:
+        try:
+            catalogue.add_delta(session, target.parts, target.path, managed=target.entry.managed)
+        except Exception as e:  # noqa: BLE001 - why the new place could not be noted is the error to show
+            _log.warning("%s has lost its name; its files are at %s: %s", target.shown, masked(target.path), e)
+        raise
     return nothing(session)
