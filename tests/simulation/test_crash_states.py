@@ -83,7 +83,7 @@ def lance_steps(uri: str) -> list[Callable[[], Any]]:
             dataset().merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(1, 7))
         ),
         lambda: compacted(uri),
-        lambda: cleanup(open_store(uri), -1, SYSTEM_RUNTIME),
+        lambda: cleanup(open_store(uri), 0, SYSTEM_RUNTIME),
         lambda: lance.write_dataset(rows(8), uri, mode="overwrite"),
     ]
 

@@ -11,8 +11,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from pyspark.sql import SparkSession
-
 from trilake.spark.front.chains import classes
 from trilake.spark.front.reader import with_table_name
 from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
@@ -28,7 +26,7 @@ from trilake.sql.text.cursor import name_parts
 from trilake.text import quote_parts
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
 
 #: Under which name Spark's methods are replaced.
@@ -247,6 +245,8 @@ def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
     text = rest[0] if rest else first
     if not may_hold_query(text):
         return None  # before Spark is asked for anything: this is called for every function of columns
+    from pyspark.sql import SparkSession  # late: the package of Spark's part says what to install where there is none
+
     active = SparkSession.getActiveSession()
     session = None if active is None else installed(active)
     if session is None:

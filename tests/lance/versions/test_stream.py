@@ -121,7 +121,7 @@ def test_versions_that_were_cleaned_up_are_missed() -> None:
     store = MemoryStore()
     for i in range(5):
         append(store, i)
-    cleanup(store, -1, SYSTEM_RUNTIME)
+    cleanup(store, 0, SYSTEM_RUNTIME)
     with pytest.raises(LanceStreamGapError):
         everything(stream(store), LanceOffset(2))
     assert everything(stream(store, failOnDataLoss="false"), LanceOffset(2)) == [4]
@@ -207,7 +207,7 @@ def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
     append(store, 0)
     write_batch(store, LanceBatch("q", 0), rows(1))
     write_batch(store, LanceBatch("x", 0), rows(8), "overwrite")
-    cleanup(store, -1, SYSTEM_RUNTIME)
+    cleanup(store, 0, SYSTEM_RUNTIME)
     with pytest.raises(LanceStreamError, match="cannot be said"):
         write_batch(store, LanceBatch("q", 0), rows(1))
 
