@@ -17,7 +17,7 @@ from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.front.register import register, with_sources
 from trilake.spark.native.newest_frames import following
 from trilake.sql.catalog import METHODS, Method
-from trilake.sql.session.frame_texts import may_hold_query, text_functions, with_text, with_texts
+from trilake.sql.session.frame_texts import active_session, may_hold_query, text_functions, with_text, with_texts
 from trilake.sql.session.frame_views import make_view, note_query
 from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession, TempView
@@ -245,9 +245,7 @@ def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
     text = rest[0] if rest else first
     if not may_hold_query(text):
         return None  # before Spark is asked for anything: this is called for every function of columns
-    from pyspark.sql import SparkSession  # late: the package of Spark's part says what to install where there is none
-
-    active = SparkSession.getActiveSession()
+    active = active_session()
     session = None if active is None else installed(active)
     if session is None:
         return None

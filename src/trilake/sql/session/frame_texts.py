@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from pyspark.errors import ParseException, PySparkException
-from pyspark.sql import DataFrame, functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.spark.front.recorder import Action
 from trilake.spark.native.newest_frames import renew
@@ -38,6 +38,11 @@ def text_functions() -> Iterator[tuple[ModuleType, str]]:
     yield getattr(functions, "builtin", functions), "_invoke_function"  # a module of its own since PySpark 4.0
     with suppress(ImportError):  # Spark Connect's own requirements are not installed
         yield importlib.import_module("pyspark.sql.connect.functions"), "expr"
+
+
+def active_session() -> SparkSession | None:
+    """The session in which this thread makes columns."""
+    return SparkSession.getActiveSession()
 
 
 def with_texts(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) -> Action | None:
