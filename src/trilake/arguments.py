@@ -27,7 +27,8 @@ def _text(name: str, value: Any) -> Any:
     raise InvalidArgumentError(f"{name} is {_shown(value)}", help="it is a text")
 
 
-def _flag(name: str, value: Any) -> Any:
+def flag(name: str, value: Any) -> bool:
+    """A truth value that is one: every text is true, ``"false"`` too.  Raises ``InvalidArgumentError``."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     raise InvalidArgumentError(f"{name} is {_shown(value)}", help="it is True or False")
@@ -62,7 +63,7 @@ def _shown(value: object) -> str:
 #: What an annotation asks for, by its text; other annotations are left to the code that knows what they mean.
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "str": _text,
-    "bool": _flag,
+    "bool": flag,
     "Sequence[str]": _texts,
     "str | Sequence[str]": _texts,
     "Mapping[str, str]": _mapping,

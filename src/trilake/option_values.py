@@ -42,6 +42,15 @@ def positive(name: str, text: str | None) -> int | None:
     return int(text)
 
 
+def whole_number(text: str) -> int | None:
+    """The number that a text says by its digits, ``None`` where it says none.
+
+    >>> whole_number(" -3"), whole_number("1_0")  # which Python's own int() takes for 10
+    (-3, None)
+    """
+    return int(text) if _SIGNED.fullmatch(text) else None
+
+
 def stated_version(value: object) -> int:
     """The version that a statement names by a whole number or its digits.  Raises ``InvalidArgumentError``.
 
@@ -50,8 +59,8 @@ def stated_version(value: object) -> int:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    if isinstance(value, str) and _SIGNED.fullmatch(value):  # Python's own int() takes 1_0 for 10
-        return int(value)
+    if isinstance(value, str) and (number := whole_number(value)) is not None:
+        return number
     raise InvalidArgumentError(
         f"{value!s:.80} is no version",
         help="a version is a whole number",

@@ -25,6 +25,7 @@ from trilake.delta.protocol.schema import (
     from_arrow,
     parse_schema,
 )
+from trilake.delta.rules.store_assignment import holds_variants
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import plain_array
 from trilake.storage.memory import MemoryStore
@@ -53,7 +54,7 @@ def from_delta(schema: StructType) -> pa.Schema:
     fields = []
     for one in schema.fields:
         arrow_field = _arrow_field(one)
-        if _has_variants(one.type):
+        if holds_variants(one.type):
             arrow_field = arrow_field.with_metadata({**(arrow_field.metadata or {}), DELTA_TYPE: _type_text(one.type)})
         was = one.metadata.get(ARROW_TYPE)
         fields.append(
@@ -110,16 +111,6 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
             metadata[ARROW_TYPE] = text
     variants = _with_variants(kind, metadata.pop(DELTA_TYPE, None))
     return replace(field, type=_nested(kind, one.type) if variants is None else variants, metadata=metadata)
-
-
-def _has_variants(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_has_variants(f.type) for f in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_variants(kind.element)
-    if isinstance(kind, MapType):
-        return _has_variants(kind.key) or _has_variants(kind.value)
-    return str(kind) == "variant"
 
 
 def _type_text(kind: DataType) -> str:

@@ -31,6 +31,9 @@ from trilake.errors import (
     ProtocolChangedError,
 )
 
+#: How far the clocks of two writers may be apart.
+_CLOCKS_MS = 3_600_000
+
 
 @dataclass(frozen=True)
 class ReadSet:
@@ -194,10 +197,6 @@ def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
         "a vacuum began that may delete files which this commit brings back",
         "wait for the vacuum's end, and repeat the command: it looks for the files again",
     )
-
-
-#: How far the clocks of two writers may be apart.
-_CLOCKS_MS = 3_600_000
 
 
 def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:

@@ -8,10 +8,9 @@ table, and nobody could read the new one.
 from __future__ import annotations
 
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.segment import LogSegment, same_file
+from trilake.delta.log.segment import same_file
 from trilake.delta.log.snapshot import Head
 from trilake.errors import MetadataChangedError, ObjectNotFoundError, TableNotFoundError
-from trilake.storage.base import ObjectMeta
 
 
 def check_same_table(log: DeltaLog, base: Head) -> None:
@@ -20,7 +19,7 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
     One request to the store where the newest file of the log that was read is as it was.  Else, as after a clean-up,
     the log says by the table's id.
     """
-    file = _newest_file(base.segment)
+    file = base.segment.newest_file
     try:
         if file is not None and same_file(log.store.head(file.key), file):
             return
@@ -37,12 +36,6 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
             f" and that of the table there is {there.metadata.id}",
             "read the table again and repeat the write",
         )
-
-
-def _newest_file(segment: LogSegment) -> ObjectMeta | None:
-    if segment.commits:
-        return segment.commits[-1][2]
-    return segment.checkpoint_files[-1] if segment.checkpoint_files else None
 
 
 def _gone(base: Head, what: str, help: str) -> MetadataChangedError:

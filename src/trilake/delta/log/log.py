@@ -264,8 +264,8 @@ class DeltaLog:
         Of a table that was made anew at the place of the old one, all is read.
         """
         listing = self.listing(start=old.version)
-        commit, known = listing.commits.get(old.version), old.segment.commits[-1:]
-        if commit is not None and any(file.key == commit.key and not same_file(commit, file) for *_, file in known):
+        commit, known = listing.commits.get(old.version), old.segment.newest_file
+        if commit is not None and known is not None and known.key == commit.key and not same_file(commit, known):
             return self.snapshot()
         newer = [v for v in listing.commits if v > old.version]
         if not newer:

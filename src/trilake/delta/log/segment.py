@@ -162,6 +162,13 @@ class LogSegment:
     hint: CheckpointHint | None = None
     checksum: ObjectMeta | None = None
 
+    @property
+    def newest_file(self) -> ObjectMeta | None:
+        """The last commit, or a file of the checkpoint where there is none behind it; ``None`` where all are gone."""
+        if self.commits:
+            return self.commits[-1][2]
+        return self.checkpoint_files[-1] if self.checkpoint_files else None
+
 
 def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
     """Whether two looks saw the same object: some stores tell times in ms in one answer, and in seconds in another."""

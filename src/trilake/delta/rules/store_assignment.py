@@ -120,7 +120,7 @@ def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
     forbidden null.
     """
     wanted = target.to_arrow_schema()
-    if not batch.schema.equals(wanted) or _holds_variants(target):
+    if not batch.schema.equals(wanted) or holds_variants(target):
         columns = assign_columns(batch, target)
         batch = as_batch([columns.get(f.name) for f in target.fields], batch.num_rows, target)
     verify_not_null(batch, target)
@@ -151,7 +151,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     wanted = target.arrow
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
         array = _without_hidden_nulls(array)
-    if array.type == wanted and (isinstance(target, PrimitiveType) or not _holds_variants(target)):
+    if array.type == wanted and (isinstance(target, PrimitiveType) or not holds_variants(target)):
         return array
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
@@ -178,15 +178,15 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         ) from e
 
 
-def _holds_variants(type_: DataType) -> bool:
+def holds_variants(type_: DataType) -> bool:
     """Whether a variant is somewhere in a type."""
     match type_:
         case StructType():
-            return any(_holds_variants(f.type) for f in type_.fields)
+            return any(holds_variants(f.type) for f in type_.fields)
         case ArrayType():
-            return _holds_variants(type_.element)
+            return holds_variants(type_.element)
         case MapType():
-            return _holds_variants(type_.key) or _holds_variants(type_.value)
+            return holds_variants(type_.key) or holds_variants(type_.value)
         case _:
             return type_.name == "variant"
 

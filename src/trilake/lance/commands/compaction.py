@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from trilake.arguments import flag
 from trilake.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
@@ -52,10 +53,7 @@ class CompactionOptions:
         for name in ("target_rows_per_fragment", "max_rows_per_group"):
             if getattr(self, name) <= 0:
                 raise InvalidArgumentError(f"{name} is {getattr(self, name)}", help="it must be above 0")
-        if not isinstance(self.materialize_deletions, bool):  # every text is true, "false" too
-            raise InvalidArgumentError(
-                f"materialize_deletions is {self.materialize_deletions!r:.80}", help="it is True or False"
-            )
+        flag("materialize_deletions", self.materialize_deletions)
 
 
 @dataclass

@@ -332,8 +332,10 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
             f"a page table for fields {first} to {last} in {batches} batches is not in the file", file=source.file
         )
     table = PageTable.parse(source.read(position, size), first, last, batches)
+    if not first:
+        return table
     with_pages = [f.id for f in schema.walk() if f.layout.kind not in (PageKind.STRUCT, PageKind.NULL)]
-    if not first or table.has_pages(with_pages):
+    if table.has_pages(with_pages):
         return table
     # Before pylance 0.8 the table began with field 0, whatever the lowest one of the file was.
     size = PageTable.size(0, last, batches)

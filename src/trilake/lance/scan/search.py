@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
+from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
@@ -101,8 +102,7 @@ class Nearest:
         for name, value in counts.items():
             if value is not None and int(value) < 1:
                 raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
-        if not isinstance(use_index, bool | np.bool_):  # every text is true, "false" too
-            raise InvalidArgumentError(f"use_index is {use_index!r:.80}", help="it is True or False")
+        flag("use_index", use_index)
         if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
             raise InvalidArgumentError(f"minimum_nprobes is {minimum_nprobes}, maximum_nprobes {maximum_nprobes}")
         nprobes = nprobes or maximum_nprobes or minimum_nprobes

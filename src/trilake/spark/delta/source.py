@@ -98,11 +98,6 @@ class DeltaDataSource(DataSource):
         log, options = self._open(READ_OPTIONS)
         path, store = table_path(self.options), options.store
         if _feed(options):
-            if options.get("filter") is not None:
-                raise InvalidArgumentError(
-                    "the option filter chooses rows of one version, and not of a change feed",
-                    help="use where() on the frame",
-                )
             asked = change_range(log, options)
             end = log.head().version if asked.end is None else asked.end
             return ChangeFeedReader(path, store, asked.start, end, schema)

@@ -6,7 +6,6 @@ nobody reads is an error: a mistyped option must not change what is read or writ
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -18,12 +17,11 @@ from trilake.errors import (
     VersionNotFoundError,
     stating,
 )
+from trilake.option_values import whole_number
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
 from trilake.timestamps import timestamp_ms
 
-#: So many digits that every machine word holds the number.
-_WHOLE = re.compile(r"\s*[+-]?[0-9]{1,18}\s*")
 _IGNORED = {"path", "serialization.format"}
 
 
@@ -74,9 +72,10 @@ class Options:
         text = self.values.get(name)
         if text is None:
             return None
-        if not _WHOLE.fullmatch(text):  # Python's own int() takes 1_0 for 10
+        number = whole_number(text)
+        if number is None:
             raise InvalidArgumentError(f"option {name} is {text!r:.80}", help="it must be a whole number")
-        return int(text)
+        return number
 
     def positive(self, name: str, unit: str) -> int | None:
         """A whole number of ``unit`` above 0; raises ``InvalidArgumentError`` for any other text."""
@@ -142,6 +141,12 @@ def change_range(
     Raises ``InvalidArgumentError`` for options that contradict each other, and ``VersionNotFoundError`` for a time
     that no commit has reached.
     """
+    if options.get("filter") is not None:
+        raise InvalidArgumentError(
+            "the option filter chooses rows of one version, and not of a change feed",
+            help="use where() on the frame: its conditions choose files too",
+            file=log.store.uri,
+        )
     options.one_of("startingVersion", "startingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
     options.one_of("endingVersion", "endingTimestamp", condition="DELTA_MULTIPLE_CDC_BOUNDARY")
     first, last = (_time(options, name, to_ms) for name in ("startingTimestamp", "endingTimestamp"))

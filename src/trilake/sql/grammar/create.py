@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.errors import InvalidArgumentError
+from trilake.sql.grammar.insert import QUERY_WORDS
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans, split_names
+from trilake.sql.text.paths import named_path
 from trilake.sql.text.tokens import unquoted
 
 #: Words that end a type or an expression of a column.
@@ -24,8 +26,6 @@ _COLUMN_WORDS = (
     "REFERENCES",
     "MASK",
 )
-#: Words that a query begins with; ``AS`` may stand before them.
-_QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def parse_create(cursor: Cursor) -> Create | None:
     if fields.keys() & {"like", "clone_of"}:
         cursor.end()
     elif not cursor.done:
-        if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*_QUERY_WORDS)):
+        if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*QUERY_WORDS)):
             cursor.fail()
         markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
         query = cursor.rest()
@@ -111,8 +111,8 @@ def parse_create(cursor: Cursor) -> Create | None:
 
 def _check_external(call: Create) -> None:
     """Raises ``InvalidArgumentError`` for an external table without a place."""
-    by_path = len(call.parts) > 1 and "/" in call.parts[-1]
-    if call.location is None and not by_path and "path" not in {k.lower() for k in call.options}:
+    said = call.location is not None or "path" in map(str.lower, call.options)
+    if not said and named_path(call.parts) is None:
         raise InvalidArgumentError(
             "CREATE EXTERNAL TABLE says that the table is elsewhere, and not where",
             help="name the place with LOCATION, or leave EXTERNAL out",

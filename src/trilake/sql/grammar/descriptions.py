@@ -9,7 +9,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text, spelled
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.defaults import CURRENT_DEFAULT
@@ -218,18 +218,3 @@ def description_like(source: DeltaLog, call: Create) -> TableDescription:
         call.comment if call.comment is not None else head.metadata.description,
         checks=tuple((k.removeprefix(CONSTRAINTS), v) for k, v in checks.items()),
     )
-
-
-def simple_name(kind: DataType) -> str:
-    """A type as DESCRIBE shows it.
-
-    >>> simple_name(parse_sql_type("STRUCT<a: INT, b: ARRAY<LONG>>")[0])
-    'struct<a:int,b:array<bigint>>'
-    """
-    if isinstance(kind, StructType):
-        return f"struct<{','.join(f'{f.name}:{simple_name(f.type)}' for f in kind.fields)}>"
-    if isinstance(kind, ArrayType):
-        return f"array<{simple_name(kind.element)}>"
-    if isinstance(kind, MapType):
-        return f"map<{simple_name(kind.key)},{simple_name(kind.value)}>"
-    return {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}.get(str(kind), str(kind))

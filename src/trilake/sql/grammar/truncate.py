@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trilake.delta.protocol.schema import StructField
-from trilake.sql.grammar.insert import partition_clause, partition_condition
+from trilake.sql.grammar.insert import partition_clause
 from trilake.sql.text.cursor import Cursor
 
 
@@ -16,13 +15,6 @@ class Truncate:
 
     parts: tuple[str, ...]
     partition: Mapping[str, str]
-
-    def condition(self, fields: Sequence[StructField], path: str) -> str | None:
-        """Which rows go, where ``fields`` are the partition columns of the table; ``None`` for all.
-
-        Raises ``InvalidArgumentError`` for a column that the table is not partitioned by.
-        """
-        return partition_condition(self.partition, fields, path)
 
 
 def parse_truncate(cursor: Cursor) -> Truncate:

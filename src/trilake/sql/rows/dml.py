@@ -20,6 +20,7 @@ from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.delete_update import DeleteOrUpdate, assigned_once
+from trilake.sql.grammar.insert import partition_condition
 from trilake.sql.grammar.truncate import Truncate
 from trilake.sql.session.frames import open_delta
 from trilake.sql.session.judge import check_condition, check_values, resolved
@@ -205,13 +206,13 @@ def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
     if target.format == "lance":
         from trilake.sql.rows.lance_changes import delete_lance  # late, as above
 
-        change.condition((), target.path)  # there are no partitions
+        partition_condition(change.partition, (), target.path)  # there are no partitions
         delete_lance(session, target, None)
     else:
         table = open_delta(session, target)
         metadata = table.snapshot.metadata
         fields = partition_fields(read_schema(table.snapshot.schema), metadata.partition_columns)
-        condition = change.condition(fields, target.path)
+        condition = partition_condition(change.partition, fields, target.path)
         if condition is not None:
             check_condition(session, read_schema(table.snapshot.schema), None, condition)
         delete_rows(session.spark, table, condition)

@@ -14,6 +14,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.defaults import default_or
 from trilake.sql.grammar.delete_update import assigned_once, parse_delete, parse_update
+from trilake.sql.grammar.insert import partition_condition
 from trilake.sql.grammar.merge import When, parse_merge
 from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.grammar.truncate import parse_truncate
@@ -63,7 +64,8 @@ def run_truncate(context: Context, text: str) -> pa.Table:
     table = place.delta(context, "TRUNCATE TABLE")
     snapshot = table.snapshot
     fields = partition_fields(read_schema(snapshot.schema), snapshot.metadata.partition_columns)
-    return counted(num_affected_rows=table.delete(change.condition(fields, place.path)).rows)
+    condition = partition_condition(change.partition, fields, place.path)
+    return counted(num_affected_rows=table.delete(condition).rows)
 
 
 def run_update(context: Context, text: str) -> pa.Table:

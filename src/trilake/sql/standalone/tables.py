@@ -10,6 +10,7 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.write.create import create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.protocol.sql_types import type_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.format_writes import write_lance, write_trevni
@@ -24,7 +25,6 @@ from trilake.sql.grammar.descriptions import (
     description_like,
     description_of,
     schema_of,
-    simple_name,
     with_options,
     write_of_query,
 )
@@ -162,7 +162,7 @@ def run_describe(context: Context, text: str) -> pa.Table:
     return pa.table(
         {
             "col_name": pa.array(schema.names, pa.string()),
-            "data_type": pa.array([simple_name(f.type) for f in schema.fields], pa.string()),
+            "data_type": pa.array([type_text(f.type) for f in schema.fields], pa.string()),
             "comment": pa.array([f.metadata.get("comment") for f in schema.fields], pa.string()),
         }
     )

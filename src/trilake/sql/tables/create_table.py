@@ -266,10 +266,12 @@ def _create_other(
 
 def _gets_its_name(session: SqlSession, place: Place) -> bool:
     """Whether the files at a place are those of another statement, which gives them the name now."""
-    for look in range(0 if holds_nothing(session.store(place.path)) else _LOOKS):
+    if holds_nothing(session.store(place.path)):
+        return False
+    for left in reversed(range(_LOOKS)):
         if is_name_of(session, place):
             return True
-        if look < _LOOKS - 1:
+        if left:
             spark_engine().runtime.sleep(0.1)
     return False
 

@@ -56,7 +56,6 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 file=store.uri,
                 condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
             )
-        _check_no_filter(read_options, store.uri)
         beyond = session_flag(spark, FEED_BEYOND, False)
         asked = change_range(log, read_options, partial(time_ms, spark), beyond=beyond)
         if asked.is_empty:
@@ -84,16 +83,6 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         newest = table.version if version is None else None
     shown = frame if schema is None else with_schema(frame, schema)
     return shown if newest is None else note_version(shown, log, newest)
-
-
-def _check_no_filter(options: Options, uri: str) -> None:
-    """Refuse to choose rows of a change feed by an option.  Raises ``InvalidArgumentError``."""
-    if options.get("filter") is not None:
-        raise InvalidArgumentError(
-            "the option filter chooses rows of one version, and not of a change feed",
-            help="use where() on the frame: its conditions choose files too",
-            file=uri,
-        )
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
