@@ -195,11 +195,13 @@ def _mutated_between(mark: bytes, end: bytes) -> Mutate:
 
 @dataclass(frozen=True)
 class Kind:
-    """One file that is damaged; ``exact`` says that every answer must be the right one, where there is any.
+    """One file that is damaged, and the ``decoder`` that gets the damage.
 
-    ``as_large`` has its log read as those are that have thousands of lines: what is few of those is none.
+    ``exact`` says that every answer must be the right one, where there is any.  ``as_large`` has its log read as those
+    are that have thousands of lines: what is few of those is none.
     """
 
+    decoder: str
     make: Callable[[], MemoryStore]
     key: Callable[[Files], str]
     mutate: Mutate = mutated
@@ -218,29 +220,42 @@ def _found(*words: str) -> Callable[[Files], str]:
 _V2 = {"delta.checkpointPolicy": "v2"}
 _V2_JSON = {**_V2, "trilake.checkpoint.topLevelFormat": "json"}
 KINDS: dict[str, Kind] = {
-    "commit": Kind(_plain, _at(commit_key(0))),
-    "checkpoint": Kind(_with_checkpoint, _at(checkpoint_key(1)), mutated_parquet, exact=True),
-    "v2-json": Kind(lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json")),
+    "commit": Kind("commit", _plain, _at(commit_key(0))),
+    "checkpoint": Kind("checkpoint", _with_checkpoint, _at(checkpoint_key(1)), mutated_parquet, exact=True),
+    "v2-json": Kind("checkpoint of JSON", lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json")),
     "v2-parquet": Kind(
-        lambda: _with_checkpoint(**_V2), _found("01.checkpoint.", ".parquet"), mutated_parquet, exact=True
+        "checkpoint", lambda: _with_checkpoint(**_V2), _found("01.checkpoint.", ".parquet"), mutated_parquet, exact=True
     ),
-    "sidecar": Kind(lambda: _with_checkpoint(**_V2), _found(SIDECARS), mutated_parquet, exact=True),
-    "last-checkpoint": Kind(_with_checkpoint, _at(LAST_CHECKPOINT), exact=True),
-    "checksum": Kind(_with_checksum, _at(checksum_key(1)), exact=True),
-    "compacted": Kind(_compacted, _at(compacted_key(0, 1))),
-    "vector-file": Kind(_plain, _found("deletion_vector"), _mutated_vector_file),
-    "inline-vector": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"i", "pathOrInlineDv": "', b'"')),
-    "vector-descriptor": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"deletionVector": {', b"}")),
-    "statistics": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"')),
-    "commit-values": Kind(_plain, _at(commit_key(0)), mutated_json),
-    "many-values": Kind(_plain, _at(commit_key(0)), mutated_json, as_large=True),
-    "many-statistics": Kind(_plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"'), as_large=True),
-    "v2-json-values": Kind(lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json"), mutated_json),
-    "last-checkpoint-values": Kind(_without_hint_checksum, _at(LAST_CHECKPOINT), mutated_json, exact=True),
-    "checksum-values": Kind(_with_checksum, _at(checksum_key(1)), mutated_json, exact=True),
-    "compacted-values": Kind(_compacted, _at(compacted_key(0, 1)), mutated_json),
-    "data": Kind(_plain, _at("f0"), mutated_parquet, exact=True),
+    "sidecar": Kind("checkpoint", lambda: _with_checkpoint(**_V2), _found(SIDECARS), mutated_parquet, exact=True),
+    "last-checkpoint": Kind("hint", _with_checkpoint, _at(LAST_CHECKPOINT), exact=True),
+    "checksum": Kind("checksum", _with_checksum, _at(checksum_key(1)), exact=True),
+    "compacted": Kind("compaction", _compacted, _at(compacted_key(0, 1))),
+    "vector-file": Kind("vector", _plain, _found("deletion_vector"), _mutated_vector_file),
+    "inline-vector": Kind("vector", _plain, _at(commit_key(0)), _mutated_between(b'"i", "pathOrInlineDv": "', b'"')),
+    "vector-descriptor": Kind("vector", _plain, _at(commit_key(0)), _mutated_between(b'"deletionVector": {', b"}")),
+    "statistics": Kind("statistics", _plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"')),
+    "commit-values": Kind("commit", _plain, _at(commit_key(0)), mutated_json),
+    "many-values": Kind("commit", _plain, _at(commit_key(0)), mutated_json, as_large=True),
+    "many-statistics": Kind(
+        "statistics", _plain, _at(commit_key(0)), _mutated_between(b'"stats": "{', b'}"'), as_large=True
+    ),
+    "v2-json-values": Kind(
+        "checkpoint of JSON", lambda: _with_checkpoint(**_V2_JSON), _found("checkpoint.", "-", ".json"), mutated_json
+    ),
+    "last-checkpoint-values": Kind("hint", _without_hint_checksum, _at(LAST_CHECKPOINT), mutated_json, exact=True),
+    "checksum-values": Kind("checksum", _with_checksum, _at(checksum_key(1)), mutated_json, exact=True),
+    "compacted-values": Kind("compaction", _compacted, _at(compacted_key(0, 1)), mutated_json),
+    "data": Kind("data file", _plain, _at("f0"), mutated_parquet, exact=True),
 }
+
+
+def share(name: str, count: int) -> int:
+    """How many of ``count`` damages of one decoder are of this kind, so that all its kinds get as many.
+
+    >>> share("statistics", 5000)
+    2500
+    """
+    return -(-count // sum(kind.decoder == KINDS[name].decoder for kind in KINDS.values()))
 
 
 def run(name: str, seed: int, count: int) -> tuple[Counter[str], list[str]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.delta.damage import KINDS
+from tests.delta.damage import KINDS, share
 
 
 def _damage(seed: int, *kinds: str) -> dict[str, Any]:
@@ -25,19 +25,19 @@ def _damage(seed: int, *kinds: str) -> dict[str, Any]:
     return report
 
 
-#: Damages of each file in CI, and in the soak, from a first seed on.
+#: Damages of each decoder in CI, and of each kind in the soak, from a first seed on.
 COUNT, LONG = 5_000, int(os.environ.get("TRILAKE_FUZZ", "20000"))
 #: Each damage costs two to three times as much: a sound checkpoint of Parquet is read, or DuckDB reads the log.
 COSTLY = ("last-checkpoint", "last-checkpoint-values", "many-values", "many-statistics")
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "1000000"))
 #: Processes in CI.
-_SHARES = 4
+_PARTS = 4
 
 
-@pytest.mark.parametrize("share", range(_SHARES))
-def test_damage_of_every_file(share: int) -> None:
-    kinds = [*COSTLY, *(k for k in KINDS if k not in COSTLY)][share::_SHARES]
-    report = _damage(0, *(f"{k}:{COUNT}" for k in kinds))
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_damage_of_every_file(part: int) -> None:
+    kinds = [*COSTLY, *(k for k in KINDS if k not in COSTLY)][part::_PARTS]
+    report = _damage(0, *(f"{k}:{share(k, COUNT)}" for k in kinds))
     assert report["problems"] == []
     assert report["grown_mb"] < 500
     assert set(report["outcomes"]) == set(kinds)
