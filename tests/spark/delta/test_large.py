@@ -97,7 +97,7 @@ def tree(path: Path) -> set[str]:
     return {f for f in found if not f.startswith("_delta_log")}
 
 
-@pytest.mark.parametrize(("hours", "properties"), [(0.0, V2), (5 * 24.0, {}), (168.0, V2)], ids=str)
+@pytest.mark.parametrize(("hours", "properties"), [(0.0, V2), (5 * 24.0, {})], ids=str)
 def test_jobs_delete_what_the_driver_deletes(
     spark: SparkSession, tmp_path: Path, hours: float, properties: dict[str, str]
 ) -> None:
