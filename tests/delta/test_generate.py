@@ -16,10 +16,10 @@ from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.delta.log import symlink_manifest
+from trilake.delta.commit import symlink_manifest
+from trilake.delta.commit.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.log.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, PostCommitHookError

@@ -14,10 +14,10 @@ import pytest
 import trilake
 from trilake import lance
 from trilake.delta.commands.maintenance.vacuum import vacuum
+from trilake.delta.commit.symlink_manifest import generate_manifests
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
-from trilake.delta.log.symlink_manifest import generate_manifests
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import TrilakeError

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
+from trilake.delta.commit.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
-from trilake.delta.log.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.all_fields import described_schema
 from trilake.display import text_of

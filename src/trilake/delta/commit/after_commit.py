@@ -16,8 +16,9 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from trilake.delta.commit import symlink_manifest
 from trilake.delta.commit.hooks import CommitEvent
-from trilake.delta.log import checksum, symlink_manifest
+from trilake.delta.log import checksum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log, expired

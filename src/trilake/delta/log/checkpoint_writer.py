@@ -31,6 +31,7 @@ from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.last_checkpoint import make_hint
 from trilake.delta.log.live_files import MaybeTwiceError
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.same_table import check_same_table
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, is_large, v2_checkpoint_key
 from trilake.delta.log.sidecars.reuse import is_there, reusable
 from trilake.delta.log.sidecars.sidecar import Sidecar, layout_of
@@ -38,7 +39,13 @@ from trilake.delta.log.sidecars.tasks import write_by_tasks
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written, unique
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.schema import from_arrow
-from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
+from trilake.errors import (
+    CorruptLogError,
+    InvalidArgumentError,
+    MetadataChangedError,
+    ObjectExistsError,
+    ObjectNotFoundError,
+)
 from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
 from trilake.runtime import Runtime
 from trilake.storage.base import Store
@@ -83,7 +90,7 @@ def write_checkpoint(
 
     Returns what the version's files come to; ``None`` where the checkpoint was there.  Tombstones older than
     ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError`` for a
-    size that is no positive number.
+    size that is no positive number, ``MetadataChangedError`` where the table was dropped or made anew meanwhile.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:
@@ -104,7 +111,7 @@ def write_checkpoint(
             )
         else:
             parts = max(1, -(-content.expected // _part_size(version, part_size, DEFAULT_PART_SIZE)))
-            hint, totals = _write_classic(log.store, content, parts, replace=replace)
+            hint, totals = _write_classic(log, content, parts, replace=replace)
     except (MaybeTwiceError, CorruptLogError):
         if not isinstance(version, PendingSnapshot):
             raise
@@ -150,9 +157,9 @@ def _spread(files: Sequence[CheckpointFile], pieces: FilePieces) -> FileTotals:
 
 
 def _write_classic(
-    store: Store, content: Content, parts: int, *, replace: bool
+    log: DeltaLog, content: Content, parts: int, *, replace: bool
 ) -> tuple[bytes | None, FileTotals | None]:
-    version, rare = content.head.version, rare_actions(content.head)
+    store, version, rare = log.store, content.head.version, rare_actions(content.head)
     columns = FileColumns.of(content.head)
     schema = file_schema(columns, rare)
     numbers = range(1, parts + 1)
@@ -166,6 +173,7 @@ def _write_classic(
             ]
             files[0].take_rare(rare)
             totals = _spread(files, content.pieces())
+            check_same_table(log, content.head)
         rows, size = sum(f.rows for f in files), sum(f.size for f in files)
         return _hint(version, rows, totals.num_files, size, parts, schema if parts == 1 else None), totals
 
@@ -272,7 +280,7 @@ def _write_v2(
             if reuse.outlasts(max(runtime.clock_ms(), written.newest_ms)):
                 if jobs is not None and _meanwhile(log, version, written):
                     return None, None
-                top, hint, totals = _publish(store, version, columns, written, extension, runtime, reuse.kept)
+                top, hint, totals = _publish(log, version, columns, written, extension, runtime, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
                 # Somebody deleted what the retention protects, and may delete the sidecars that are named again.
@@ -283,8 +291,8 @@ def _write_v2(
             written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=None)
             if _meanwhile(log, version, written):
                 return None, None
-            return _publish(store, version, columns, written, extension, runtime)[1:]
-    return _write_whole(store, content, columns, most, extension, runtime)
+            return _publish(log, version, columns, written, extension, runtime)[1:]
+    return _write_whole(log, content, columns, most, extension, runtime)
 
 
 def _meanwhile(log: DeltaLog, version: Head, written: Written) -> bool:
@@ -296,17 +304,17 @@ def _meanwhile(log: DeltaLog, version: Head, written: Written) -> bool:
 
 
 def _write_whole(
-    store: Store, content: Content, columns: FileColumns, most: int, extension: str, runtime: Runtime
+    log: DeltaLog, content: Content, columns: FileColumns, most: int, extension: str, runtime: Runtime
 ) -> tuple[bytes, FileTotals]:
     small = content.expected * _SMALL < most
-    sidecars = SidecarWriter(store, runtime, columns, most=most, expected=content.expected, mixed=small)
+    sidecars = SidecarWriter(log.store, runtime, columns, most=most, expected=content.expected, mixed=small)
     written = sidecars.write(content.pieces())
-    _, hint, totals = _publish(store, content.head, columns, written, extension, runtime)
+    _, hint, totals = _publish(log, content.head, columns, written, extension, runtime)
     return hint, totals
 
 
 def _publish(
-    store: Store,
+    log: DeltaLog,
     head: Head,
     columns: FileColumns,
     written: Written,
@@ -323,7 +331,12 @@ def _publish(
         *rare_actions(head),
         *(("sidecar", s) for s in sidecars),
     ]
-    key = v2_checkpoint_key(head.version, unique(runtime), extension)
+    store, key = log.store, v2_checkpoint_key(head.version, unique(runtime), extension)
+    try:
+        check_same_table(log, head)
+    except MetadataChangedError:
+        written.take_back(store)
+        raise
     if extension == "json":
         data = b"".join(orjson.dumps({name: action}) + b"\n" for name, action in actions)
         store.put(key, data)

@@ -40,7 +40,6 @@ from trilake.delta.log.segment import (
     commit_key,
     first_version,
     is_large,
-    same_file,
     settled,
     settled_segment,
     sort_listing,
@@ -95,8 +94,7 @@ class DeltaLog:
             return True
         if self._is_there(commit_key(version)):
             return False
-        listing = self.listing(start=version)  # commits were cleaned up: checkpoints tell
-        return any(v > version for v in (*listing.commits, *(v for v, _ in listing.checkpoints)))
+        return self.listing(start=version).newest > version  # commits were cleaned up: checkpoints tell
 
     def _is_there(self, key: str) -> bool:
         try:
@@ -263,15 +261,12 @@ class DeltaLog:
 
         Of a table that was made anew at the place of the old one, all is read.
         """
-        listing = self.listing(start=old.version)
-        commit, known = listing.commits.get(old.version), old.segment.newest_file
-        if commit is not None and known is not None and known.key == commit.key and not same_file(commit, known):
+        listing = self._since(old)
+        if listing is None:
             return self.snapshot()
         newer = [v for v in listing.commits if v > old.version]
         if not newer:
-            if any(v > old.version for v, _ in listing.checkpoints):
-                return self.snapshot()
-            return old
+            return old if listing.newest <= old.version else self.snapshot()
         if len(newer) != max(newer) - old.version:
             return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
         commits = tuple((v, v, listing.commits[v]) for v in sorted(newer))
@@ -284,9 +279,17 @@ class DeltaLog:
         """The newest version as :meth:`opened` gives it, of which ``old`` is the one that is known."""
         if isinstance(old, Snapshot):
             return self.update(old)
-        listing = self.listing(start=old.version + 1)
-        newer = any(v > old.version for v in (*listing.commits, *(v for v, _ in listing.checkpoints)))
-        return self.opened() if newer else old
+        listing = self._since(old)
+        return old if listing is not None and listing.newest <= old.version else self.opened()
+
+    def _since(self, old: Head) -> LogListing | None:
+        """The log from the newest file of a version on; ``None`` where that file is not there as it was.
+
+        It was cleaned up, or the version is one of a table that is gone.
+        """
+        known = old.segment.newest_file
+        listing = self.listing(start=old.version if known is None else first_version(known.key))
+        return listing if known is None or listing.holds(known) else None
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         return self._trusted(parse_commits, commits)

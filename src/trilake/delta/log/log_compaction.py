@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import apply, empty_state
+from trilake.delta.log.same_table import check_same_file
 from trilake.delta.log.segment import compacted_key
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
@@ -47,6 +48,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     content = compacted(log.parse(commits))
     if not content:
         return None
+    check_same_file(log, commits[-1][1])
     key = compacted_key(start, end)
     with suppress(ObjectExistsError):
         log.store.put_if_absent(key, content)

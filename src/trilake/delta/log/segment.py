@@ -112,6 +112,19 @@ class LogListing:
         """Whether nothing in the folder belongs to a Delta log."""
         return not self.commits and not self.checkpoints
 
+    @property
+    def newest(self) -> int:
+        """The newest version that a commit or a checkpoint is of; -1 where there is none."""
+        return max((*self.commits, *(v for v, _ in self.checkpoints)), default=-1)
+
+    def holds(self, file: ObjectMeta) -> bool:
+        """Whether the very file of another look, a commit, compaction or checkpoint, is among these."""
+        version = first_version(file.key)
+        commits = [self.commits[version]] if version in self.commits else []
+        compactions = (f for first, _, f in self.compactions if first == version)
+        checkpoints = (f for v, files in self.checkpoints if v == version for f in files)
+        return any(f.key == file.key and same_file(f, file) for f in (*commits, *compactions, *checkpoints))
+
 
 def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
     """Sort a listing of ``_delta_log`` into kinds; files of other names are none of ours and are passed over."""
@@ -198,7 +211,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
             file=uri,
             condition="DELTA_PATH_DOES_NOT_EXIST",
         )
-    newest = max([*listing.commits, *(v for v, _ in listing.checkpoints)])
+    newest = listing.newest
     target = newest if version is None else version
     if target > newest or target < 0:
         raise VersionNotFoundError(

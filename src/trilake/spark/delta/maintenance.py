@@ -18,10 +18,10 @@ from pyspark.sql import types as T
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests, path_text
 from trilake.delta.log.detail import DETAIL, detail
 from trilake.delta.log.history import HISTORY
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.symlink_manifest import check_mode, generate_manifests, path_text
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.large.vacuum import is_large, vacuum_large
@@ -128,7 +128,7 @@ def restore_table(
 
 
 def generate(log: DeltaLog, mode: str) -> None:
-    """Generate manifests; see :func:`trilake.delta.log.symlink_manifest.generate_manifests`."""
+    """Generate manifests; see :func:`trilake.delta.commit.symlink_manifest.generate_manifests`."""
     check_mode(mode)
     generate_manifests(log)
 

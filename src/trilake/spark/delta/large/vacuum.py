@@ -36,11 +36,11 @@ from trilake.delta.commands.maintenance.vacuum import (
 from trilake.delta.commands.maintenance.vacuum_files import LISTING, References, doubtful
 from trilake.delta.commands.maintenance.vacuum_listing import Folders, list_folders, list_unfinished, remove_empty
 from trilake.delta.commands.rows.row_changes import run_here
+from trilake.delta.commit.symlink_manifest import path_text
 from trilake.delta.log.checkpoint import checkpoint_actions, compare
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import Touched
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
-from trilake.delta.log.symlink_manifest import path_text
 from trilake.spark.delta.large.listing import OLD_FILES, OldFiles, parts
 from trilake.spark.delta.large.references import REFERENCES, Named, tasks_of
 from trilake.spark.session.compat import arrow_frame

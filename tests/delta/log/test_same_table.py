@@ -1,8 +1,10 @@
-"""A table that is dropped, or made anew, while a writer of the old one is at work."""
+"""A table that is dropped, or made anew, while a writer of the old one is at work, or the upkeep of its log."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,23 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import transaction
+from trilake.delta.engine import Engine
+from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log_cleanup import cleanup_log
+from trilake.delta.log.log_compaction import compact_log
+from trilake.delta.log.segment import commit_key
+from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
 from trilake.errors import MetadataChangedError
+from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
+from trilake.storage.faults import FaultStore
+from trilake.storage.memory import MemoryStore
 
 ONE, OTHER = pa.table({"id": [1]}), pa.table({"x": ["a"]})
 CHANGES: dict[str, Callable[[str], Any]] = {
@@ -104,5 +119,74 @@ def test_a_version_that_is_known_is_not_that_of_a_table_made_anew(tmp_path: Path
     old = log.snapshot()
     _drop(place)
     _write(place, OTHER, versions)
+    new = log.update(old)
+    assert (new.version, new.adds.num_rows, new.schema.fields[0].name) == (versions - 1, versions, "x")
+
+
+# --- upkeep of the log -----------------------------------------------------------------------------------------------
+
+
+def _upkept(log: DeltaLog, upkeep: str) -> object:
+    runtime = log.engine.runtime
+    if upkeep == "compaction":
+        return compact_log(log, 1, 3)
+    return cleanup_log(log, runtime) if upkeep == "clean-up" else write_checkpoint(log, log.snapshot(), runtime)
+
+
+def _rows(store: MemoryStore, engine: Engine, rows: pa.Table, versions: int, **properties: str) -> None:
+    for _ in range(versions):
+        request = WriteRequest("append", from_arrow(rows.schema), properties=properties)
+        write_arrow(DeltaLog(store, engine), rows.schema, rows.to_batches(), request)
+
+
+def _made_anew(store: MemoryStore, engine: Engine, versions: int) -> None:
+    store.delete([meta.key for meta in store.list()])
+    _rows(store, engine, OTHER, versions)
+
+
+@pytest.mark.parametrize("upkeep", ["checkpoint", "checkpoint of version 2", "compaction", "clean-up"])
+@pytest.mark.parametrize("versions", [0, 1, 6])
+def test_upkeep_of_a_log_leaves_that_of_a_table_made_anew_alone(upkeep: str, versions: int) -> None:
+    """A checkpoint of the old one would stand for commits of the new one, and a clean-up would take them."""
+    now, days = [0], 24 * 3_600_000
+    properties = {"delta.checkpointInterval": "3"}
+    if upkeep.endswith("2"):
+        properties |= {"delta.checkpointPolicy": "v2"}
+    store = MemoryStore(clock=lambda: now[0] * days)
+    runtime = replace(SYSTEM_RUNTIME, clock_ns=lambda: now[0] * days * 1_000_000)
+    engine = standard_engine(runtime=runtime)
+    _rows(store, engine, ONE, 5, **properties)
+    now[0] = 40
+
+    def meanwhile(op: str, key: str) -> None:
+        if op == "head" and key == commit_key(3 if upkeep == "compaction" else 4) and now[0] == 40:
+            now[0] = 41
+            _made_anew(store, engine, versions)
+
+    with pytest.raises(MetadataChangedError):
+        _upkept(DeltaLog(FaultStore(store, before=meanwhile), engine), upkeep)
+    assert now[0] == 41
+    if versions:
+        table = ArrowDeltaTable(store, engine)
+        assert (table.version, table.to_arrow().to_pydict()) == (versions - 1, {"x": ["a"] * versions})
+    else:
+        assert list(store.list()) == []
+
+
+@pytest.mark.parametrize("versions", [1, 4, 6])
+@pytest.mark.parametrize("newest", ["checkpoint", "compaction"])
+def test_a_version_of_a_checkpoint_is_not_that_of_a_table_made_anew(newest: str, versions: int) -> None:
+    store, engine = MemoryStore(clock=count(1).__next__), standard_engine()
+    _rows(store, engine, ONE, 4)
+    log = DeltaLog(store, engine)
+    if newest == "checkpoint":
+        write_checkpoint(log, log.snapshot(), engine.runtime)
+    else:
+        compact_log(log, 1, 3)
+    old = log.snapshot()
+    assert old.segment.newest_file is not None
+    assert newest[:7] in old.segment.newest_file.key
+    assert log.update(old) is old
+    _made_anew(store, engine, versions)
     new = log.update(old)
     assert (new.version, new.adds.num_rows, new.schema.fields[0].name) == (versions - 1, versions, "x")

@@ -1,8 +1,9 @@
-"""Is the table that a transaction stands on still the one at its place?
+"""Is the table that a commit, or the upkeep of its log, stands on still the one at its place?
 
 Whoever drops a table while a writer is at work, and perhaps makes another one there, leaves the writer with a version
-that never was one of the table there: its commit would leave a log with a gap, or name files that went with the old
-table, and nobody could read the new one.
+that never was one of the table there.  Its commit would leave a log with a gap, or name files that went with the old
+table; its checkpoint or compaction would stand for commits of the new one, and its clean-up would take them.  So each
+of these asks right before the one call that counts.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import same_file
 from trilake.delta.log.snapshot import Head
 from trilake.errors import MetadataChangedError, ObjectNotFoundError, TableNotFoundError
+from trilake.storage.base import ObjectMeta
 
 
 def check_same_table(log: DeltaLog, base: Head) -> None:
@@ -20,11 +22,8 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
     the log says by the table's id.
     """
     file = base.segment.newest_file
-    try:
-        if file is not None and same_file(log.store.head(file.key), file):
-            return
-    except ObjectNotFoundError:
-        pass
+    if file is not None and _is_there(log, file):
+        return
     try:
         there = log.head()
     except TableNotFoundError as e:
@@ -36,6 +35,23 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
             f" and that of the table there is {there.metadata.id}",
             "read the table again and repeat the write",
         )
+
+
+def check_same_file(log: DeltaLog, file: ObjectMeta) -> None:
+    """Raise ``MetadataChangedError`` where a file of the log is not there any more as it was listed."""
+    if not _is_there(log, file):
+        raise MetadataChangedError(
+            "the log of the table was cleaned up or replaced while this command was using it",
+            help="read the table again and repeat the command",
+            file=f"{log.store.uri}/{file.key}",
+        )
+
+
+def _is_there(log: DeltaLog, file: ObjectMeta) -> bool:
+    try:
+        return same_file(log.store.head(file.key), file)
+    except ObjectNotFoundError:
+        return False
 
 
 def _gone(base: Head, what: str, help: str) -> MetadataChangedError:
