@@ -1,9 +1,10 @@
-"""A dataset that is made anew while a writer of the old one is at work: rows of the new one stay."""
+"""A dataset that is made anew while a writer, or a clean-up, of the old one is at work: the new one stays as it is."""
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +13,37 @@ import pytest
 
 from trilake import lance
 from trilake.errors import TrilakeError
+from trilake.lance import cleanup
+from trilake.lance.commands.fragment_writer import write_fragments
+from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
+from trilake.lance.commands.write import Mode, plan_write
+from trilake.lance.file.errors import DatasetNotFoundError
 from trilake.lance.versions import transaction
+from trilake.lance.versions.versions import list_versions
+from trilake.runtime import SYSTEM_RUNTIME
+from trilake.storage import open_store
+from trilake.storage.base import ObjectMeta, Store
 
+ROW = pa.table({"id": [4]})
 OLD, NEW = pa.table({"id": [1, 2, 3]}), pa.table({"id": [7, 8, 9]})
 CHANGES: dict[str, Callable[[Any], Any]] = {
-    "append": lambda found: lance.write_dataset(pa.table({"id": [4]}), found.uri, mode="append"),
+    "append": lambda found: lance.write_dataset(ROW, found.uri, mode="append"),
     "delete": lambda found: found.delete("id = 1"),
     "delete all": lambda found: found.delete("true"),
     "update": lambda found: found.update({"id": "5"}, "id = 1"),
     "compact": lambda found: found.optimize.compact_files(),
+    "overwrite": lambda found: lance.write_dataset(ROW, found.uri, mode="overwrite"),
+    "batch": lambda found: _batch(found.uri, "append"),
+    "batch that replaces": lambda found: _batch(found.uri, "overwrite"),
 }
+
+
+def _batch(uri: str, mode: Mode) -> None:
+    store = open_store(uri)
+    plan = plan_write(store, mode, SYSTEM_RUNTIME)
+    target = plan.target(ROW.schema)
+    fragments = write_fragments(store, ROW.to_batches(), target, plan.options, SYSTEM_RUNTIME)
+    commit_batch(store, plan, target, LanceBatch("query", 0), fragments)
 
 
 def _make(place: Path, rows: pa.Table, versions: int) -> None:
@@ -30,7 +52,7 @@ def _make(place: Path, rows: pa.Table, versions: int) -> None:
         lance.write_dataset(rows, place, mode="append")
 
 
-@pytest.mark.parametrize("versions", [1, 2, 4])
+@pytest.mark.parametrize("versions", [0, 1, 2, 4])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_does_not_go_into_a_dataset_that_was_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, versions: int
@@ -52,7 +74,10 @@ def test_a_change_does_not_go_into_a_dataset_that_was_made_anew(
     with pytest.raises(TrilakeError):
         CHANGES[change](found)
     assert done
-    assert lance.dataset(place).to_table()["id"].to_pylist() == [7, 8, 9] * versions
+    if versions:
+        assert lance.dataset(place).to_table()["id"].to_pylist() == [7, 8, 9] * versions
+    else:
+        assert not list_versions(open_store(place)).versions
 
 
 def test_a_version_that_is_gone_is_not_another_dataset_s(tmp_path: Path) -> None:
@@ -60,6 +85,28 @@ def test_a_version_that_is_gone_is_not_another_dataset_s(tmp_path: Path) -> None
     place = tmp_path / "d"
     _make(place, OLD, 1)
     found = lance.dataset(place)
-    lance.write_dataset(pa.table({"id": [4]}), place, mode="append")
+    lance.write_dataset(ROW, place, mode="append")
     found.delete("id = 1")
     assert sorted(lance.dataset(place).to_table()["id"].to_pylist()) == [2, 3, 4]
+
+
+@pytest.mark.parametrize("versions", [0, 1, 4])
+def test_a_cleanup_takes_no_version_of_a_dataset_that_was_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, versions: int
+) -> None:
+    """The only version of the new one has the number of one that goes."""
+    place = tmp_path / "d"
+    _make(place, OLD, 3)
+    own = cleanup._delete
+    done: list[bool] = []
+
+    def late(store: Store, metas: Iterable[ObjectMeta]) -> None:
+        if not done:
+            done.append(True)
+            _make(place, NEW, versions)
+        own(store, metas)
+
+    monkeypatch.setattr(cleanup, "_delete", late)
+    with pytest.raises(DatasetNotFoundError, match="replaced by another one"):
+        lance.dataset(place).cleanup_old_versions(dt.timedelta(0))
+    assert len(list_versions(open_store(place)).versions) == versions

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError, TrilakeError
-from trilake.lance.file.errors import TaggedVersionError
+from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
 from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.transaction import read_manifest
@@ -91,7 +91,8 @@ def cleanup(
     error_if_tagged: refuse where a tag names a version that would go; else those stay.
 
     Raises ``InvalidArgumentError`` for tagged versions and for an age below 0, ``CorruptLogError`` for a manifest that
-    cannot be read, ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.
+    cannot be read, ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.  Raises
+    ``DatasetNotFoundError`` where the dataset is dropped or made anew meanwhile, which leaves the new one as it is.
     """
     if older_than_ms < 0:  # all that is there is older than a time to come
         raise InvalidArgumentError(
@@ -101,11 +102,14 @@ def cleanup(
     notice = announce(store, found.old, runtime) if found.old else None
     try:
         removal = _unneeded(store, found)
+        _check_same_dataset(store, found)
     except Exception:
         if notice is not None:
             discard(store, [notice])  # nothing was removed
         raise
     _delete(store, [*removal.files, *removal.unfinished])
+    if removal.manifests:
+        _check_same_dataset(store, found)
     _delete(store, removal.manifests)
     if found.listing.versions:
         _withdraw(store, notice, found, removal.old_versions)
@@ -130,6 +134,7 @@ class _Candidates:
     """What may go unless somebody needs it who came meanwhile."""
 
     listing: Listing
+    newest: Manifest | None = None
     now_ms: int = 0
     old: tuple[int, ...] = ()
     files: tuple[ObjectMeta, ...] = ()
@@ -148,12 +153,14 @@ def _candidates(
     keep: set[str] = set()
     old_files: set[str] = set()
     old: list[int] = []
+    manifest: Manifest | None = None
     for version in listing.versions:
         key = listing.key(version)
         try:
             manifest = read_manifest(store, key, version)
         except ObjectNotFoundError:
-            continue  # another clean-up is at work
+            manifest = None  # another clean-up is at work
+            continue
         age = now_ms - manifest.timestamp_ns // 10**6
         if version != listing.latest and age >= older_than_ms:
             if version not in tagged:
@@ -174,7 +181,7 @@ def _candidates(
     keys = [m.key for m in (*removable, *manifests) if not _named(m.key, keep)]
     own = set(own_keys(store, keys, _NAMES, what="clean-up"))
     files, manifests = ([m for m in metas if m.key in own] for metas in (removable, manifests))
-    return _Candidates(listing, now_ms, tuple(old), tuple(files), tuple(unfinished), tuple(manifests))
+    return _Candidates(listing, manifest, now_ms, tuple(old), tuple(files), tuple(unfinished), tuple(manifests))
 
 
 def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
@@ -194,6 +201,29 @@ def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
     going = {m.key for m in manifests}
     gone = tuple(v for v in found.old if found.listing.key(v) in going)
     return CleanupPlan(files, found.unfinished, manifests, gone)
+
+
+def _check_same_dataset(store: Store, found: _Candidates) -> None:
+    """Raise ``DatasetNotFoundError`` where another dataset, or none, is at the place.
+
+    Versions of that one have the same numbers.  The newest one is told by its manifest, which no clean-up removes
+    before there is a newer one.
+    """
+    latest = found.listing.latest
+    if not latest:
+        return
+    try:
+        there = read_manifest(store, found.listing.key(latest), latest)
+        same = found.newest is not None and there.identity == found.newest.identity
+    except ObjectNotFoundError:
+        same = list_versions(store).latest > latest
+    if not same:
+        raise DatasetNotFoundError(
+            "the dataset was dropped, or replaced by another one, while it was cleaned up",
+            help="clean up the one that is there",
+            file=store.uri,
+            version=latest,
+        )
 
 
 def _withdraw(store: Store, notice: str | None, found: _Candidates, gone: Iterable[int]) -> None:

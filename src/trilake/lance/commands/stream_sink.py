@@ -62,8 +62,9 @@ def commit_batch(
     """Make the fragments of a batch a version, unless the batch is one; the version that has it, ``None`` where an
     append had no rows.
 
-    Raises ``ConflictError``, ``UnknownOutcomeError``, or ``LanceStreamError`` where clean-up removed the versions that
-    would say whether the batch is committed.
+    Raises ``ConflictError``, ``UnknownOutcomeError``, ``DatasetNotFoundError`` where the dataset was dropped or made
+    anew meanwhile, or ``LanceStreamError`` where clean-up removed the versions that would say whether the batch is
+    committed.
     """
     fragments = tuple(fragments)
     operation: op.Operation = op.Overwrite(fragments, target.schema)
@@ -87,13 +88,16 @@ def commit_batch(
         old = LanceBatch(batch.query_id, batch.batch - _KEPT)
         store.delete([old.key(n) for n in range(4)])
     replaces = plan.mode != "append"
+    base = plan.base
+    if claimed is not begun:  # whose files are there: they are of the dataset that is there
+        base = transaction.load(store, listing.latest, listing) if listing.versions else None
     if claimed.read_version == 0 and listing.versions and not replaces:
-        claimed = _appended(store, claimed, listing)
+        base, claimed = _appended(store, claimed, listing)
     create = claimed.read_version == 0 and not replaces
     while True:
         check = partial(_check, store, claimed)
         try:
-            return transaction.commit(store, claimed, plan.runtime, create=create, check=check).version
+            return transaction.commit(store, claimed, plan.runtime, create=create, check=check, base=base).version
         except _DoneError:
             return _committed(store, list_versions(store), claimed)
         except DatasetExistsError:  # made between our look and our commit, which is then tried as an append
@@ -101,7 +105,7 @@ def commit_batch(
             version = _committed(store, listing, claimed)
             if version is not None:
                 return version
-            claimed, create = _appended(store, claimed, listing), False
+            (base, claimed), create = _appended(store, claimed, listing), False
 
 
 def _claim(store: Store, key: str, own: Transaction) -> Transaction:
@@ -166,7 +170,7 @@ def _check(store: Store, claimed: Transaction, newest: Manifest) -> None:
         raise _DoneError("the batch is committed")
 
 
-def _appended(store: Store, claimed: Transaction, listing: Listing) -> Transaction:
+def _appended(store: Store, claimed: Transaction, listing: Listing) -> tuple[Manifest, Transaction]:
     """A first batch, which was to make the dataset, as an append to the one that another query made meanwhile."""
     assert isinstance(claimed.operation, op.Overwrite)
     newest = transaction.load(store, listing.latest, listing)
@@ -178,4 +182,4 @@ def _appended(store: Store, claimed: Transaction, listing: Listing) -> Transacti
             help="use another folder",
             file=store.uri,
         )
-    return Transaction(listing.latest, claimed.uuid, op.Append(claimed.operation.fragments))
+    return newest, Transaction(listing.latest, claimed.uuid, op.Append(claimed.operation.fragments))

@@ -155,6 +155,11 @@ class Manifest:
     data_format: tuple[str, str] | None = None
     extra: bytes = field(default=b"", repr=False)
 
+    @property
+    def identity(self) -> tuple[str, int]:
+        """What tells it from the manifest that another dataset has under the same number."""
+        return self.transaction_file, self.timestamp_ns
+
     def check_readable(self, file: str) -> None:
         """Raise ``UnsupportedProtocolError`` where the version needs what this library does not have."""
         _check_flags(self.reader_feature_flags & ~_READABLE, "read", file, self.version)

@@ -303,11 +303,13 @@ def commit(
                 is_guessed = guessed and (listing.latest, listing.key(listing.latest)) == (guessed.version, known)
                 newest = guessed if is_guessed else load(store, listing.latest, listing)
                 newest.check_writable(store.uri)
-                if base is not None and not isinstance(transaction.operation, op.Overwrite):
+                if base is not None:
                     _check_same_dataset(store, listing, base, newest)
                 checked = _check_winners(store, listing, transaction, checked, newest)
                 if check is not None:
                     check(newest)
+            elif base is not None:
+                raise _replaced(store, base, "was dropped", "write it again")
             elif not isinstance(transaction.operation, op.Overwrite):
                 raise DatasetNotFoundError("not a Lance dataset: there is no manifest in _versions", file=store.uri)
             else:
@@ -355,20 +357,22 @@ def _put_transaction(store: Store, key: str, data: bytes) -> None:
 def _check_same_dataset(store: Store, listing: Listing, base: Manifest, newest: Manifest) -> None:
     """Raise ``DatasetNotFoundError`` where the version that was read is one of another dataset by now.
 
-    Numbers of versions and fragments begin anew with each dataset: rows that are none of the old one's would go.  It is
-    no conflict, after which a change may be made again by itself.
+    Numbers of versions and fragments begin anew with each dataset: rows that are none of the old one's would go, and
+    the files that were written into the old one went with it.  It is no conflict, after which a change may be made
+    again by itself.
     """
     there = newest if base.version == newest.version else None
     if there is None and base.version in listing.versions:
         with suppress(ObjectNotFoundError):  # cleaned up meanwhile
             there = read_manifest(store, listing.key(base.version), base.version)
-    if there is None or (there.transaction_file, there.timestamp_ns) == (base.transaction_file, base.timestamp_ns):
-        return
-    raise DatasetNotFoundError(
-        "the dataset was replaced by another one while this command was using it",
-        help="open the dataset again and repeat the change",
-        file=store.uri,
-        version=base.version,
+    same = there is None or there.identity == base.identity
+    if not same or base.version > newest.version:
+        raise _replaced(store, base, "was replaced by another one", "open the dataset again and repeat the change")
+
+
+def _replaced(store: Store, base: Manifest, what: str, help: str) -> DatasetNotFoundError:
+    return DatasetNotFoundError(
+        f"the dataset {what} while this command was using it", help=help, file=store.uri, version=base.version
     )
 
 
