@@ -169,7 +169,7 @@ def _trevni(store: Store, op: Op, runtime: Runtime) -> bool:
         raise
     if op.kind == "batch":
         return commit_batch(store, plan, TrevniBatch("query", op.args[0]), files)
-    return finish_table_write(store, plan, files).files_added > 0
+    return finish_table_write(store, plan, files, runtime=runtime).files_added > 0
 
 
 def rows_of(store: Store, table: str, runtime: Runtime, version: int | None = None) -> list[tuple[int, int]]:
@@ -300,7 +300,10 @@ class NewHistory:
             yield have
 
     def _check_jobs(self, seen: set[int]) -> None:
-        """Files have no log: an overwrite takes the place of what had ended before it began, and may of others."""
+        """Files have no log: an overwrite takes the place of what had ended before it began, and may of others.
+
+        Of writes that are the first, or replace what is there, each comes after the one before.
+        """
         steps = {o.op.number: o.steps for o in self.outcomes}
         kinds = self.world.plan.ops
         for number in self.committed:
@@ -309,6 +312,12 @@ class NewHistory:
                 raise Violation(f"operation {number} is committed, and its rows are gone")
             if number in seen and any(steps[o][0] > steps[number][1] for o in over if _is_told(self, number)):
                 raise Violation(f"operation {number} is seen beside a later overwrite")
+        alone = [n for n in self.committed if kinds[n].kind in ("error", "ignore", "overwrite")]
+        for at, number in enumerate(alone[1:], 1):
+            if kinds[number].kind != "overwrite":
+                raise Violation(f"operation {number} ({kinds[number].kind}) was committed, where a table was")
+            if seen.intersection(alone[:at]):
+                raise Violation(f"operations {alone[:at]} are seen beside the overwrite {number} that came later")
         if seen - set(self.committed):
             raise Violation(f"operations {sorted(seen - set(self.committed))} are seen, and not committed")
 

@@ -55,11 +55,11 @@ class TrevniTarget:
     exact = True
 
     def __init__(self, store: Store, plan: TableWritePlan, names: Sequence[str], runtime: Runtime) -> None:
-        self.store, self.plan = store, plan
+        self.store, self.plan, self.runtime = store, plan, runtime
         self.rows = TrevniRows(store, plan, tuple(names), runtime)
 
     def commit(self, written: Sequence[list[StagedFile]]) -> Done:
-        done = finish_table_write(self.store, self.plan, [f for some in written for f in some])
+        done = finish_table_write(self.store, self.plan, [f for some in written for f in some], runtime=self.runtime)
         return Done(None, done.files_added, done.bytes_added)
 
     def discard(self, written: Sequence[list[StagedFile]]) -> None:

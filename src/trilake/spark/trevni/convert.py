@@ -181,7 +181,11 @@ def _convert(
             e, "a file could not be converted, and nothing was written", again="convert again", file=target
         ) from None
     staged = sorted((StagedFile(**orjson.loads(bytes(row.file))) for row in rows), key=lambda f: f.key)
-    publish(store, staged, replace=mode == "overwrite", job=job)
+    try:
+        publish(store, staged, replace=mode == "overwrite", first=mode == "error", job=job)
+    except TableExistsError:
+        jobs.remove_staged(store, job)
+        raise
     jobs.remove_staged(store, job)
     return TableWrite(len(staged), sum(f.rows for f in staged), sum(f.size for f in staged))
 

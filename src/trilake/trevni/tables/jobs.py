@@ -59,10 +59,19 @@ _TRIES = 20
 
 @dataclass(frozen=True)
 class Plan:
-    """The keys of files that a job adds, and those of files that it removes."""
+    """The keys of files that a job adds, and those of files that it removes.
+
+    ``alone`` says that no two such jobs may be at work, see :mod:`trilake.trevni.tables.rivals`.
+    """
 
     adds: tuple[str, ...]
     removes: tuple[str, ...] = ()
+    alone: bool = False
+
+    def serialised(self) -> bytes:
+        """What is written into the record."""
+        fields = {"adds": self.adds, "removes": self.removes}
+        return orjson.dumps({**fields, "alone": True} if self.alone else fields)
 
 
 def plan_key(job: str) -> str:
@@ -86,7 +95,42 @@ def job_of(folder: str) -> str:
 
 def begin(store: Store, job: str, plan: Plan) -> None:
     """Say which files will come and go; none may have moved yet."""
-    store.put_if_absent(plan_key(job), orjson.dumps({"adds": plan.adds, "removes": plan.removes}))
+    store.put_if_absent(plan_key(job), plan.serialised())
+
+
+def put_plan(store: Store, job: str, plan: Plan) -> None:
+    """Change the plan of a job that has moved nothing yet."""
+    store.put(plan_key(job), plan.serialised())
+
+
+def take_back(store: Store, job: str) -> None:
+    """Remove the plan of a job that has moved nothing yet."""
+    store.delete([plan_key(job)])
+
+
+def alone_at_work(store: Store, own: str) -> list[str]:
+    """The jobs besides ``own`` that count alone and have no end."""
+    keys = [meta.key for meta in store.list(STAGING)]
+    ended, found = set(_jobs(keys, "end")), []
+    for job in _jobs(keys, "plan"):
+        if job != own and job not in ended:
+            plan = plan_of(store, job)
+            if plan is not None and plan.alone:
+                found.append(job)
+    return found
+
+
+def is_at_work(store: Store, job: str) -> bool:
+    """Whether a job has a plan and no end."""
+    try:
+        store.head(plan_key(job))
+    except ObjectNotFoundError:
+        return False
+    try:
+        store.head(end_key(job))
+    except ObjectNotFoundError:
+        return True
+    return False
 
 
 def record_outcome(store: Store, job: str, outcome: Outcome) -> Outcome:
@@ -133,10 +177,10 @@ def _plan(store: Store, job: str) -> Plan:
     raw = store.read(plan_key(job)).to_pybytes()
     try:
         parsed = orjson.loads(raw)
-        plan = Plan(tuple(parsed["adds"]), tuple(parsed["removes"]))
+        plan = Plan(tuple(parsed["adds"]), tuple(parsed["removes"]), parsed.get("alone") is True)
         if all(isinstance(key, str) for key in plan.adds + plan.removes):
             return plan
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
         pass
     raise CorruptFileError(
         "the plan of a job cannot be read, so it is not known which files count",

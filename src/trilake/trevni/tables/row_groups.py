@@ -43,6 +43,7 @@ from trilake.trevni.file.writer import ColumnOptions, TrevniWriter
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import check_trevni, find_files, list_files
 from trilake.trevni.tables.jobs import STAGING
+from trilake.trevni.tables.rivals import begin_alone
 
 #: Bytes that a row group should have: one block of the file systems the format was made for.
 ROW_GROUP_SIZE = 1 << 27
@@ -220,30 +221,49 @@ class RowGroupWriter:
             self.discard()
 
 
-def publish(store: Store, files: Sequence[StagedFile], *, replace: bool = False, job: str | None = None) -> None:
+def publish(
+    store: Store,
+    files: Sequence[StagedFile],
+    *,
+    replace: bool = False,
+    first: bool = False,
+    job: str | None = None,
+    runtime: Runtime = SYSTEM_RUNTIME,
+) -> None:
     """Put staged files in their places; with ``replace``, in the place of all that are there.
 
     Readers see none of them, and all that was there before, until the last one is where it shall be and on disk; then
-    they see all of them at once.  ``job`` is the write's id, which tells its tasks what became of it.
+    they see all of them at once.  With ``first`` nothing may be there yet.  Of several calls with ``replace`` or
+    ``first`` at the same time one comes after the other, as :mod:`trilake.trevni.tables.rivals` says.  ``job`` is the
+    write's id, which tells its tasks what became of it.
 
-    Raises ``WriteFailedError`` where a file cannot be moved, or the write was given up: then nothing has changed.
-    Raises ``UnknownOutcomeError`` where the store did not say whether the write is committed: then it is all there or
-    not at all.
+    Raises ``WriteFailedError`` where a file cannot be moved, or the write was given up: then nothing has changed; so it
+    has where ``first`` raises ``TableExistsError``.  Raises ``UnknownOutcomeError`` where the store did not say whether
+    the write is committed: then it is all there or not at all.
     """
     if not files and not replace:
         return
     job = job or new_write_id()
-    old = []
-    if replace:
+    plan = jobs.Plan(tuple(file.key for file in files))
+    _check_free(store, plan.adds)
+
+    def removes() -> tuple[str, ...]:
         there = list_files(store)
         check_trevni(store, there)
-        old = [file.key for file in there]
+        old = tuple(file.key for file in there)
+        if first and old:
+            raise TableExistsError("there are files already", file=store.uri)
         check_own(store, old, what="the overwrite")
-    plan = jobs.Plan(tuple(file.key for file in files), tuple(old))
-    _check_free(store, plan.adds)
+        return old
+
+    if replace or first:  # what is wrong with the folder is no failure of the write
+        plan = jobs.Plan(plan.adds, removes())
     done = 0
     try:
-        jobs.begin(store, job, plan)
+        if replace or first:
+            plan = begin_alone(store, job, plan, removes, runtime)
+        else:
+            jobs.begin(store, job, plan)
         for done, file in enumerate(files, 1):  # noqa: B007 - the error says how far it came
             move(store, file.staged, file.key)
         sync_names(store, plan.adds)
@@ -350,7 +370,20 @@ def write_table(
     with writer:
         for batch in _record_batches(batches):
             writer.write(batch)
-    publish(store, writer.files, replace=mode == "overwrite", job=job)
+    try:
+        publish(
+            store,
+            writer.files,
+            replace=mode == "overwrite",
+            first=mode in ("error", "ignore"),
+            job=job,
+            runtime=runtime,
+        )
+    except TableExistsError:
+        discard(store, writer.files)
+        if mode == "error":
+            raise
+        return TableWrite()
     files = writer.files
     return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))
 

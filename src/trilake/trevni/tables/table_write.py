@@ -319,17 +319,31 @@ def _write(
         raise
 
 
-def finish_table_write(store: Store, plan: TableWritePlan, files: Sequence[StagedFile]) -> TableWrite:
+def finish_table_write(
+    store: Store, plan: TableWritePlan, files: Sequence[StagedFile], *, runtime: Runtime = SYSTEM_RUNTIME
+) -> TableWrite:
     """Put staged files in their places; with ``mode="overwrite"``, remove those that were there before.
 
-    Readers see all of the write or nothing, see :func:`trilake.trevni.publish`, which also says what is raised.
+    Where others have written into the folder since it was looked at, ``mode="ignore"`` writes nothing, and
+    ``mode="error"`` raises ``TableExistsError``.  Readers see all of the write or nothing, see
+    :func:`trilake.trevni.publish`, which also says what is raised.
     """
     if plan.nothing:
         return TableWrite()
     files = list(files)
     if not files and plan.describe and not plan.partition_by:
         files = _write(store, plan, [], "0", "0")  # closing the writer leaves a file without rows
-    publish(store, files, replace=plan.mode == "overwrite", job=plan.write_id)
+    first = plan.mode in ("error", "ignore")
+    try:
+        publish(store, files, replace=plan.mode == "overwrite", first=first, job=plan.write_id, runtime=runtime)
+    except TableExistsError:
+        if not first:
+            raise
+        with suppress(StorageError, OSError):  # what it has staged goes a week later, then
+            clean(store, plan)
+        if plan.mode == "error":
+            raise
+        return TableWrite()
     with suppress(StorageError, OSError):  # the write has succeeded, whether this does or not
         clean(store, plan)
     return TableWrite(len(files), sum(f.rows for f in files), sum(f.size for f in files))

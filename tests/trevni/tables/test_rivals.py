@@ -1,0 +1,131 @@
+"""Of writes that are the first into a folder, or replace it, one comes after the other; added rows wait for none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import count
+
+import pyarrow as pa
+import pytest
+
+from trilake.errors import TableExistsError, TrilakeError
+from trilake.runtime import SYSTEM_RUNTIME
+from trilake.storage import Store
+from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
+from trilake.storage.memory import MemoryStore
+from trilake.trevni import TrevniFile
+from trilake.trevni.tables import jobs, rivals
+from trilake.trevni.tables.dataset import list_files
+from trilake.trevni.tables.table_write import TableWritePlan, finish_table_write, plan_table_write, write_rows
+
+SCHEMA = pa.schema([("n", pa.int64())])
+#: The id of a job decides who gives way.
+LESSER, GREATER = "0" * 32, "f" * 32
+
+
+class Clock:
+    """Waits in no time, and knows how long."""
+
+    def __init__(self) -> None:
+        self.waited = 0.0
+        self.runtime = replace(SYSTEM_RUNTIME, sleep=self._sleep)
+
+    def _sleep(self, seconds: float) -> None:
+        self.waited += seconds
+
+
+def _begun(store: Store, mode: str, id: str) -> TableWritePlan:
+    plan = replace(plan_table_write(store, SCHEMA, mode=mode), write_id=id)
+    assert not plan.nothing
+    return plan
+
+
+def _end(store: Store, plan: TableWritePlan, value: int, clock: Clock) -> str:
+    rows = [pa.record_batch({"n": pa.array([value], pa.int64())})]
+    try:
+        done = finish_table_write(store, plan, write_rows(store, plan, rows), runtime=clock.runtime)
+    except TrilakeError as e:
+        return type(e).__name__
+    return "written" if done.files_added else "nothing"
+
+
+def _raced(mode: str, other: str, ids: tuple[str, str], nth: int) -> tuple[tuple[str, ...], list[int]]:
+    """What both are told, and the rows behind them; only the first one where it makes fewer than ``nth`` calls."""
+    store, clock, calls, second = MemoryStore(), Clock(), count(1), list[str]()
+    first, later = _begun(store, mode, ids[0]), _begun(store, other, ids[1])
+
+    def meanwhile(op: str, key: str) -> None:
+        if next(calls) == nth:
+            second.append(_end(store, later, 2, clock))
+
+    outcome = _end(FaultStore(store, before=meanwhile), first, 1, clock)
+    return (outcome, *second), _seen(store)
+
+
+def _seen(store: Store) -> list[int]:
+    return sorted(v for f in list_files(store) for v in TrevniFile((store, f.key)).read()["n"].to_pylist())
+
+
+@pytest.mark.parametrize("ids", [(LESSER, GREATER), (GREATER, LESSER)], ids=["lesser", "greater"])
+@pytest.mark.parametrize(
+    "modes", ["error error", "ignore error", "error ignore", "overwrite overwrite", "overwrite ignore"]
+)
+def test_of_two_writes_at_once_one_comes_after_the_other(modes: str, ids: tuple[str, str]) -> None:
+    """The second one runs as a whole at each call of the first one, which both found the folder empty."""
+    told = set[tuple[str, ...]]()
+    mode, other = modes.split()
+    for nth in count(1):
+        outcomes, seen = _raced(mode, other, ids, nth)
+        if len(outcomes) == 1:
+            break
+        told.add(outcomes)
+        assert len(seen) == 1
+        assert outcomes[seen[0] - 1] == "written"
+        assert outcomes != ("written", "written") or "overwrite" in (mode, other)
+    refused = {"error": "TableExistsError", "ignore": "nothing", "overwrite": "written"}
+    assert told <= {
+        ("written", refused[other]),
+        (refused[mode], "written"),
+        # It stood still while it was waited for.
+        ("WriteFailedError", "written"),
+    }
+    assert len(told) > 1
+
+
+def test_rows_that_are_added_wait_for_nobody() -> None:
+    store, clock = MemoryStore(), Clock()
+    dead = _crashed(store, "overwrite", LESSER)
+    assert jobs.alone_at_work(store, "") == [dead]
+    assert _end(store, _begun(store, "append", GREATER), 5, clock) == "written"
+    assert (clock.waited, _seen(store)) == (0, [5])
+
+
+@pytest.mark.parametrize("ids", [(LESSER, GREATER), (GREATER, LESSER)], ids=["lesser", "greater"])
+def test_a_write_that_has_died_holds_nobody_up_for_long(ids: tuple[str, str]) -> None:
+    store, clock = MemoryStore(), Clock()
+    dead = _crashed(store, "error", ids[0])
+    assert _end(store, _begun(store, "overwrite", ids[1]), 2, clock) == "written"
+    assert rivals.PATIENCE_S <= clock.waited < rivals.PATIENCE_S + 2
+    assert jobs.record_outcome(store, dead, "committed") == "aborted"
+    assert _end(store, _begun(store, "overwrite", "8" * 32), 3, clock) == "written"
+    assert clock.waited < rivals.PATIENCE_S + 2  # once
+    assert _seen(store) == [3]
+
+
+def _crashed(store: MemoryStore, mode: str, id: str) -> str:
+    """The id of a write whose process died when its files had moved, and nobody had been told that they count."""
+    plan = _begun(store, mode, id)
+    with pytest.raises(SimulatedCrash):
+        _end(FaultStore(store, [Fault("put_if_absent", "*.end", kind="crash")]), plan, 1, Clock())
+    return plan.write_id
+
+
+def test_a_table_that_came_meanwhile_stays() -> None:
+    """What was staged goes with the write that came too late."""
+    for mode, error in ("error", TableExistsError), ("ignore", None):
+        store, clock = MemoryStore(), Clock()
+        plan = _begun(store, mode, LESSER)
+        assert _end(store, _begun(store, "append", GREATER), 7, clock) == "written"
+        assert _end(store, plan, 1, clock) == ("nothing" if error is None else error.__name__)
+        assert [meta.key.startswith("part-") for meta in store.list()] == [True]
+        assert _seen(store) == [7]
