@@ -7,6 +7,7 @@ import datetime as dt
 from decimal import Decimal
 from pathlib import Path
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -15,7 +16,7 @@ from tests.conversions import FORMATS, ROWS, make, read, same_rows
 from trilake.checksum import checksum
 from trilake.conversion.columns import from_delta
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.protocol.schema import ArrayType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import DELTA_TYPE, ArrayType, PrimitiveType, StructField, StructType
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
 from trilake.storage import open_store
@@ -141,3 +142,24 @@ def test_variants_are_variants_again_in_delta(tmp_path: Path, through: str) -> N
         assert str(head.metadata.schema) == "struct<v:variant,s:struct<a:array<variant>>>"
         assert "variantType" in (head.protocol.reader_features or ())
         assert trilake.open(tmp_path / name).to_arrow().to_pylist() == [{"v": one, "s": {"a": [one]}}]
+
+
+def test_variants_are_variants_in_whatever_their_rows_are_written_to(tmp_path: Path) -> None:
+    """Rows that a program had read were structs of two binaries for a new table, and for one whose schema grows."""
+    rows = duckdb.sql("SELECT 5::VARIANT AS v, [6::VARIANT] AS l, {'a': 'x'::VARIANT, 'n': 1} AS s")
+    kinds = "v:variant,l:array<variant>,s:struct<a:variant,n:integer>"
+    trilake.write(rows, tmp_path / "first")
+    read = trilake.open(tmp_path / "first").to_arrow()
+    trilake.write(read, tmp_path / "trevni", format="trevni")
+    trilake.write(trilake.open(tmp_path / "trevni").to_arrow(), tmp_path / "last")
+    trilake.write(pa.table({"k": pa.array([], "int32")}), tmp_path / "grows")
+    trilake.write(read, tmp_path / "grows", mode="append", schema_mode="merge")
+    for name, before in (("first", ""), ("last", ""), ("grows", "k:integer,")):
+        head = DeltaLog(open_store(tmp_path / name)).head()
+        assert str(head.metadata.schema) == f"struct<{before}{kinds}>"
+        assert trilake.open(tmp_path / name).to_arrow(["v", "l", "s"]).equals(read)
+    damaged = read.select(["v"]).replace_schema_metadata(None)
+    for mark in (b"\xff", b"{}", b'{"type":"struct","fields":[]}', b'{"type":"array","elementType":"variant"}'):
+        schema = pa.schema([damaged.schema.field("v").with_metadata({DELTA_TYPE: mark})])
+        trilake.write(damaged.cast(schema), tmp_path / "plain", mode="overwrite", schema_mode="overwrite")
+        assert str(DeltaLog(open_store(tmp_path / "plain")).head().metadata.schema).startswith("struct<v:struct<")

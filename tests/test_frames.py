@@ -183,6 +183,9 @@ _NAIVE = _ZONED.replace(tzinfo=None)
         ([2**63, -1], "too large"),
         (["\ud800"], "surrogates"),
         ([1, "a"], "Could not convert"),
+        ([_ZONED.timetz()], "times of day with a zone"),
+        ([b"a", "a"], "texts and bytes"),
+        ([np.ma.array([1, 2], mask=[0, 1])], "arrays with a mask"),
     ],
 )
 @pytest.mark.parametrize("frame", ["dict", "rows", "nested", "pandas"])
@@ -217,6 +220,56 @@ def test_types_of_polars_alone_are_refused_by_column(tmp_path: Path, values: lis
     with pytest.raises(SchemaMismatchError, match="of polars") as caught:
         trilake.write(rows, str(tmp_path / "t"))
     assert caught.value.context["column"] == "v"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("'170141183460469231731687303715884105727'::HUGEINT", "too large"),
+        ("5::UHUGEINT", "UHUGEINT of DuckDB"),
+        ("[5::UHUGEINT]", "UHUGEINT"),
+        ("'0101'::BIT", "BIT of DuckDB"),
+        ("'01:02:03+02'::TIMETZ", "TIME WITH TIME ZONE of DuckDB"),
+    ],
+)
+def test_types_of_duckdb_alone_are_refused_by_column(tmp_path: Path, value: str, words: str) -> None:
+    query = f"SELECT {{'BIT': 1}} AS \"UHUGEINT\", sum(7) AS n, {value} AS v"
+    with pytest.raises(SchemaMismatchError, match=words) as caught:
+        trilake.write(duckdb.connect().sql(query), str(tmp_path / "t"), format="trevni")
+    assert caught.value.context["column"] == "v"
+    trilake.write(duckdb.connect().sql(query).select("n"), str(tmp_path / "t"))
+    assert trilake.open(str(tmp_path / "t")).to_arrow().to_pylist() == [{"n": 7}]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.period_range("2020-01", periods=1, freq="M"),
+        pd.arrays.IntervalArray.from_breaks([0, 1]),
+        pa.ExtensionArray.from_storage(pa.bool8(), pa.array([2], pa.int8())),
+        pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "money", "db"), pa.array(["x"])),
+    ],
+)
+def test_types_whose_stored_values_say_something_else_are_not_put_into_delta(tmp_path: Path, values: Any) -> None:
+    """The months of pandas went in as counts since 1970, under no word."""
+    rows = pa.table({"v": values}) if isinstance(values, pa.Array) else pd.DataFrame({"v": values})
+    with pytest.raises(SchemaMismatchError, match="say something else") as caught:
+        trilake.write(rows, str(tmp_path / "t"))
+    assert caught.value.context["column"] == "v"
+    trilake.write(rows, str(tmp_path / "t"), format="lance")
+    assert trilake.open(str(tmp_path / "t")).to_arrow().column("v").type == pa.array(values).type
+
+
+def test_labels_of_rows_are_columns_where_they_have_a_name_of_their_own(tmp_path: Path) -> None:
+    """Labels that pandas only counts were left out, and so were those named as a column is."""
+    frame = pd.DataFrame({"a": [1, 2]}, index=pd.RangeIndex(5, 7, name="k"))
+    trilake.write(frame, str(tmp_path / "counted"))
+    assert trilake.open(str(tmp_path / "counted")).to_arrow().to_pydict() == {"a": [1, 2], "k": [5, 6]}
+    with pytest.raises(SchemaMismatchError, match="row labels are named 'a'") as caught:
+        trilake.write(frame.rename_axis("a"), str(tmp_path / "t"))
+    assert caught.value.context["column"] == "a"
+    trilake.write(frame.set_index("a", drop=False), str(tmp_path / "t"))
+    assert trilake.open(str(tmp_path / "t")).to_arrow().to_pydict() == {"a": [1, 2]}
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,16 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.protocol.schema import (
+    DELTA_TYPE,
     ArrayType,
     DataType,
     MapType,
     StructField,
     StructType,
     from_arrow,
-    parse_schema,
+    holds_variants,
+    type_mark,
 )
-from trilake.delta.rules.store_assignment import holds_variants
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import plain_array
 from trilake.storage.memory import MemoryStore
@@ -33,8 +34,6 @@ from trilake.trevni.file.writer import TrevniWriter
 
 #: Key of a Delta column's metadata: the Arrow type that its values had before.
 ARROW_TYPE = "trilake.arrowType"
-#: Key of an Arrow column's metadata: the Delta type, as JSON, of one that holds variants, which Arrow has not.
-DELTA_TYPE = "trilake.deltaType"
 #: Metadata that belongs to a format, and not to the column.
 _OWN = ("delta.", "__", "PARQUET:", "ARROW:", "trilake:", "lance-")
 _T = pa.types
@@ -54,8 +53,8 @@ def from_delta(schema: StructType) -> pa.Schema:
     fields = []
     for one in schema.fields:
         arrow_field = _arrow_field(one)
-        if holds_variants(one.type):
-            arrow_field = arrow_field.with_metadata({**(arrow_field.metadata or {}), DELTA_TYPE: _type_text(one.type)})
+        if mark := type_mark(one.type):
+            arrow_field = arrow_field.with_metadata({**(arrow_field.metadata or {}), **mark})
         was = one.metadata.get(ARROW_TYPE)
         fields.append(
             arrow_field if not isinstance(was, str) else arrow_field.with_type(_decoded(was, arrow_field.type))
@@ -109,23 +108,8 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
         if _T.is_fixed_size_list(plain) or _T.is_dictionary(plain):
             text = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
             metadata[ARROW_TYPE] = text
-    variants = _with_variants(kind, metadata.pop(DELTA_TYPE, None))
-    return replace(field, type=_nested(kind, one.type) if variants is None else variants, metadata=metadata)
-
-
-def _type_text(kind: DataType) -> str:
-    return StructType((StructField("c", kind),)).json()
-
-
-def _with_variants(kind: DataType, text: str | None) -> DataType | None:
-    """The type that a column's metadata names, unless that is damaged or the values could not have it any more."""
-    if text is None:
-        return None
-    try:
-        named = parse_schema(text).fields[0].type
-    except (TrilakeError, IndexError):
-        return None
-    return named if from_arrow(pa.schema([("c", named.arrow)])).fields[0].type == kind else None
+    marked = metadata.pop(DELTA_TYPE, None) is not None and holds_variants(kind)
+    return replace(field, type=kind if marked else _nested(kind, one.type), metadata=metadata)
 
 
 def _nested(kind: DataType, arrow: pa.DataType) -> DataType:

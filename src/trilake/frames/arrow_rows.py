@@ -22,6 +22,12 @@ _HELP = (
 _REFUSAL = "cannot write a"
 _CAST = "cast the column before writing, e.g. to a decimal or a string"
 _OF_POLARS_ALONE = {"Object", "Int128", "UInt128"}
+_OF_DUCKDB_ALONE = {
+    "TIME WITH TIME ZONE": "keep the zone in a column of its own, and cast the other to TIME",
+    "BIT": "cast the column to VARCHAR",
+    "UHUGEINT": "cast the column to DECIMAL(38,0), UBIGINT or VARCHAR",
+    "BIGNUM": "cast the column to DECIMAL(38,0) or VARCHAR",
+}
 
 
 def is_dataframe(data: object) -> bool:
@@ -97,9 +103,25 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
 
 def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns of a frame of pandas and its named row labels, without the unnamed ones that it has once it was
-    filtered or sorted."""
+    filtered or sorted.
+
+    Raises ``SchemaMismatchError`` for labels that have the name of a column and other values.
+    """
+    labels = {
+        str(name): frame.index.get_level_values(i).to_series(range(len(frame)))
+        for i, name in enumerate(frame.index.names)
+        if name is not None
+    }
+    for i, name in enumerate(map(str, frame.columns)):
+        if name in labels and not labels[name].equals(frame.iloc[:, i].reset_index(drop=True)):
+            raise SchemaMismatchError(
+                f"the row labels are named {name!r}, as a column with other values is",
+                help="rename them, or take them off with reset_index(drop=True)",
+                column=name,
+            )
     table = checked(
-        lambda: pa.Table.from_pandas(frame),
+        # Arrow takes labels that are counted, which are no column of its own, for no column here either.
+        lambda: pa.Table.from_pandas(frame, preserve_index=True if labels else None),
         lambda: ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)),
         from_pandas=True,
     )
@@ -111,6 +133,9 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
     """What a library hands over as a stream of Arrow."""
     if _is(data, "polars", "DataFrame"):
         _check_polars(data)
+    from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
+    if from_duckdb:
+        _check_duckdb(data)
     try:
         stream = pa.RecordBatchReader.from_stream(data)
     except pa.ArrowInvalid as e:
@@ -120,7 +145,27 @@ def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBa
             ) from e
         # One column alone, such as a Series of polars.
         raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
-    return stream.schema, iter(stream)
+    return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
+
+
+def _check_duckdb(relation: Any) -> None:
+    """Raise ``SchemaMismatchError`` for columns that DuckDB hands over as other than their values: of a time of day it
+    drops the zone, of bits it gives its own bytes, and of the largest integers negative ones."""
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        for word, remedy in _OF_DUCKDB_ALONE.items():
+            if re.search(rf"\b{word}\b", re.sub("'.*?'|\".*?\"", "", str(kind))):
+                raise SchemaMismatchError(f"Arrow has no type for {kind} of DuckDB", help=remedy, column=name)
+
+
+def _within_precision(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, whose HUGEINTs, which DuckDB hands over as decimals of 38 digits, have no more of them."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.type == pa.decimal128(38, 0):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as e:
+                raise SchemaMismatchError(f"a value of column {field.name} is too large: {e}", column=field.name) from e
+    return batch
 
 
 def _check_polars(frame: Any) -> None:

@@ -2,7 +2,7 @@
 
 Arrow takes the type of a column from its values.  Where they are of several kinds, it drops the time of day of a
 time among dates, and takes UTC for the zone of a time that has none among such as have one; of a time of pandas it
-drops the nanoseconds.
+drops the nanoseconds, of a time of day the zone, of an array of numpy the mask.  A text among bytes becomes bytes.
 """
 
 from __future__ import annotations
@@ -77,8 +77,17 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
         rows = [v for v in values if isinstance(v, Mapping)]
         for field in kind:
             _check(f"{column}.{field.name}", [row.get(field.name) for row in rows], field.type)
-    elif pa.types.is_list(kind) and _has_times(kind.value_type):
-        _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), kind.value_type)
+    elif pa.types.is_list(kind):
+        if any(v.mask.any() for v in _named(values, "MaskedArray")):
+            raise _changed(column, "arrays with a mask", "pass lists with None where the mask is")
+        if _has_changes(kind.value_type):
+            _check(f"{column}.element", list(chain.from_iterable(v for v in values if v is not None)), kind.value_type)
+    elif pa.types.is_binary(kind):
+        if _of_kind(values, str):
+            raise _changed(column, "texts and bytes", "make all of them texts, or all of them bytes")
+    elif pa.types.is_time(kind):
+        if any(v.tzinfo is not None for v in _of_kind(values, dt.time)):
+            raise _changed(column, "times of day with a zone", "keep the zone in a column of its own")
     elif pa.types.is_date(kind):
         if any(v.time() != dt.time.min for v in _of_kind(values, dt.datetime)):
             raise _changed(column, "dates and times of day", "make all of them dates, or all of them times")
@@ -92,8 +101,14 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
         raise _changed(column, "nanoseconds", "make it a column of type timedelta64[ns]")
 
 
-def _has_times(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind))
+def _has_changes(kind: pa.DataType) -> bool:
+    """Whether values of a type may be other ones than they were; numbers and texts, which are many, are not."""
+    return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind) or pa.types.is_binary(kind))
+
+
+def _named(values: Collection[Any], name: str) -> list[Any]:
+    kinds = {k for k in set(map(type, values)) if k.__name__ == name}
+    return [v for v in values if type(v) in kinds] if kinds else []
 
 
 def _of_kind(values: Collection[Any], kind: type) -> list[Any]:

@@ -36,8 +36,8 @@ from trilake.delta.log.same_table import check_same_table
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol import in_commit_timestamps
-from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.rules.change_columns import check_change_columns
 from trilake.errors import (
     ConcurrentWriteError,
     ObjectExistsError,

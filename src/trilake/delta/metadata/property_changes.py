@@ -17,13 +17,13 @@ from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
 from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.column_mapping import change_mode
 from trilake.delta.protocol.features import add_feature as with_feature
 from trilake.delta.protocol.features import has_feature, required, upgrade_protocol, upgraded
 from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
+from trilake.delta.rules.change_columns import check_change_columns
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 

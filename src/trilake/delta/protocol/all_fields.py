@@ -16,6 +16,7 @@ from trilake.delta.protocol.schema import (
     MapType,
     StructField,
     StructType,
+    type_mark,
 )
 
 
@@ -46,14 +47,19 @@ def strip(schema: StructType) -> StructType:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows, each field with its comment and other notes.
+    """The Arrow schema of the rows, each field with its comment and other notes, and a mark where it holds variants.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> noted = StructField("a", PrimitiveType("long"), metadata={"comment": "x"})
     >>> described_schema(StructType((noted,))).field("a").metadata
     {b'comment': b'x'}
     """
-    return pa.schema([_field(f) for f in schema.fields])
+    return pa.schema([_marked(f) for f in schema.fields])
+
+
+def _marked(f: StructField) -> pa.Field:
+    mark = type_mark(f.type)
+    return _field(f).with_metadata({**(arrow_notes(f.metadata) or {}), **mark}) if mark else _field(f)
 
 
 def _field(f: StructField) -> pa.Field:

@@ -16,12 +16,15 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trilake.delta.protocol.arrow_types import is_variant, primitive_name
 from trilake.delta.protocol.field_notes import notes_of
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
+#: Key of an Arrow field's metadata: the Delta type, as JSON, of a column that holds variants, which Arrow has not.
+DELTA_TYPE = "trilake.deltaType"
 #: Deeper than any real schema, and far from Python's recursion limit.
 MAX_DEPTH = 100
 
@@ -42,6 +45,7 @@ _PRIMITIVES: dict[str, pa.DataType] = {
     "null": pa.null(),
     "variant": pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
 }
+_VARIANT_PARTS = {("value", "binary"), ("metadata", "binary")}
 _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 # A collated or length-limited string is stored as a plain one.
 _STRING_LIKE = re.compile(r"string collate \S+|(?:var)?char\(\d+\)", re.IGNORECASE)
@@ -381,25 +385,28 @@ def from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema for rows of an Arrow schema.
 
     Integers without sign take the next wider signed type; times of day, durations and unions have no Delta type and
-    raise ``SchemaMismatchError`` naming the column.  Comments, and what else users note on fields, come along.
+    raise ``SchemaMismatchError`` naming the column.  What users note on fields comes along, and so do variants, which
+    Arrow has as structs: their column is marked with :data:`DELTA_TYPE`.
 
     >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
     'struct<a:long,t:timestamp>'
     """
     check_distinct(schema.names)
-    return StructType(tuple(_from_arrow_field(f, f.name) for f in schema))
+    return StructType(tuple(_with_variants(_from_arrow_field(f, f.name), f) for f in schema))
 
 
 def _from_arrow_field(f: pa.Field, path: str) -> StructField:
-    return StructField(f.name, _from_arrow_type(f.type, path), f.nullable, notes_of(f.metadata))
+    return StructField(f.name, _type_of_field(f, path), f.nullable, notes_of(f.metadata))
+
+
+def _type_of_field(f: pa.Field, path: str) -> DataType:
+    return _KNOWN["variant"] if is_variant(f, path) else _from_arrow_type(f.type, path)
 
 
 def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
     ty = pa.types
     t = without_views_type(t)
-    if ty.is_dictionary(t):
-        return _from_arrow_type(t.value_type, path)
-    if ty.is_run_end_encoded(t):
+    if ty.is_dictionary(t) or ty.is_run_end_encoded(t):
         return _from_arrow_type(t.value_type, path)
     if isinstance(t, pa.BaseExtensionType):
         return _from_arrow_type(t.storage_type, path)
@@ -416,54 +423,56 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
         )
     if ty.is_map(t):
         return MapType(
-            _from_arrow_type(t.key_type, f"{path}.key"),
-            _from_arrow_type(t.item_type, f"{path}.value"),
+            _type_of_field(t.key_field, f"{path}.key"),
+            _type_of_field(t.item_field, f"{path}.value"),
             t.item_field.nullable,
         )
     if ty.is_list(t) or ty.is_large_list(t) or ty.is_fixed_size_list(t):
-        return ArrayType(_from_arrow_type(t.value_type, f"{path}.element"), t.value_field.nullable)
-    if ty.is_decimal(t):
-        if t.precision > 38 or t.scale < 0:
-            raise SchemaMismatchError(
-                f"{t} does not fit a Delta decimal (precision 38, scale >= 0)",
-                column=path,
-                condition="DELTA_UNSUPPORTED_DATA_TYPES",
-            )
-        return PrimitiveType(f"decimal({t.precision},{t.scale})")
-    if ty.is_timestamp(t):
-        return PrimitiveType("timestamp" if t.tz is not None else "timestamp_ntz")
-    for check, name in _FROM_ARROW:
-        if check(t):
-            return PrimitiveType(name)
-    raise SchemaMismatchError(
-        f"Arrow type {t} has no Delta type",
-        help="cast the column before writing, e.g. to long or string",
-        column=path,
-        condition="DELTA_UNSUPPORTED_DATA_TYPES",
-    )
+        return ArrayType(_type_of_field(t.value_field, f"{path}.element"), t.value_field.nullable)
+    return PrimitiveType(primitive_name(t, path))
 
 
-_FROM_ARROW: list[tuple[Any, str]] = [
-    (pa.types.is_string, "string"),
-    (pa.types.is_large_string, "string"),
-    (pa.types.is_int64, "long"),
-    (pa.types.is_int32, "integer"),
-    (pa.types.is_int16, "short"),
-    (pa.types.is_int8, "byte"),
-    (pa.types.is_uint8, "short"),
-    (pa.types.is_uint16, "integer"),
-    (pa.types.is_uint32, "long"),
-    (pa.types.is_uint64, "decimal(20,0)"),
-    (pa.types.is_float16, "float"),
-    (pa.types.is_float32, "float"),
-    (pa.types.is_float64, "double"),
-    (pa.types.is_boolean, "boolean"),
-    (pa.types.is_date, "date"),
-    (pa.types.is_binary, "binary"),
-    (pa.types.is_large_binary, "binary"),
-    (pa.types.is_fixed_size_binary, "binary"),
-    (pa.types.is_null, "void"),
-]
+def _with_variants(field: StructField, f: pa.Field) -> StructField:
+    """The field with the variants that a mark on its Arrow field names."""
+    mark = (f.metadata or {}).get(DELTA_TYPE.encode())
+    if mark is None:
+        return field
+    try:
+        named = parse_schema(mark.decode("utf-8", "replace"))
+    except (CorruptLogError, UnsupportedProtocolError):
+        return field
+    return replace(field, type=_where_named(field.type, named.fields[0].type)) if named.fields else field
+
+
+def _where_named(type_: DataType, named: DataType) -> DataType:
+    """The type with variants for the structs of their two binaries, where another type has variants."""
+    if isinstance(named, PrimitiveType):
+        parts = {(f.name, str(f.type)) for f in type_.fields} if isinstance(type_, StructType) else set()
+        return named if named.name == "variant" and parts == _VARIANT_PARTS else type_
+    if isinstance(named, StructType) and isinstance(type_, StructType):
+        pairs = ((f, named.find(f.name)) for f in type_.fields)
+        return StructType(tuple(f if n is None else replace(f, type=_where_named(f.type, n.type)) for f, n in pairs))
+    if isinstance(named, ArrayType) and isinstance(type_, ArrayType):
+        return replace(type_, element=_where_named(type_.element, named.element))
+    if isinstance(named, MapType) and isinstance(type_, MapType):
+        key, value = _where_named(type_.key, named.key), _where_named(type_.value, named.value)
+        return replace(type_, key=key, value=value)
+    return type_
+
+
+def holds_variants(type_: DataType) -> bool:
+    """Whether a variant is somewhere in a type."""
+    if isinstance(type_, PrimitiveType):
+        return type_.name == "variant"
+    if isinstance(type_, StructType):
+        return any(holds_variants(f.type) for f in type_.fields)
+    inside = (type_.element,) if isinstance(type_, ArrayType) else (type_.key, type_.value)
+    return any(map(holds_variants, inside))
+
+
+def type_mark(type_: DataType) -> dict[str, str]:
+    """What marks the Arrow field of a column of this type: its type, as JSON, where it holds variants."""
+    return {DELTA_TYPE: StructType((StructField("c", type_),)).json()} if holds_variants(type_) else {}
 
 
 def nested_fields(t: DataType) -> list[StructField]:

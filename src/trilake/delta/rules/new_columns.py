@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.change_columns import check_change_columns
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.schema import (
     ArrayType,
@@ -16,6 +15,7 @@ from trilake.delta.protocol.schema import (
     nested_fields,
 )
 from trilake.delta.protocol.sql_types import check_collation
+from trilake.delta.rules.change_columns import check_change_columns
 
 #: Where Spark notes on a field, whose type stays ``string``, by which rules its texts are compared, such as
 #: ``{"name": "spark.UTF8_LCASE"}``.  Who does not know them may read such a table, by the bytes of the texts.

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType, holds_variants
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
@@ -176,19 +176,6 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
             help="cast the column before writing",
             column=path,
         ) from e
-
-
-def holds_variants(type_: DataType) -> bool:
-    """Whether a variant is somewhere in a type."""
-    match type_:
-        case StructType():
-            return any(holds_variants(f.type) for f in type_.fields)
-        case ArrayType():
-            return holds_variants(type_.element)
-        case MapType():
-            return holds_variants(type_.key) or holds_variants(type_.value)
-        case _:
-            return type_.name == "variant"
 
 
 def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
