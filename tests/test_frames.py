@@ -319,3 +319,41 @@ def test_a_union_is_no_column_of_a_query(tmp_path: Path) -> None:
     trilake.write(pa.table({"k": [1], "v": _UNION}), str(tmp_path / "t"), format="trevni")
     with pytest.raises(InvalidArgumentError, match="queries cannot read"):
         trilake.sql(f"SELECT v FROM trevni.`{tmp_path / 't'}`")
+
+
+@pytest.mark.parametrize(
+    ("values", "exact"),
+    [
+        (pa.array([1], pa.duration("ns")), False),
+        (pa.array([[1]], pa.list_(pa.duration("ns"))), False),
+        (pa.array([2**40], pa.duration("s")), False),
+        (pa.array([5_000], pa.duration("ns")), True),
+        (pa.array([None], pa.duration("s")), True),
+    ],
+)
+def test_durations_are_those_of_the_table_in_duckdb(tmp_path: Path, values: pa.Array, exact: bool) -> None:
+    """DuckDB took the nanoseconds of 1 ns, and made a negative interval of 34,000 years."""
+    rows = pa.table({"k": [1], "v": values})
+    trilake.write(rows, str(tmp_path / "t"), format="trevni")
+    table, place = trilake.open(str(tmp_path / "t")), f"trevni.`{tmp_path / 't'}`"
+    ways: list[Callable[[], Any]] = [
+        lambda: table.to_duckdb(duckdb.connect()).to_arrow_table(),
+        lambda: table.to_duckdb(duckdb.connect(), "k > 0").to_arrow_table(),
+        lambda: trilake.sql(f"SELECT v FROM {place}"),
+        lambda: trilake.sql("SELECT v FROM r", r=rows),
+    ]
+    for way in ways:
+        if exact:
+            want = [None] if values.null_count else [pa.MonthDayNano([0, 0, 5_000])]
+            assert way().column("v").to_pylist() == want
+        else:
+            with pytest.raises((SchemaMismatchError, duckdb.Error), match="none of DuckDB's"):
+                way()
+    assert trilake.sql(f"SELECT k FROM {place}").to_pydict() == {"k": [1]}
+
+
+def test_instants_in_nanoseconds_are_rounded_down_by_queries(tmp_path: Path) -> None:
+    """As times without a zone are; they were an error of Arrow's."""
+    trilake.write(pa.table({"v": pa.array([-1, 1_999], pa.timestamp("ns", "Asia/Tokyo"))}), tmp_path, format="lance")
+    rows = trilake.sql(f"SELECT v FROM lance.`{tmp_path}`")
+    assert rows.column("v").cast(pa.int64()).to_pylist() == [-1, 1]

@@ -237,14 +237,17 @@ class Table(ABC):
         """
         import duckdb  # late: opening a table loads no engine
 
+        from trilake.relations.dataset import TableDataset
+        from trilake.relations.duckdb_rows import WatchedRows, duckdb_rows
+
         db = duckdb.default_connection() if connection is None else connection
         if filter is not None:
-            return db.from_arrow(self.to_arrow(None, filter))
+            return db.from_arrow(duckdb_rows(self.to_arrow(None, filter)))
         with suppress(duckdb.Error):  # a connection that may open no files, or a file about which the scan says more
             query = parquet_relation(db, self.plain_files() or (), self.schema)
             if query is not None:
                 return db.sql(query)
-        return db.from_arrow(self.to_pyarrow_dataset())
+        return db.from_arrow(TableDataset(WatchedRows(self, [])))
 
     def diff(
         self,

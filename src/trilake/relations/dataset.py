@@ -29,38 +29,6 @@ class Rows(Protocol):
         """How many rows that is."""
 
 
-class WatchedRows:
-    """A table's rows for DuckDB, which makes texts of errors: those raised while rows are read go to ``errors``.
-
-    Numbers of 16 bits, which it has not, are numbers of 32.
-    """
-
-    def __init__(self, table: Rows, errors: list[TrilakeError]) -> None:
-        self.table, self.errors = table, errors
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows."""
-        return without_half_floats(self.table.schema)
-
-    def count(self, filter: Any = None) -> int:
-        """How many rows there are for which ``filter`` is true."""
-        return self.table.count(filter)
-
-    def to_reader(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
-        """The rows of some columns for which ``filter`` is true."""
-        reader = self.table.to_reader(columns, filter)
-        return pa.RecordBatchReader.from_batches(without_half_floats(reader.schema), self._batches(reader))
-
-    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        try:
-            schema = without_half_floats(reader.schema)
-            yield from reader if schema is reader.schema else (batch.cast(schema) for batch in reader)
-        except TrilakeError as e:
-            self.errors.append(e)
-            raise
-
-
 class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """The rows of an open table, of which engines take the columns and rows that they need.
 
@@ -181,34 +149,6 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     def __repr__(self) -> str:
         return f"<TableDataset of {self.table!r}>"
-
-
-def without_half_floats(schema: pa.Schema) -> pa.Schema:
-    """The schema with numbers of 32 bits in place of 16, at every depth; itself where there are none.
-
-    >>> without_half_floats(pa.schema([("v", pa.list_(pa.float16(), 2))])).field("v").type
-    FixedSizeListType(fixed_size_list<item: float>[2])
-    """
-    fields = [f.with_type(_wide_floats(f.type)) for f in schema]
-    return schema if all(a.type == b.type for a, b in zip(schema, fields, strict=True)) else pa.schema(fields)
-
-
-def _wide_floats(t: pa.DataType) -> pa.DataType:
-    if pa.types.is_float16(t):
-        return pa.float32()
-    if not pa.types.is_nested(t):
-        return t
-    inner = [t.field(i) for i in range(t.num_fields)]
-    wide = [f.with_type(_wide_floats(f.type)) for f in inner]
-    if all(a.type == b.type for a, b in zip(inner, wide, strict=True)):
-        return t
-    if pa.types.is_map(t):
-        return pa.map_(*(f.type for f in wide[0].type))
-    if pa.types.is_struct(t):
-        return pa.struct(wide)
-    if pa.types.is_fixed_size_list(t):
-        return pa.list_(wide[0], t.list_size)
-    return pa.large_list(wide[0]) if pa.types.is_large_list(t) else pa.list_(wide[0])
 
 
 def _batch(size: int | None) -> dict[str, int]:

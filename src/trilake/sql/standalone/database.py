@@ -18,7 +18,8 @@ import pyarrow as pa
 
 from trilake.errors import TrilakeError
 from trilake.expr.terms.engine import idle_connection
-from trilake.relations.dataset import TableDataset, WatchedRows
+from trilake.relations.dataset import TableDataset
+from trilake.relations.duckdb_rows import WatchedRows
 from trilake.relations.parquet import parquet_relation
 from trilake.sql.standalone.kept_databases import Database, FileState, KeptDatabases, file_states
 from trilake.table import Table

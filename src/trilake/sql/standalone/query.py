@@ -17,11 +17,12 @@ from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
 from trilake.expr.terms.datatypes import normalise, zoned_type
 from trilake.expr.terms.engine import first_line
 from trilake.frames import arrow_batches
 from trilake.option_values import stated_version
-from trilake.relations.dataset import without_half_floats
+from trilake.relations.duckdb_rows import duckdb_rows, duckdb_schema
 from trilake.sql.standalone.database import result_of
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.queries.around import Query
@@ -43,7 +44,7 @@ def run_query(context: Context, text: str) -> pa.Table:
     statement = _known.of(text, frozenset(frames))
     sources = _sources(context, statement)
     names = frames | {read.name: read.parts for read in statement.reads}
-    tables = {name: (names[name], without_half_floats(_schema(rows))) for name, rows in sources.items()}
+    tables = {name: (names[name], duckdb_schema(_schema(rows))) for name, rows in sources.items()}
 
     def of(*, wide: bool) -> pa.Table:
         query = statement.query(tables, wide=wide)
@@ -68,6 +69,10 @@ def constant(expression: str) -> Any:
 
 def _as_spark_has_it(table: pa.Table, query: Query) -> pa.Table:
     """A result under the names and in the types that Spark gives it."""
+    schema = microseconds_schema(table.schema)
+    if schema is not table.schema:
+        batches = [in_microseconds(b, round_down=True) for b in table.to_batches()]
+        table = pa.Table.from_batches(batches, schema)
     columns = []
     for column, made in zip(table.columns, query.columns, strict=True):
         if made.sql.family == "void":
@@ -105,7 +110,7 @@ def _source(rows: Any) -> Table | pa.Table:
         for column in table.columns
     ]
     exact = pa.table(columns, schema=pa.schema([(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
-    return exact.cast(without_half_floats(exact.schema))
+    return duckdb_rows(exact)
 
 
 def _schema(rows: Table | pa.Table) -> pa.Schema:
