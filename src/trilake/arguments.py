@@ -34,6 +34,17 @@ def flag(name: str, value: Any) -> bool:
     raise InvalidArgumentError(f"{name} is {_shown(value)}", help="it is True or False")
 
 
+def count(
+    name: str, value: Any, *, least: int = 0, other_type: type[InvalidArgumentError] = InvalidArgumentError
+) -> int:
+    """A whole number of ``least`` or more.  Raises ``InvalidArgumentError``, and ``other_type`` for what is none."""
+    if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
+        raise other_type(f"{name} is {_shown(value)}", help=f"it must be a number of {least} or more")
+    if value < least:
+        raise InvalidArgumentError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
+    return int(value)
+
+
 def _texts(name: str, value: Any) -> Any:
     if isinstance(value, str):
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def test_scans_say_which_argument_is_of_another_type(made: LanceDataset) -> None
     with pytest.raises(TypeError, match="columns"):
         made.take([0], columns="vector")
     with pytest.raises(TypeError, match="columns"):
-        made.get_fragments()[0].take([0], columns="vector")  # type: ignore[arg-type]
+        made.get_fragments()[0].take([0], columns="vector")
 
 
 def test_what_is_not_there(made: LanceDataset) -> None:
@@ -188,3 +189,57 @@ def test_a_text_is_no_flag(made: LanceDataset) -> None:
         made.to_table(nearest={"column": "vector", "q": [0.0] * 4, "use_index": text})
     with pytest.raises(InvalidArgumentError, match="materialize_deletions is 'false'"):
         made.optimize.compact_files(materialize_deletions=text)
+
+
+@pytest.mark.parametrize("flag", ["false", 0, None])
+def test_flags_are_flags(made: LanceDataset, flag: Any) -> None:
+    """Every text is true: ``with_row_id="false"`` gave a column more, ``delete_unverified="false"`` deleted files."""
+    made.create_scalar_index("a")
+    scans = ("prefilter", "with_row_id", "use_stats", "scan_in_order")
+    calls: list[Any] = [
+        *(partial(made.to_table, **{name: flag}) for name in scans),
+        lambda: made.take([1], with_row_id=flag),
+        lambda: made.sample(1, randomize_order=flag),
+        lambda: made.create_scalar_index("a", replace=flag),
+        lambda: made.cleanup_old_versions(dt.timedelta(0), delete_unverified=flag),
+        lambda: made.cleanup_old_versions(dt.timedelta(0), error_if_tagged_old_versions=flag),
+        lambda: made.alter_columns({"path": "a", "nullable": "no", "name": "b"}),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidArgumentError, match="True or False"):
+            call()
+    assert (made.version, len(made.versions())) == (2, 2)
+
+
+def test_what_contradicts_or_says_nothing_is_refused(uri: Path, made: LanceDataset) -> None:
+    search: dict[str, Any] = {"column": "vector", "q": [0.0] * 4}
+    made.add_columns({"kept": "a"}, batch_size=5)
+    calls: list[tuple[str, Any]] = [
+        ("limit", lambda: made.head(3, limit=1)),
+        ("limit", lambda: made.get_fragments()[0].head(3, limit=1)),
+        ("version and asof", lambda: lance.dataset(uri, version=1, asof="2020-01-01")),
+        ("other storage_options", lambda: lance.write_dataset(TABLE, made, mode="append", storage_options={"a": "1"})),
+        ("read_columns says nothing", lambda: made.add_columns({"b": "a"}, read_columns=["a"])),
+        ("reader_schema says nothing", lambda: made.add_columns({"b": "a"}, reader_schema=pa.schema([]))),
+        ("batch_size says nothing", lambda: made.add_columns(pa.field("b", pa.string()), batch_size=1)),
+        ("read_columns says nothing", lambda: made.add_columns(TABLE.select(["a"]), read_columns=["a"])),
+        ("nprobes is 2", lambda: made.to_table(nearest={**search, "nprobes": 2, "maximum_nprobes": 1})),
+        ("nulls is 'x'", lambda: lance.dataset(uri, nulls="x")),  # type: ignore[arg-type]
+        ("threshold is 7", lambda: made.optimize.compact_files(materialize_deletions_threshold=7)),
+        ("num_threads is 0", lambda: made.optimize.compact_files(num_threads=0)),
+        ("fragment_id is -1", lambda: lance.LanceFragment.create(str(uri), TABLE, -1)),
+    ]
+    for words, call in calls:
+        with pytest.raises(InvalidArgumentError, match=words):
+            call()
+    others: list[Any] = [
+        lambda: made.to_table(nearest={**search, "k": "3"}),
+        lambda: made.to_table(nearest={**search, "k": 2.5}),
+        lambda: lance.write_dataset(TABLE, made, mode="append", max_rows_per_file="5"),  # type: ignore[arg-type]
+        lambda: lance.write_dataset(TABLE, made, mode="append", max_rows_per_group=1.5),  # type: ignore[arg-type]
+    ]
+    for call in others:
+        with pytest.raises(TypeError, match="number of 1 or more"):
+            call()
+    made.drop_columns(columns=["kept"])
+    assert lance.write_dataset(TABLE, made, mode="append", storage_options={}).schema.names == ["vector", "a"]

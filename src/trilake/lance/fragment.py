@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
+from trilake.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
 from trilake.lance.commands.delete import condition_of, mark
@@ -48,6 +49,12 @@ __all__ = [
     "NoopFragmentWriteProgress",
     "write_fragments",
 ]
+
+
+def check_head(options: Mapping[str, Any]) -> None:
+    """Refuse a second limit beside the number of rows.  Raises ``WrongTypeError``."""
+    if options.get("limit") is not None:
+        raise WrongTypeError("the number of rows and limit both say how many", help="leave limit out")
 
 
 class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
@@ -92,11 +99,12 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         :func:`write_fragments`.
         """
         options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
-        reporter = Reporter(progress, fragment_id or 0)
+        number = 0 if fragment_id is None else count("fragment_id", fragment_id, other_type=WrongTypeError)
+        reporter = Reporter(progress, number)
         fragments = _create(dataset_uri, data, schema, options, reporter, storage_options)
         if len(fragments) != 1:
             raise NothingToWriteError(f"the rows make {len(fragments)} fragments instead of one")
-        return FragmentMetadata.of(replace(fragments[0], id=fragment_id or 0))
+        return FragmentMetadata.of(replace(fragments[0], id=number))
 
     @staticmethod
     def create_from_file(
@@ -195,10 +203,11 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return self.scanner(columns, filter, limit, offset, **more).to_batches()
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first rows."""
+        """The first rows; further arguments are those of :meth:`scanner`, without a limit."""
+        check_head(more)
         if not num_rows:
             return self.schema.empty_table()
-        return self.to_table(limit=num_rows, **more)
+        return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
         """The rows at some places among those that live, in the order asked for."""

@@ -6,7 +6,7 @@ values for deleted rows too, which nobody reads: whatever is computed is compute
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError
+from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array, one_batch
@@ -385,6 +386,8 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
     field = snapshot.view.schema.field(path)
     top = next(f for f in snapshot.view.schema.fields if any(c.id == field.id for c in f.walk()))
     name, nullable = alteration.get("name"), alteration.get("nullable")
+    if nullable is not None:
+        flag("nullable", nullable)
     if name is None and nullable is None and alteration.get("data_type") is None:
         raise InvalidArgumentError("the alteration says nothing", help="give name, nullable or data_type", column=path)
     if name is not None and snapshot.view.has_mask(top.name):
@@ -441,15 +444,18 @@ def add(
     These are SQL expressions by name; a field, fields or a schema of columns without values; a function from record
     batches of ``read``, of ``batch_size`` rows at most, to record batches; or rows in the order of the dataset's.
     """
+    given = {"read_columns": read, "reader_schema": schema, "batch_size": batch_size}
     if isinstance(transforms, Mapping):
         if not transforms:
             raise InvalidArgumentError("there is no column to add")
+        _check_use(given, ("batch_size",), "expressions")
         return add_expressions(snapshot, transforms, nulls=nulls)
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
     if isinstance(transforms, list) and transforms and all(isinstance(f, pa.Field) for f in transforms):
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
+        _check_use(given, (), "columns without values")
         return add_null_columns(snapshot, transforms)
     if callable(transforms):
         new_schema = getattr(transforms, "output_schema", None) or schema
@@ -464,5 +470,13 @@ def add(
             new_schema = result.schema
         values = transforms if batch_size is None else in_batches(transforms, batch_size)
         return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
+    _check_use(given, ("reader_schema",), "rows")
     rows_schema, batches = input_rows.stream(transforms, schema)
     return add_rows(snapshot, rows_schema, batches, nulls=nulls)
+
+
+def _check_use(given: Mapping[str, object], known: Collection[str], what: str) -> None:
+    """Refuse what says nothing of ``what`` is added; of expressions ``batch_size`` is a hint."""
+    useless = [name for name, value in given.items() if value is not None and name not in known]
+    if useless:
+        raise WrongTypeError(f"{useless[0]} says nothing of {what} to add", help="leave it out")

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from trilake.arguments import flag
+from trilake.arguments import count, flag
 from trilake.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, discarded_on_failure, write_fragments
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.proto import DecodeError
@@ -51,9 +52,15 @@ class CompactionOptions:
 
     def __post_init__(self) -> None:
         for name in ("target_rows_per_fragment", "max_rows_per_group"):
-            if getattr(self, name) <= 0:
-                raise InvalidArgumentError(f"{name} is {getattr(self, name)}", help="it must be above 0")
+            count(name, getattr(self, name), least=1, other_type=WrongTypeError)
+        if self.num_threads is not None:
+            count("num_threads", self.num_threads, least=1, other_type=WrongTypeError)
         flag("materialize_deletions", self.materialize_deletions)
+        part: object = self.materialize_deletions_threshold
+        if not isinstance(part, int | float) or not 0 <= part <= 1:
+            raise InvalidArgumentError(
+                f"materialize_deletions_threshold is {part!r}", help="it is a part of the rows, such as 0.1"
+            )
 
 
 @dataclass

@@ -13,11 +13,12 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
+from trilake.arguments import count
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
 from trilake.lance.file import null_masks
 from trilake.lance.file.data_file_writer import DataFileWriter
-from trilake.lance.file.errors import RowsDoNotFitError
+from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.view import View
@@ -29,6 +30,12 @@ from trilake.storage.base import Store, WriteGroup
 NullPolicy = Literal["error", "mask", "zero"]
 
 _MAX_ROWS = 2**31 - 1
+
+
+def check_nulls(nulls: NullPolicy) -> None:
+    """Raise ``InvalidArgumentError`` for what says nothing of nulls."""
+    if nulls not in ("error", "mask", "zero"):
+        raise InvalidArgumentError(f"nulls is {nulls!r}", help='it is "error", "mask" or "zero"')
 
 
 @dataclass(frozen=True)
@@ -56,12 +63,10 @@ class WriteOptions:
 
     def __post_init__(self) -> None:
         for name in ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file"):
-            if getattr(self, name) <= 0:
-                raise InvalidArgumentError(f"{name} is {getattr(self, name)}", help="it must be above 0")
+            count(name, getattr(self, name), least=1, other_type=WrongTypeError)
         if self.max_rows_per_group > _MAX_ROWS:
             raise InvalidArgumentError(f"a row group has {_MAX_ROWS} rows at most")
-        if self.nulls not in ("error", "mask", "zero"):
-            raise InvalidArgumentError(f"nulls is {self.nulls!r}", help='it is "error", "mask" or "zero"')
+        check_nulls(self.nulls)
 
 
 class Progress(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trilake.arguments import flag
 from trilake.lance.file.errors import IndexExistsError
 from trilake.lance.scan.snapshot import Snapshot
 
@@ -11,6 +12,7 @@ def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> 
 
     A commit removes the indices of the names that it adds, so one of another column would be lost without a word.
     """
+    flag("replace", replace)
     field = snapshot.view.schema.find(column)
     own = () if field is None else (field.id,)
     for index in snapshot.manifest.indices:

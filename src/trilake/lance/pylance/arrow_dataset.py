@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
+from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.fragment import LanceFragment
+from trilake.lance.fragment import LanceFragment, check_head
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
@@ -169,7 +170,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self.scanner(filter=filter, **more).count_rows()
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first rows; further arguments are those of :meth:`scanner`."""
+        """The first rows; further arguments are those of :meth:`scanner`, without a limit."""
+        check_head(more)
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any) -> pa.Table:
@@ -180,7 +182,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
         _check_names(options, _OF_ROWS)
-        return Selection.of(self.snapshot.view, columns, with_row_id=bool(options.get("with_row_id")))
+        with_row_id = flag("with_row_id", options.get("with_row_id", False))
+        return Selection.of(self.snapshot.view, columns, with_row_id=with_row_id)
 
     def _take_rows(
         self, row_ids: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any
@@ -194,6 +197,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any
     ) -> pa.Table:
         """Rows chosen at random, each at most once; in the order of the dataset unless ``randomize_order``."""
+        flag("randomize_order", randomize_order)
         total = self.count_rows()
         if not 0 <= num_rows <= total:
             raise InvalidArgumentError(f"{num_rows} of {total} rows cannot be chosen", file=self._uri)

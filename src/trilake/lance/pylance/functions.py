@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.write import Mode, write
@@ -38,13 +39,15 @@ def dataset(
     ----------
     uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
     version: a number, or the name of a tag; the newest by default.
-    asof: show the version that was newest before this time, local where it has no zone; counts only without a version.
+    asof: show the version that was newest before this time, local where it has no zone; not beside a version.
     block_size: accepted for other implementations' sake.
     commit_lock, index_cache_size, storage_options, nulls: see :class:`LanceDataset`.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
     """
     del block_size
+    if version is not None and asof is not None:
+        raise InvalidArgumentError("version and asof both say which version", help="leave one of them out")
     opened = LanceDataset(
         uri,
         version,
@@ -53,7 +56,7 @@ def dataset(
         storage_options=storage_options,
         nulls=nulls,
     )
-    if version is not None or asof is None:
+    if asof is None:
         return opened
     limit = sanitize_ts(asof)
     before = [v["version"] for v in opened.versions() if v["timestamp"] < limit]
@@ -101,6 +104,10 @@ def write_dataset(
     runtime = runtime_with(commit_lock)
     if isinstance(uri, LanceDataset):
         store, where = uri.snapshot.store, uri.uri
+        if storage_options is not None and dict(storage_options) != dict(store.options):
+            raise InvalidArgumentError(
+                "the dataset is open, with other storage_options", help="leave them out, or pass the dataset's URI"
+            )
     else:
         store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
     rows_schema, batches = input_rows.stream(data_obj, schema)

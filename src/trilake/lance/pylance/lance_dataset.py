@@ -14,10 +14,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.arguments import flag
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
-from trilake.lance.commands import columns, delete, indices, input_rows, update, vector_indices, write
-from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
+from trilake.lance.commands import columns as column_changes
+from trilake.lance.commands import delete, indices, input_rows, update, vector_indices, write
+from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, check_nulls
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError, WrongTypeError
@@ -86,6 +88,7 @@ class LanceDataset(LaterNames):
         index_cache_size: int | None = None,
         commit_lock: Any = None,
     ) -> None:
+        check_nulls(nulls)
         self._uri, self._options, self.nulls = os.fspath(uri), options, nulls
         store = open_store(uri, options)
         number = read_tag(store, version).version if isinstance(version, str) else version
@@ -205,7 +208,7 @@ class LanceDataset(LaterNames):
     def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
         """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
         data = input_rows.table(data_obj, schema)
-        self.moved(columns.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
+        self.moved(column_changes.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
 
     def add_columns(
         self,
@@ -224,18 +227,22 @@ class LanceDataset(LaterNames):
         read_columns: what a function is given; all columns by default.
         reader_schema: of rows that come as an iterable.
         batch_size: rows that a function is given at most; a row group of the files by default.
+
+        What the way that is asked for has no use for is refused.
         """
         self.moved(
-            columns.add(self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls)
+            column_changes.add(
+                self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls
+            )
         )
 
-    def drop_columns(self, columns_: Sequence[str]) -> None:
+    def drop_columns(self, columns: Sequence[str]) -> None:
         """Drop columns, or fields of structs; no file is written."""
-        self.moved(columns.drop_columns(self.snapshot, columns_))
+        self.moved(column_changes.drop_columns(self.snapshot, columns))
 
     def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
         """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``."""
-        self.moved(columns.alter_columns(self.snapshot, alterations, nulls=self.nulls))
+        self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
 
     # --- indices -----------------------------------------------------------------------------------------------------
 
@@ -328,6 +335,8 @@ class LanceDataset(LaterNames):
         error_if_tagged_old_versions: bool = True,
     ) -> CleanupStats:
         """Remove versions older than two weeks, or another time, and files that only they name."""
+        flag("delete_unverified", delete_unverified)
+        flag("error_if_tagged_old_versions", error_if_tagged_old_versions)
         age = dt.timedelta(days=14) if older_than is None else older_than
         if not isinstance(age, dt.timedelta):
             raise WrongTypeError(f"older_than is {older_than!r}", help="pass a datetime.timedelta")

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from trilake.errors import InvalidArgumentError
+from trilake.arguments import count, flag
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan import scan, search
@@ -86,22 +86,22 @@ class ScannerBuilder:
 
     def scan_in_order(self, scan_in_order: bool = True) -> ScannerBuilder:
         """Rows come in order anyway."""
-        self._in_order = scan_in_order
+        self._in_order = flag("scan_in_order", scan_in_order)
         return self
 
     def prefilter(self, prefilter: bool = True) -> ScannerBuilder:
         """Filter before the nearest rows are searched for, not after."""
-        self._prefilter = prefilter
+        self._prefilter = flag("prefilter", prefilter)
         return self
 
     def with_row_id(self, with_row_id: bool = True) -> ScannerBuilder:
         """Return a column ``_rowid`` too."""
-        self._with_row_id = with_row_id
+        self._with_row_id = flag("with_row_id", with_row_id)
         return self
 
     def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
         """Whether statistics may skip row groups."""
-        self._use_stats = use_stats
+        self._use_stats = flag("use_stats", use_stats)
         return self
 
     def with_fragments(self, fragments: Iterable[Any] | None) -> ScannerBuilder:
@@ -181,11 +181,7 @@ class ScannerBuilder:
 
 
 def _count(name: str, value: Any, *, least: int = 0) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise WrongTypeError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
-    if value < least:
-        raise InvalidArgumentError(f"{name} is {value!r}", help=f"it must be a number of {least} or more")
-    return int(value)
+    return count(name, value, least=least, other_type=WrongTypeError)
 
 
 class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]

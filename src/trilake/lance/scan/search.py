@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.arguments import flag
+from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
@@ -100,11 +100,13 @@ class Nearest:
             "refine_factor": refine_factor,
         }
         for name, value in counts.items():
-            if value is not None and int(value) < 1:
-                raise InvalidArgumentError(f"{name} is {value}", help="it must be 1 or more")
+            if value is not None:
+                count(name, value, least=1, other_type=WrongTypeError)
         flag("use_index", use_index)
         if minimum_nprobes is not None and maximum_nprobes is not None and minimum_nprobes > maximum_nprobes:
             raise InvalidArgumentError(f"minimum_nprobes is {minimum_nprobes}, maximum_nprobes {maximum_nprobes}")
+        if nprobes is not None and not (minimum_nprobes or 1) <= nprobes <= (maximum_nprobes or nprobes):
+            raise InvalidArgumentError(f"nprobes is {nprobes}, and not within its bounds", help="leave one of them out")
         nprobes = nprobes or maximum_nprobes or minimum_nprobes
         bounds = _distance_range(distance_range)
         options = (k or 10, metric_name(metric), nprobes or 1, refine_factor, use_index, bounds)
