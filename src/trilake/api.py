@@ -252,7 +252,7 @@ def write(
         from trilake.spark.session.schemas import from_spark
 
         decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
-        request = WriteRequest(schema=from_spark(data.schema), **common)
+        request = WriteRequest(schema=from_spark(data.schema, limits=True), **common)
         return write_dataframe(data, fspath(uri), options, request, decided=decided)
     schema, batches = arrow_batches(data)
     if round_times:

@@ -91,3 +91,10 @@ def test_what_cannot_be_compared_is_refused(place: str) -> None:
         trilake.diff(trilake.open(place), place, before_version=0)
     with pytest.raises(InvalidArgumentError, match="one open table"):
         trilake.diff(trilake.open(place))
+    with pytest.raises(InvalidArgumentError, match="names no column"):
+        trilake.diff(place, place, columns=[])
+    for how in ({"key": "k"}, {"columns": ["k"]}):
+        with pytest.raises(InvalidArgumentError, match="how rows are compared"):
+            trilake.diff(place, place, rows=False, **how)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgumentError, match="both tables are open"):
+        trilake.diff(trilake.open(place), trilake.open(place), format="delta")

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
+from trilake import DeltaTable
 from trilake.errors import ConstraintViolatedError
 
 _TYPES = {"a": "char(5)", "b": "varchar(3)", "s": "struct<x:char(2)>", "n": "int", "u": "string"}
@@ -32,6 +33,8 @@ def frame(spark: SparkSession) -> Iterator[DataFrame]:
             f"CREATE TABLE delta.`{place}` USING delta AS SELECT *, upper(a) AS u FROM with_chars"
         ),
         lambda df, place: df.write.format("delta").save(place),
+        trilake.write,
+        lambda df, place: trilake.foreach_batch.append(place, app_id="x")(df, 0),
     ],
 )
 def test_a_table_of_a_frame(frame: DataFrame, tmp_path: Path, write: Callable[[DataFrame, str], object]) -> None:
@@ -56,3 +59,27 @@ def test_columns_that_are_there_stay_as_they_are(frame: DataFrame, tmp_path: Pat
     shown = {r.col_name: r.data_type for r in spark.sql(f"DESCRIBE delta.`{place}`").collect()}
     assert shown == {"a": "string", "n": "int", "b": "varchar(3)"}
     spark.sql(f"INSERT INTO delta.`{place}` VALUES ('a longer text', 1, 'b')")
+
+
+@pytest.mark.parametrize(
+    "grow",
+    [
+        lambda df, place: df.sparkSession.sql(
+            f"INSERT WITH SCHEMA EVOLUTION INTO delta.`{place}` BY NAME SELECT n, b FROM with_chars"
+        ),
+        lambda df, place: (
+            DeltaTable.forPath(df.sparkSession, place)
+            .merge(df.select("n", "b"), "false")
+            .whenNotMatchedInsertAll()
+            .withSchemaEvolution()
+            .execute()
+        ),
+    ],
+)
+def test_columns_that_a_table_gets_from_a_frame(
+    frame: DataFrame, tmp_path: Path, grow: Callable[[DataFrame, str], object]
+) -> None:
+    place = str(tmp_path / "t")
+    frame.select("n").write.format("delta").save(place)
+    grow(frame, place)
+    assert [r.data_type for r in frame.sparkSession.sql(f"DESCRIBE delta.`{place}`").collect()] == ["int", "varchar(3)"]

@@ -19,7 +19,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
 from trilake.engine import standard_engine
-from trilake.errors import ConstraintViolatedError, TrilakeError, WriteFailedError
+from trilake.errors import ConstraintViolatedError, InvalidArgumentError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
 
 
@@ -57,6 +57,10 @@ def test_a_predicate_replaces_rows(session: SparkSession, tmp_path: Path) -> Non
     _save(session.range(10, numPartitions=3), tmp_path)
     _save(session.range(3, 5), tmp_path, "overwrite", replaceWhere="id >= 3 and id < 8")
     assert [r["id"] for r in _rows(tmp_path)] == [0, 1, 2, 3, 4, 8, 9]
+    with pytest.raises(InvalidArgumentError, match="the rows are appended"):
+        _save(session.range(3, 5), tmp_path, replaceWhere="id >= 3")
+    with pytest.raises(InvalidArgumentError, match="both say how the table is partitioned"):
+        session.range(1).write.format("delta").partitionBy("a").option("partitionBy", "b").save(f"{tmp_path}/new")
     with pytest.raises(PySparkException, match="violates replace_where"):
         _save(session.range(100, 101), tmp_path, "overwrite", replaceWhere="id < 8")
     # The other way in looks into the files with Spark's tasks.

@@ -50,6 +50,10 @@ def compare(
     """What differs between two tables; see :meth:`trilake.table.Table.diff`."""
     if type(limit) is not int or limit < 0:
         raise InvalidArgumentError(f"limit={limit!r} is no number of rows", help="pass a whole number from 0 on")
+    if columns is not None and not tuple(columns):
+        raise InvalidArgumentError("columns names no column", help="leave it out, or pass rows=False")
+    if not rows and (key is not None or columns is not None):
+        raise InvalidArgumentError("key and columns say how rows are compared", help="leave them out with rows=False")
     keys = () if key is None else (key,) if isinstance(key, str) else tuple(key)
     sides = [Side(t.uri, t.format, t.version) for t in (before, after)]
     return TableDiff(

@@ -53,6 +53,8 @@ def diff(
         if isinstance(before, Table):
             raise InvalidArgumentError("one open table is given", help="pass the table to compare it with")
         after = before
+    if isinstance(before, Table) and isinstance(after, Table) and (format is not None or storage_options is not None):
+        raise InvalidArgumentError("both tables are open already", help="leave format and storage_options out")
     old = _opened(before, before_version, format, storage_options)
     new = _opened(after, after_version, format, storage_options)
     return old.diff(new, key=key, columns=columns, filter=filter, rows=rows, limit=limit)

@@ -43,6 +43,9 @@ def test_no_column_gets_a_collation(collated: DataFrame, tmp_path: Path) -> None
     for frame in (collated.withColumnRenamed("s", "z"), collated.selectExpr("i", "struct(s AS inner) AS z")):
         with pytest.raises(InvalidArgumentError, match="collation UTF8_LCASE"):
             frame.write.format("delta").mode("append").option("mergeSchema", "true").save(uri)
+    for format in ("lance", "trevni"):
+        with pytest.raises(InvalidArgumentError, match="collation UTF8_LCASE"):
+            collated.write.format(format).save(str(tmp_path / format))
     collated.write.format("delta").mode("append").save(uri)  # the table says how its own column compares
     assert trilake.open(uri).count() == 4
 

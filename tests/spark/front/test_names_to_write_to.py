@@ -77,7 +77,9 @@ def test_write_to_a_table(session: SparkSession) -> None:
     df = two_rows(session)
     try:
         writer = df.writeTo("writer_v2").using("delta").partitionedBy(F.col("key")).tableProperty("owner", "me")
-        writer.create()
+        writer.tableProperty("comment", "for tests").create()
+        with pytest.raises(InvalidArgumentError, match="a comment is said"):
+            df.writeTo("writer_v2").tableProperty("comment", "others").append()
         with pytest.raises(AnalysisException, match="writer_v2 already exists"):
             df.writeTo("writer_v2").using("delta").create()
         df.writeTo("writer_v2").append()
@@ -85,11 +87,13 @@ def test_write_to_a_table(session: SparkSession) -> None:
         table = trilake.open(path)
         assert table.metadata.partition_columns == ("key",)  # type: ignore[attr-defined]
         assert table.metadata.configuration == {"owner": "me"}  # type: ignore[attr-defined]
+        assert table.metadata.description == "for tests"  # type: ignore[attr-defined]
         one = session.createDataFrame([("a", 7)], "key string, value int")
         one.writeTo("writer_v2").overwritePartitions()
         assert sorted(session.table("writer_v2").collect()) == [("a", 7), ("b", 2), ("b", 2)]
         one.writeTo("writer_v2").overwrite(F.col("key") == "a")
-        one.writeTo("writer_v2").using("delta").createOrReplace()
+        one.writeTo("writer_v2").using("delta").tableProperty("comment", "another").createOrReplace()
+        assert trilake.open(path).metadata.description == "another"  # type: ignore[attr-defined]
         assert session.table("writer_v2").collect() == [("a", 7)]
         with pytest.raises(AnalysisException, match="writer_missing cannot be found"):
             df.writeTo("writer_missing").using("delta").replace()

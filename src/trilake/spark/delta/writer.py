@@ -35,6 +35,11 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         raise InvalidArgumentError(
             f"partitionOverwriteMode is {mode!r}", help="it must be static or dynamic", condition="DELTA_ILLEGAL_OPTION"
         )
+    if not overwrite and options.get("replaceWhere") is not None:
+        raise InvalidArgumentError(
+            "replaceWhere says what an overwrite replaces, and the rows are appended",
+            help="write mode('overwrite'), or leave replaceWhere out",
+        )
     app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
     if (app_id is None) != (version is None):
         raise InvalidArgumentError(

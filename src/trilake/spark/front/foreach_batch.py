@@ -19,6 +19,7 @@ from typing import Any, Literal
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from trilake.arguments import checked
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, WriteResult
@@ -93,7 +94,8 @@ class WriteBatch:
         batch = BatchId(running_query(df, self.app_id), batch_id)
         if committed(DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine()), batch):
             return
-        request = batch_request(WriteRequest(mode=self.mode, schema=from_spark(df.schema), **self.fields), batch)
+        schema = from_spark(df.schema, limits=True)
+        request = batch_request(WriteRequest(mode=self.mode, schema=schema, **self.fields), batch)
 
         def finish(
             log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner = run_here
@@ -166,6 +168,7 @@ class foreach_batch:
     :mod:`trilake.spark.front.foreach_batch`."""
 
     @staticmethod
+    @checked
     def append(
         path: str | PathLike[str],
         *,
@@ -191,6 +194,7 @@ class foreach_batch:
         return WriteBatch(fspath(path), "append", fields, app_id, dict(storage_options or {}))
 
     @staticmethod
+    @checked
     def overwrite(
         path: str | PathLike[str],
         *,
@@ -209,6 +213,10 @@ class foreach_batch:
         ``dynamic_partitions`` is as the session's ``spark.sql.sources.partitionOverwriteMode`` says by default.
         Other parameters are those of :meth:`append`.
         """
+        _exclude("overwrite_schema and merge_schema", overwrite_schema and merge_schema)
+        _exclude("overwrite_schema and replace_where", overwrite_schema and replace_where is not None)
+        _exclude("dynamic_partitions and replace_where", bool(dynamic_partitions) and replace_where is not None)
+        _exclude("dynamic_partitions and overwrite_schema", bool(dynamic_partitions) and overwrite_schema)
         fields = _fields(partition_by, properties, user_metadata)
         fields["schema_mode"] = "overwrite" if overwrite_schema else "merge" if merge_schema else None
         fields["replace_where"] = replace_where
@@ -217,6 +225,7 @@ class foreach_batch:
         return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}), decided)
 
     @staticmethod
+    @checked
     def merge(
         path: str | PathLike[str],
         condition: str,
@@ -250,9 +259,12 @@ class foreach_batch:
         A batch that meets a conflicting commit is merged again, into what that commit left.  A batch that changes
         nothing makes no version.  Raises ``InvalidArgumentError`` where no clause is given.
         """
-        if (update_all and update is not None) or (insert_all and insert is not None):
-            raise InvalidArgumentError("all columns and chosen ones exclude each other", help="pass one of them")
-        if not (update_all or insert_all or update or insert or delete or build):
+        _exclude("update_all and update", update_all and update is not None)
+        _exclude("insert_all and insert", insert_all and insert is not None)
+        for name, chosen in (("update", update), ("insert", insert)):
+            if chosen is not None and not chosen:
+                raise InvalidArgumentError(f"{name} names no column", help=f"leave it out, or pass {name}_all=True")
+        if not (update_all or insert_all or update or insert or delete is not None or build):
             raise InvalidArgumentError(
                 "the merge says not what is to happen", help="pass update_all=True, insert_all=True, or other clauses"
             )
@@ -274,6 +286,11 @@ class foreach_batch:
 
         store = dict(storage_options or {})
         return MergeBatch(fspath(path), condition, describe, target_alias, source_alias, app_id, store)
+
+
+def _exclude(names: str, both: bool) -> None:
+    if both:
+        raise InvalidArgumentError(f"{names} exclude each other", help="pass one of them")
 
 
 def _fields(

@@ -21,6 +21,9 @@ from trilake.spark.trevni import source as trevni_source
 from trilake.spark.trevni import write as trevni_write
 from trilake.trevni.tables.table_write import write_options as trevni_options
 
+#: The property by which Spark's ``tableProperty`` says what a new table is for; no property of the table.
+_COMMENT = "comment"
+
 
 def _refuse_buckets(request: SaveRequest, path: str) -> None:
     """Refuse what Spark's own formats alone do.  Raises ``InvalidArgumentError``."""
@@ -36,6 +39,16 @@ def _refuse_buckets(request: SaveRequest, path: str) -> None:
         )
 
 
+def _check_partitions(request: SaveRequest, options: Options, path: str) -> None:
+    """Refuse two lists of partition columns.  Raises ``InvalidArgumentError``."""
+    if request.partition_by and options.get("partitionBy") is not None:
+        raise InvalidArgumentError(
+            "partitionBy() and the option partitionBy both say how the table is partitioned",
+            help="leave one of them out",
+            file=path,
+        )
+
+
 def save_delta(request: SaveRequest, path: str) -> None:
     """Write a Delta table in any mode, partitioned or clustered or neither.
 
@@ -43,33 +56,44 @@ def save_delta(request: SaveRequest, path: str) -> None:
     """
     _refuse_buckets(request, path)
     options = Options(request.options, WRITE_OPTIONS, properties=True)
+    _check_partitions(request, options, path)
     write = write_request(options, request.df.schema, request.mode == "overwrite")
+    properties = dict(request.properties)
+    comment = properties.pop(_COMMENT, None)
     write = replace(
         write,
         mode=parse_mode(request.mode),
         partition_by=request.partition_by or write.partition_by,
-        properties={**(write.properties or {}), **request.properties} or None,
+        properties={**(write.properties or {}), **properties} or None,
         cluster_by=request.cluster_by,
         operation=request.operation or write.operation,
         managed=None if request.operation is None else request.managed,
     )
-    if request.replaces:
-        write = _in_place(request, write)
+    if request.replaces or comment is not None:
+        if request.operation is None:
+            raise InvalidArgumentError(
+                "a comment is said of a table that is made or replaced",
+                help="write COMMENT ON TABLE t IS '...' to change that of a table that is there",
+                file=path,
+            )
+        write = _in_place(request, write, comment)
     write_dataframe(request.df, path, options.store, write, decided=options.values)
 
 
-def _in_place(request: SaveRequest, write: WriteRequest) -> WriteRequest:
-    """The write that makes an existing table what the frame and the chain of calls say, as REPLACE TABLE AS SELECT."""
+def _in_place(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
+    """The write that makes a table, or an existing one, what the frame and the chain of calls say, as REPLACE TABLE AS
+    SELECT."""
     table = TableDescription(
         write.schema,
         write.partition_by or (),
         {**default_properties(request.df.sparkSession), **(write.properties or {})},
+        comment,
         cluster_by=write.cluster_by or (),
         data_format=write.data_format,
     )
     return replace(
         write,
-        schema_mode="overwrite",
+        schema_mode="overwrite" if request.replaces else write.schema_mode,
         properties=None,
         data_format=None,
         description=table,
@@ -97,6 +121,7 @@ def save_trevni(request: SaveRequest, path: str) -> None:
     """Write a folder of Trevni files in any mode, partitioned or not."""
     _refuse_buckets(request, path)
     options = Options(request.options, trevni_source.WRITE_OPTIONS)
+    _check_partitions(request, options, path)
     values = dict(options.values)
     named = values.pop("partitionBy", None)
     columns = request.partition_by or (

@@ -297,7 +297,7 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
     spark = request.df.sparkSession
     if request.format not in _DELTA:
         return _created_empty(request, name)
-    schema = from_spark(request.df.schema)
+    schema = from_spark(request.df.schema, limits=True)
     others = {k: v for k, v in request.options.items() if k.lower() != "path"}
     options = Options(others, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
     asked = write_request(options, request.df.schema, False)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import orjson
+import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
@@ -24,7 +25,7 @@ from trilake.delta.protocol.schema import (
     parse_schema,
 )
 from trilake.delta.protocol.sql_types import parse_sql_type
-from trilake.delta.rules.new_columns import COLLATIONS
+from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
 from trilake.text import quote_name, string_literal
@@ -99,6 +100,16 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     if not limits:
         return clean
     return StructType(tuple(_limited(f, old.metadata) for f, old in zip(clean.fields, parsed.fields, strict=True)))
+
+
+def new_columns(schema: T.StructType) -> pa.Schema:
+    """The columns that a new dataset, or a new file, has for rows of a DataFrame.
+
+    Raises as :func:`from_spark`, and ``InvalidArgumentError`` for one with a collation, which no format of ours keeps.
+    """
+    columns = from_spark(schema)
+    check_collations(columns)
+    return columns.to_arrow_schema()
 
 
 def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:

@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from trilake.errors import SchemaMismatchError
 from trilake.spark.session.options import Options, table_path
-from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.schemas import from_spark, new_columns
 from trilake.spark.session.sources.api import (
     DataSource,
     DataSourceArrowWriter,
@@ -92,7 +92,7 @@ class TrevniDataSource(DataSource):
             )
         plan = plan_table_write(
             open_store(path, options.store),
-            from_spark(schema).to_arrow_schema(),
+            new_columns(schema),
             mode="overwrite" if overwrite else "append",
             partition_by=None if partition_by is None else [c.strip() for c in partition_by.split(",") if c.strip()],
             options=write_options(own_options),

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from trilake.errors import StorageError
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import map_rows, with_a_column
-from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.schemas import new_columns
 from trilake.spark.session.storage import session_options
 from trilake.spark.trevni.source import task_name
 from trilake.storage import open_store
@@ -37,7 +37,7 @@ def write_dataframe(
     """
     store_options = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store_options)
-    schema = from_spark(df.schema).to_arrow_schema()
+    schema = new_columns(df.schema)
     plan = plan_table_write(target, schema, mode=mode, partition_by=partition_by, options=options)
     if plan.nothing:
         return TableWrite()

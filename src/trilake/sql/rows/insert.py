@@ -103,7 +103,7 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
             )
     request = WriteRequest(
         mode="overwrite" if insert.overwrite else "append",
-        schema=from_spark(frame.schema),
+        schema=from_spark(frame.schema, limits=True),
         replace_where=where,
         partition_overwrite="dynamic" if dynamic else "static",
         schema_mode="merge" if evolve else None,

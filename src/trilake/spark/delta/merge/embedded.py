@@ -156,7 +156,7 @@ def _text(frame: DataFrame, expression: Expr) -> str | None:
 
 
 def _schema(source: DataFrame) -> pa.Schema:
-    schema = from_spark(source.schema)
+    schema = from_spark(source.schema, limits=True)
     assert isinstance(schema, StructType)
     return schema.to_arrow_schema()
 

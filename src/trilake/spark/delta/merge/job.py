@@ -89,7 +89,7 @@ class MergeJob:
         self.snapshot, self.log, self.runtime = table.snapshot, table.log, table.log.engine.runtime
         self.started = self.runtime.clock_ms()
         self.job_id = self.runtime.new_id()
-        snapshot, source_schema = self.snapshot, from_spark(request.source.schema)
+        snapshot, source_schema = self.snapshot, from_spark(request.source.schema, limits=True)
         self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
         self.evolve = evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
         if evolve:

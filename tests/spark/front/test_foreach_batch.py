@@ -1,0 +1,33 @@
+"""Arguments of ``trilake.foreach_batch`` that say nothing, or two things."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+import trilake
+from trilake.errors import InvalidArgumentError
+
+_T, _ON = "memory://foreach", "t.id = s.id"
+
+
+@pytest.mark.parametrize(
+    ("words", "make"),
+    [
+        ("merge_schema is 'false'", lambda f: f.append(_T, merge_schema="false")),
+        ("update_all is 'false'", lambda f: f.merge(_T, _ON, update_all="false")),
+        ("merge_schema exclude", lambda f: f.overwrite(_T, merge_schema=True, overwrite_schema=True)),
+        ("replace_where exclude", lambda f: f.overwrite(_T, replace_where="a = 1", overwrite_schema=True)),
+        ("replace_where exclude", lambda f: f.overwrite(_T, replace_where="a = 1", dynamic_partitions=True)),
+        ("overwrite_schema exclude", lambda f: f.overwrite(_T, dynamic_partitions=True, overwrite_schema=True)),
+        ("update exclude", lambda f: f.merge(_T, _ON, update_all=True, update={"a": "s.a"})),
+        ("update names no column", lambda f: f.merge(_T, _ON, update={}, insert_all=True)),
+        ("insert names no column", lambda f: f.merge(_T, _ON, insert={}, update_all=True)),
+        ("says not what", lambda f: f.merge(_T, _ON)),
+    ],
+)
+def test_what_says_nothing_or_two_things_is_refused(words: str, make: Callable[[object], object]) -> None:
+    """Texts were true, an empty mapping was left out, and of two schema modes one was forgotten."""
+    with pytest.raises(InvalidArgumentError, match=words):
+        make(trilake.foreach_batch)
