@@ -305,7 +305,11 @@ def test_a_table_is_made_with_rules_for_its_columns() -> None:
         {"id": 10, "s": "none", "n": 1, "twice": 2},
         {"id": 15, "s": "none", "n": 2, "twice": 4},
     ]
-    for wrong in ({"generated": {"nope": "1"}}, {"identity": ["id"], "defaults": {"ID": "1"}}):
+    for wrong in (
+        {"generated": {"nope": "1"}},
+        {"identity": ["id"], "defaults": {"ID": "1"}},
+        {"identity_takes_values": True},
+    ):
         with pytest.raises(InvalidArgumentError):
             trilake.create(MemoryStore().uri, columns, **wrong)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="not there"):

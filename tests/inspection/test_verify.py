@@ -16,6 +16,7 @@ from tests.inspection.other_faults import LANCE, TREVNI, build_lance, build_numb
 from trilake import lance
 from trilake.delta.verify.run import CHECKS as DELTA_CHECKS
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
+from trilake.inspection.verify import store_of
 from trilake.lance.verify.run import CHECKS as LANCE_CHECKS
 from trilake.trevni.verify.run import CHECKS as TREVNI_CHECKS
 
@@ -115,8 +116,16 @@ def test_what_is_no_table_or_no_argument_is_refused() -> None:
     trilake.write(pa.table({"n": [1]}), "memory://verify-one", mode="overwrite")
     with pytest.raises(VersionNotFoundError):
         trilake.verify("memory://verify-one", version=9)
-    for bad in ({"depth": "all"}, {"sample": 0}, {"limit": -1}):
+    for bad in ({"depth": "all"}, {"sample": 0}, {"limit": -1}, {"sample": 1, "depth": "files"}):
         with pytest.raises(InvalidArgumentError):
             trilake.verify("memory://verify-one", **bad)  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="open table"):
         trilake.verify(trilake.open("memory://verify-one"), version=0)
+
+
+def test_an_open_folder_of_trevni_is_verified_with_the_options_it_was_opened_with(tmp_path: Path) -> None:
+    """They were left out: a folder that needs them could not be verified, or another account's was."""
+    trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"), format="trevni")
+    table = trilake.open(str(tmp_path / "t"), storage_options={"region": "eu"})
+    assert store_of(table).options == {"region": "eu"}
+    assert trilake.verify(table).ok

@@ -53,6 +53,10 @@ def verify(
     deep = as_depth(depth)
     if sample is not None and (type(sample) is not int or sample < 1):
         raise InvalidArgumentError(f"sample={sample!r:.80} is no number of files", help="pass 1 or more")
+    if sample is not None and deep != "rows":
+        raise InvalidArgumentError(
+            f"sample says which rows are read, and depth={depth!r} reads none", help="leave it out"
+        )
     if type(limit) is not int or limit < 0:
         raise InvalidArgumentError(f"limit={limit!r:.80} is no number of findings", help="pass 0 or more")
     if isinstance(uri_or_table, Table):
@@ -75,7 +79,7 @@ def store_of(table: Table) -> Store:
     elif table.format == "lance":
         store = table.snapshot.store  # type: ignore[attr-defined]
     else:
-        store = open_store(table.uri)
+        store = open_store(table.uri, table.storage_options)  # type: ignore[attr-defined]
     return store
 
 

@@ -81,6 +81,11 @@ class TrevniTable(Table):
             self._partitions = [types.get(f.name, f) for f in self._partitions]
         self._stated_schema = schema
 
+    @property
+    def storage_options(self) -> Mapping[str, str]:
+        """What the store was opened with."""
+        return self._store.options
+
     def under(self, schema: pa.Schema) -> TrevniTable:
         """A table of the same files under another schema; they are not listed again."""
         other = copy.copy(self)

@@ -174,6 +174,8 @@ def test_dynamic_partition_overwrite(uri: str) -> None:
     assert [r["n"] for r in _check(uri)] == [2, 3, 8, 9]
     trilake.write(new.slice(0, 0), uri, mode="overwrite", partition_overwrite="dynamic")
     assert len(_check(uri)) == 4
+    with pytest.raises(InvalidArgumentError, match="what an overwrite replaces"):
+        trilake.write(new, uri, mode="append", partition_overwrite="dynamic")
 
 
 def test_dynamic_without_partitions_replaces_everything(uri: str) -> None:

@@ -113,6 +113,10 @@ def with_rules(
     Raises ``InvalidArgumentError`` for a rule of a column that is not there, and for two rules of one column.
     """
     steps = _steps(identity)
+    if explicit and not steps:
+        raise InvalidArgumentError(
+            "identity_takes_values is said, and no column is an identity", help="leave it out, or name columns"
+        )
     rules: dict[str, dict[str, Any]] = {}
     kinds = (
         {n: {GENERATION_EXPRESSION: text} for n, text in generated.items()},

@@ -88,6 +88,12 @@ class WriteRequest:
         if self.txn is not None:
             object.__setattr__(self, "txn", _transaction_id(self.txn))
         dynamic = self.partition_overwrite == "dynamic"
+        if dynamic and self.mode != "overwrite":
+            raise InvalidArgumentError(
+                f"partition_overwrite says what an overwrite replaces, and the mode is {self.mode!r}",
+                help="leave it out, or pass mode='overwrite'",
+                condition="DELTA_ILLEGAL_USAGE",
+            )
         if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
             raise InvalidArgumentError(
                 "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'",
