@@ -48,11 +48,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return sources(tmp_path_factory.mktemp("inputs"))
 
 
+def typed(name: str) -> tuple[str, ...]:
+    """Types of columns, for files that have none themselves."""
+    return () if name.startswith(("a.parquet", "a.arrow")) else ("--type", "zip=string", "--type", "at=timestamp")
+
+
 @pytest.mark.parametrize(
     "name", ["a.csv", "a.csv.gz", "a.tsv", "a.jsonl", "a.json", "a.parquet", "a.arrows", "a.arrow"]
 )
 def test_a_file_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
-    done = run("write", tmp_path / "t", inputs[name], "--type", "zip=string", "--type", "at=timestamp", "--json")
+    done = run("write", tmp_path / "t", inputs[name], *typed(name), "--json")
     assert done.code == 0, done.err
     assert (done.json["version"], done.json["rows_added"]) == (0, 2)
     assert rows(tmp_path / "t") == WANTED
@@ -61,9 +66,7 @@ def test_a_file_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Pat
 @pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json", "a.parquet", "a.arrows", "a.arrow"])
 def test_standard_input_of_every_format_is_written(tmp_path: Path, inputs: dict[str, Path], name: str) -> None:
     how = ["--from", "csv"] if name == "a.csv" else []
-    done = run(
-        "write", tmp_path / "t", *how, "--type", "zip=string", "--type", "at=timestamp", input=inputs[name].read_bytes()
-    )
+    done = run("write", tmp_path / "t", *how, *typed(name), input=inputs[name].read_bytes())
     assert done.code == 0, done.err
     assert rows(tmp_path / "t") == WANTED
 
@@ -76,7 +79,7 @@ def test_a_named_pipe_is_written(tmp_path: Path, inputs: dict[str, Path], name: 
     writer = Thread(target=lambda: pipe.write_bytes(inputs[name].read_bytes()))
     writer.start()
     how = ["--from", "csv"] if name == "a.csv" else []
-    done = run("write", tmp_path / "t", pipe, *how, "--type", "zip=string", "--type", "at=timestamp")
+    done = run("write", tmp_path / "t", pipe, *how, *typed(name))
     writer.join()
     assert done.code == 0, done.err
     assert rows(tmp_path / "t") == WANTED
@@ -87,6 +90,38 @@ def test_columns_of_csv_have_the_types_of_the_table(tmp_path: Path, inputs: dict
     done = run("write", tmp_path / "t", inputs["a.csv"], inputs["a.jsonl"], "-m", "append", "--json")
     assert done.json["rows_added"] == 4
     assert [r["zip"] for r in rows(tmp_path / "t")] == ["00123"] * 3 + [None] * 3
+
+
+def test_columns_that_rows_leave_out_get_their_defaults(tmp_path: Path) -> None:
+    """Rows of JSON had them as nulls: no default came, and generated and identity columns were refused."""
+    columns = {"a": "int", "d": "int", "g": "int", "i": "bigint"}
+    trilake.create(tmp_path / "t", columns, defaults={"d": "7"}, generated={"g": "a * 2"}, identity=["i"])
+    for name, text in {"1.json": '{"a": 1}', "2.json": '[{"a": 2}, {"a": 3, "d": null}]', "4.csv": "a\n4\n"}.items():
+        (tmp_path / name).write_text(text)
+        run("write", tmp_path / "t", tmp_path / name, "-m", "append")
+    found = trilake.open(tmp_path / "t").to_arrow(["a", "d", "g"]).sort_by("a").to_pylist()
+    assert [tuple(row.values()) for row in found] == [(1, 7, 2), (2, None, 4), (3, None, 6), (4, 7, 8)]
+    for name, text in {"5.json": '{"a": 5, "d": 1}', "6.json": '{"a": 6}'}.items():
+        (tmp_path / name).write_text(text)
+    run("write", tmp_path / "t", tmp_path / "5.json", tmp_path / "6.json", "-m", "append")
+    late = '{"a": 8}\n' * 120_000 + '{"a": 9, "d": 1}\n'
+    done = run("write", tmp_path / "t", "--from", "json", "-m", "append", input=late)
+    assert (done.code, "behind the first megabyte" in done.err) == (3, True)
+    trilake.write(pa.table({"a": [1], "s": ["x"]}), tmp_path / "l", format="lance")
+    run("write", tmp_path / "l", tmp_path / "6.json", "-m", "append")
+    assert trilake.open(tmp_path / "l").to_arrow().column("s").to_pylist() == ["x", None]
+
+
+def test_what_says_nothing_of_a_format_is_refused(tmp_path: Path, inputs: dict[str, Path]) -> None:
+    for name, option in (
+        ("a.jsonl", ("--delimiter", ";")),
+        ("a.json", ("--null", "x")),
+        ("a.parquet", ("--no-header",)),
+        ("a.arrow", ("--type", "id=int")),
+    ):
+        done = run("write", tmp_path / "t", inputs[name], *option)
+        assert (done.code, option[0] in done.err) == (2, True)
+    assert not (tmp_path / "t").exists()
 
 
 def test_whole_numbers_that_no_long_holds_keep_their_digits(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import IO, Any
 
@@ -74,6 +74,7 @@ class Reading:
     types: Arrow types of columns by name, for formats that have none themselves.
     named: columns of ``types`` that CSV must have, because somebody named them.
     delimiter, header, null: of CSV; a field without quotes that is ``null`` is null.
+    kept: columns of ``types`` that JSON has, null in all rows, where the first rows do not name them.
     """
 
     format: InputFormat | None = None
@@ -82,6 +83,7 @@ class Reading:
     delimiter: str | None = None
     header: bool = True
     null: str = ""
+    kept: Collection[str] = ()
 
 
 def open_rows(places: Sequence[str], reading: Reading, options: Mapping[str, str]) -> pa.RecordBatchReader:
@@ -99,7 +101,8 @@ def open_rows(places: Sequence[str], reading: Reading, options: Mapping[str, str
     if not places:
         raise InvalidArgumentError("there is nothing to read", help="name files, or - for standard input")
     schema, first = _open(places[0], reading, options)
-    return pa.RecordBatchReader.from_batches(schema, _all(schema, first, places, reading, options))
+    others = replace(reading, kept=schema.names)
+    return pa.RecordBatchReader.from_batches(schema, _all(schema, first, places, others, options))
 
 
 def _all(
@@ -165,13 +168,14 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
                 help="pass --from csv, json, parquet or arrow",
                 file=_name(place),
             )
+        _check_use(format, reading, place)
         if start in _RANDOM and not rewinds:
             source = _spooled(source)
         if format is InputFormat.csv:
             source, head = _peeked(source, rewinds, _HEAD)
             return _csv(source, head, reading, "\t" if suffix == ".tsv" else ",")
         if format is InputFormat.json:
-            return _json(source, start, reading)
+            return _json(source, start, rewinds, reading)
         return _parquet(source) if format is InputFormat.parquet else _arrow(source, start)
     except (pa.ArrowException, UnicodeDecodeError, ValueError, EOFError) as e:
         if isinstance(e, InvalidArgumentError):
@@ -179,6 +183,20 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
         if isinstance(e, pa.ArrowInvalid) and _UNFIT.search(str(e)):
             raise _unfit(e, place) from e
         raise CorruptFileError(f"the file cannot be read: {e}", file=_name(place)) from e
+
+
+def _check_use(format: InputFormat, reading: Reading, place: str) -> None:
+    """Refuse what is said of files of another format.  Raises ``InvalidArgumentError``."""
+    of_csv = {"--delimiter": reading.delimiter is not None, "--no-header": not reading.header, "--null": reading.null}
+    said = [name for name, value in of_csv.items() if value and format is not InputFormat.csv]
+    if reading.named and format not in (InputFormat.csv, InputFormat.json):
+        said.append("--type")
+    if said:
+        raise InvalidArgumentError(
+            f"{said[0]} says nothing of rows in {format}",
+            help="leave it out, or name the format with --from",
+            file=_name(place),
+        )
 
 
 def _source(place: str, options: Mapping[str, str]) -> tuple[Any, bool]:
@@ -290,15 +308,47 @@ def _long_numbers(
     return dict.fromkeys(whole, pa.decimal128(38, 0))
 
 
-def _json(source: Any, start: bytes, reading: Reading) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
+def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[pa.Schema, Iterable[pa.RecordBatch]]:
     if start.lstrip()[:1] == b"[":
         rows = orjson.loads(b"".join(iter(lambda: source.read(1 << 20), b"")))
         if not all(isinstance(row, dict) for row in rows):
             raise ValueError("the array holds something that is no object")
         source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
+        known: set[str] | None = set().union(*rows)
+    else:
+        source, head = _peeked(source, rewinds, _HEAD)
+        known = _names(head)
     explicit = pa.schema(list(reading.types.items())) if reading.types else None
     reader = pyarrow.json.open_json(source, parse_options=pyarrow.json.ParseOptions(explicit_schema=explicit))
-    return _without_null_types(reader.schema, reader)
+    there = {*(known or reader.schema.names), *reading.named, *reading.kept}
+    absent = [n for n in reader.schema.names if n not in there]
+    if not absent:
+        return _without_null_types(reader.schema, reader)
+    kept = [n for n in reader.schema.names if n not in absent]
+    schema = pa.schema([reader.schema.field(n) for n in kept])
+    return _without_null_types(schema, (_without(batch, absent, kept) for batch in reader))
+
+
+def _names(head: bytes) -> set[str] | None:
+    """The names in the first rows; ``None`` where these do not tell."""
+    lines = (head[: head.rfind(b"\n") + 1] if len(head) == _HEAD else head).splitlines()
+    try:
+        rows = [orjson.loads(line) for line in lines if line.strip()]
+    except ValueError:
+        return None  # the reader of all rows says what is wrong
+    return set().union(*rows) if rows and all(isinstance(row, dict) for row in rows) else None
+
+
+def _without(batch: pa.RecordBatch, absent: Sequence[str], kept: Sequence[str]) -> pa.RecordBatch:
+    """The rows without columns of the table that the first rows do not have, and which then get their defaults."""
+    for name in absent:
+        if batch.column(name).null_count < batch.num_rows:
+            raise SchemaMismatchError(
+                f"column {name} comes first in a row behind the first megabyte",
+                help=f'let the first row have it, as "{name}": null where it has no value',
+                column=name,
+            )
+    return batch.select(kept)
 
 
 def _without_null_types(

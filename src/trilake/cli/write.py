@@ -113,7 +113,9 @@ def write(
     types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
     named = {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
     rows_format = None if from_format is None else InputFormat(from_format)
-    reading = Reading(rows_format, types | named, tuple(named), delimiter, header, null)
+    # A Delta table says what a column is that the rows leave out; the others want all of theirs.
+    kept = () if wanted == TableFormat.delta else tuple(types)
+    reading = Reading(rows_format, types | named, tuple(named), delimiter, header, null, kept)
     done = api.write(
         open_rows(places, reading, options),
         uri,
