@@ -15,7 +15,13 @@ import trilake
 from tests.delta.tables import rows
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine
-from trilake.errors import ConcurrentAppendError, FilterError, InvalidArgumentError, SchemaMismatchError
+from trilake.errors import (
+    ConcurrentAppendError,
+    FilterError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableNotFoundError,
+)
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
@@ -90,6 +96,18 @@ def test_whole_files_go_by_their_statistics(tmp_path: Path) -> None:
     write_arrow(DeltaLog(store, standard_engine()), new.schema, new.to_batches(), request)
     assert _ids(uri) == [1, 2, 3, 5, 7, 8, 9]
     assert store.count("open_input") == 0
+
+
+def test_a_table_that_is_not_there_is_made(tmp_path: Path) -> None:
+    """As delta-spark does, so that a job's first run needs no other code; the rows are held to the predicate."""
+    uri = str(tmp_path / "t")
+    with pytest.raises(SchemaMismatchError, match=r"violates replace_where \(id = 1\)"):
+        trilake.write(_rows(1, 2), uri, mode="overwrite", replace_where="id = 1")
+    with pytest.raises(TableNotFoundError):
+        trilake.open(uri)
+    trilake.write(_rows(1), uri, mode="overwrite", replace_where="id = 1", partition_by="p")
+    trilake.write(_rows(2), uri, mode="overwrite", replace_where="id = 2")
+    assert _ids(uri) == [1, 2]
 
 
 def test_rows_that_break_the_predicate(tmp_path: Path) -> None:

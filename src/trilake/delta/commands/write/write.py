@@ -173,10 +173,6 @@ _Described = tuple[Protocol, Metadata, Mapping[str, str | None]]
 
 def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Described:
     """What the table is that the write makes.  Raises as :func:`plan_write`."""
-    if request.replace_where is not None:
-        raise TableNotFoundError(
-            "replace_where needs a table, and there is none", file=log.store.uri, condition="DELTA_TABLE_NOT_FOUND"
-        )
     check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
         protocol, metadata = described(request.description, None, log.engine, runtime)
