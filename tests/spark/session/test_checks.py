@@ -57,6 +57,18 @@ def test_an_interpreter_that_somebody_chose_is_kept_where_it_can_do_the_work(mon
     assert session._sc.pythonExec == "/somewhere/python3"
 
 
+def test_an_interpreter_that_a_setting_names_runs_the_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark 4.3 reads ``PYSPARK_PYTHON`` alone in a script, and its tasks ran the first python3 of the PATH."""
+    named = tmp_path / "named"
+    named.write_text("#!/bin/sh\necho {}.{}\n".format(*sys.version_info[:2]))  # what is asked of one that can
+    named.chmod(0o755)
+    (tmp_path / "python3").symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    session: Any = _Session("python3", **{"spark.pyspark.python": str(named)})
+    checks.check_session(session)
+    assert session._sc.pythonExec == str(named)
+
+
 def test_an_interpreter_without_trilake_is_named_with_the_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -84,6 +84,9 @@ def _check_workers(spark: SparkSession, context: Any) -> None:
             f"the session's tasks run {chosen}, which {problem}",
             help=f"leave {_VARIABLE} and spark.pyspark.python unset, or let them name {sys.executable}",
         )
+    if not os.environ.get(_VARIABLE):
+        # A setting alone: PySpark heeds it in what spark-submit starts, and in a script's own session runs python3.
+        context.pythonExec = chosen
 
 
 def _runs_this(executable: str) -> bool:
