@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import ConstraintViolatedError
+from trilake.errors import ConstraintViolatedError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -213,6 +215,27 @@ def test_versions_changes_and_clones(run: Run, docs: SparkSession, tmp_path: Pat
     assert run("SELECT * FROM v") == [(1,)]
     run(f"RESTORE v TO TIMESTAMP AS OF '{first}'")
     assert [r.operation for r in docs.sql("DESCRIBE HISTORY v LIMIT 2").collect()] == ["RESTORE", "RESTORE"]
+
+
+def test_parquet_files_are_cloned(run: Run, docs: SparkSession, tmp_path: Path) -> None:
+    """By path, where no partition column is told, and by a name of the catalogue, which tells them."""
+    (tmp_path / "plain").mkdir()
+    pq.write_table(pa.table({"a": [1, 2]}), tmp_path / "plain" / "x.parquet")
+    run(f"CREATE TABLE of_files SHALLOW CLONE parquet.`{tmp_path}/plain`", "INSERT INTO of_files VALUES (3)")
+    assert run("DELETE FROM of_files WHERE a = 1", "SELECT a FROM of_files") == [(2,), (3,)]
+    assert pq.read_table(tmp_path / "plain").num_rows == 2
+    last = docs.sql("DESCRIBE HISTORY of_files").where("version = 0").collect()[0]
+    assert (last.operation, last.operationParameters["source"]) == ("CLONE", f"parquet.`file://{tmp_path}/plain`")
+    with pytest.raises(InvalidArgumentError, match="no versions"):
+        run(f"CREATE TABLE later SHALLOW CLONE parquet.`{tmp_path}/plain` VERSION AS OF 1")
+    pq.write_to_dataset(pa.table({"a": [1, 2], "p": [7, 8]}), tmp_path / "parts", partition_cols=["p"])
+    with pytest.raises(InvalidArgumentError, match=r"(?i)expecting 0 partition column"):
+        run(f"CREATE TABLE later SHALLOW CLONE parquet.`{tmp_path}/parts`")
+    run(f"CREATE TABLE parts (a BIGINT, p STRING) USING parquet PARTITIONED BY (p) LOCATION '{tmp_path}/parts'")
+    run("MSCK REPAIR TABLE parts", "CREATE TABLE of_parts DEEP CLONE parts TBLPROPERTIES ('who' = 'me')")
+    assert run("SELECT a FROM of_parts WHERE p = '8'") == [(2,)]
+    with pytest.raises(InvalidArgumentError, match="Parquet files can be cloned"):
+        run("CREATE TABLE texts (a INT) USING csv", "CREATE TABLE later SHALLOW CLONE texts")
 
 
 # --- the schema, rules and features ----------------------------------------------------------------------------------

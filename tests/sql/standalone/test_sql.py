@@ -183,6 +183,18 @@ def test_a_folder_of_parquet_becomes_a_table(tmp_path: Path) -> None:
     assert run(f"SELECT * FROM delta.`{tmp_path}`") == [{"a": 7, "y": 1}]
 
 
+def test_a_folder_of_parquet_is_cloned(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    pq.write_table(pa.table({"a": [7]}), tmp_path / "files" / "a.parquet")
+    for kind in ("SHALLOW", "DEEP"):
+        place = f"delta.`{tmp_path}/{kind}`"
+        [done] = run(f"CREATE TABLE {place} {kind} CLONE parquet.`{tmp_path}/files`")
+        assert done["source_num_of_files"] == 1
+        assert run(f"SELECT * FROM {place}") == [{"a": 7}]
+    with pytest.raises(InvalidArgumentError, match="no versions"):
+        run(f"CREATE TABLE delta.`{tmp_path}/c` CLONE parquet.`{tmp_path}/files` VERSION AS OF 0")
+
+
 @pytest.mark.parametrize("format", ["lance", "trevni"])
 def test_other_formats_take_queries_and_rows(tmp_path: Path, format: str) -> None:
     name = f"{format}.`{tmp_path}/x`"

@@ -220,9 +220,7 @@ def _convert_named(
         )
     path = str(about["Location"])
     if fields is None:
-        inside = {c.name for c in spark.catalog.listColumns(quoted(name)) if c.isPartition}
-        schema = spark.table(quoted(name)).schema
-        fields = list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
+        fields = partition_fields_of(spark, quoted(name))
     _convert(spark, path, fields, collect_stats, options)
     head = DeltaLog(session_store(spark, path, options), spark_engine()).head()
     if managed:
@@ -230,6 +228,13 @@ def _convert_named(
     else:
         _rename(spark, name, path, head)
     return path
+
+
+def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructField]:
+    """The partition columns of a table of the catalogue, by its quoted name."""
+    inside = {c.name for c in spark.catalog.listColumns(name) if c.isPartition}
+    schema = spark.table(name).schema
+    return list(from_spark(T.StructType([f for f in schema.fields if f.name in inside])).fields)
 
 
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.commands.maintenance.clone_parquet import no_versions, snapshot_of_parquet
 from trilake.delta.commands.write.create import create_table
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol.schema import StructType, from_arrow
@@ -113,6 +115,8 @@ def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
 
 def _clone(context: Context, call: Create, place: Place) -> pa.Table:
     assert call.clone_of is not None
+    if call.clone_of[0].lower() == "parquet" and "/" in call.clone_of[-1]:
+        return _clone_of_parquet(context, call, place)
     source = place_of(context, call.clone_of)
     table = replace(source, at=None).delta(context, "CLONE")
     version: int | None = None
@@ -132,6 +136,23 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
         timestamp=timestamp,
         replace=call.replace,
         properties=call.properties,
+    )
+    return counted(**numbers(done, CLONE))
+
+
+def _clone_of_parquet(context: Context, call: Create, place: Place) -> pa.Table:
+    assert call.clone_of is not None
+    if call.travel is not None:
+        raise no_versions(call.clone_of)
+    files = context.log(call.clone_of[-1])
+    done = clone(
+        snapshot_of_parquet(files.store, files.engine),
+        files,
+        context.log(place.path),
+        shallow=call.shallow,
+        replace_target=call.replace,
+        properties=call.properties,
+        parquet=files.store.uri,
     )
     return counted(**numbers(done, CLONE))
 

@@ -13,7 +13,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError, stating
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.names.catalogue import holds_nothing
 from trilake.spark.delta.names.entries import About
@@ -33,12 +33,13 @@ from trilake.sql.grammar.descriptions import (
 )
 from trilake.sql.grammar.numbers import CLONE, numbers
 from trilake.sql.session import catalogue
-from trilake.sql.session.frames import frame_of, moment_ms, open_delta
+from trilake.sql.session.frames import frame_of
 from trilake.sql.session.judge import check_values
 from trilake.sql.session.relations import frame_of_name, query
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, View, known_table, resolve
+from trilake.sql.session.targets import Target, resolve
+from trilake.sql.tables.clone_source import clone_source
 from trilake.sql.tables.create_place import (
     Place,
     check_empty,
@@ -176,45 +177,22 @@ def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str
 
 
 def create_clone(session: SqlSession, call: Create) -> DataFrame:
-    """Clone a table; one row of numbers.  Raises ``TableNotFoundError`` and ``TableExistsError``."""
-    assert call.clone_of is not None
-    if isinstance(resolve(session, call.clone_of), View):
-        raise InvalidArgumentError(
-            f"{'.'.join(call.clone_of)} is a view, and only tables can be cloned",
-            help="name the table",
-            condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
-        )
-    source = known_table(session, call.clone_of)
-    if source is None:
-        raise TableNotFoundError(
-            f"the table {'.'.join(call.clone_of)} cannot be found",
-            help="check the name",
-            condition="TABLE_OR_VIEW_NOT_FOUND",
-        )
-    if source.format != "delta":
-        raise InvalidArgumentError(
-            f"only Delta tables can be cloned, and {source.shown} is a {source.format} table",
-            condition="DELTA_CLONE_UNSUPPORTED_SOURCE",
-        )
-    version, ms = None, None
-    if call.travel is not None and call.travel[0] == "VERSION":
-        version = int(session.value(call.travel[1]))
-    elif call.travel is not None:
-        ms = moment_ms(session, call.travel[1])
-    table = open_delta(session, source, version, ms)
+    """Clone a table; one row of numbers.  Raises what :func:`clone_source` raises, and ``TableExistsError``."""
+    source = clone_source(session, call)
     place = place_of_new(session, call, "delta")
     if place.exists and call.if_not_exists:
         return nothing(session)
     into = session_log(session.spark, session.store(place.path))
-    with named(session, place, About.of(table.snapshot), lenient=_is_lenient(call)) as name:
+    with named(session, place, About.of(source.snapshot), lenient=_is_lenient(call)) as name:
         result = clone(
-            table.snapshot,
-            table.log,
+            source.snapshot,
+            source.log,
             into,
             shallow=call.shallow,
             replace_target=call.replace,
             properties=call.properties,
-            run=ManyRunner(session.spark, table.log.store, least=32),
+            parquet=source.parquet,
+            run=ManyRunner(session.spark, source.log.store, least=32),
         )
         name(into, result.version == 0)
     return counts(session, **numbers(result, CLONE))

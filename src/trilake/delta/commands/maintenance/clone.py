@@ -67,6 +67,7 @@ def clone(
     shallow: bool = False,
     replace_target: bool = False,
     properties: Mapping[str, str] | None = None,
+    parquet: str | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> CloneResult:
@@ -80,6 +81,7 @@ def clone(
     shallow: name the source's files instead of copying them.
     replace_target: clone over a table that is there; its rows and schema go, its history stays.
     properties: table properties that the target gets besides or instead of the source's.
+    parquet: the folder of Parquet files that the source was made of, where it is no Delta table itself.
     runtime: clock and ids.
     run: who copies.
 
@@ -99,7 +101,7 @@ def clone(
     2
     """
     runtime = runtime or into.engine.runtime
-    _check_places(source.uri, into.store.uri)
+    _check_places(parquet or source.uri, into.store.uri)
     base = _target(into, replace_target)
     if base is None:
         check_place(into.store, now_ms=runtime.clock_ms())
@@ -125,7 +127,8 @@ def clone(
         removed_files_size=0 if base is None else total_size(not_staying(base, deep.staying)),
         copied_files_size=sum(deep.sizes),
     )
-    plan = _plan(source, base, metadata, protocol, deep, result, shallow=shallow, runtime=runtime)
+    shown = f"delta.`{source.uri}`" if parquet is None else f"parquet.`{parquet}`"
+    plan = _plan(source, shown, base, metadata, protocol, deep, result, shallow=shallow, runtime=runtime)
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
@@ -140,6 +143,7 @@ def clone(
         shallow=shallow,
         replace_target=True,
         properties=properties,
+        parquet=parquet,
         runtime=runtime,
         run=run,
     )
@@ -227,6 +231,7 @@ def _protocol(source: Protocol, base: Snapshot | None, metadata: Metadata, parse
 
 def _plan(
     source: Snapshot,
+    shown: str,
     base: Snapshot | None,
     metadata: Metadata,
     protocol: Protocol,
@@ -246,7 +251,7 @@ def _plan(
     return CommitPlan(
         operation="CLONE",
         parameters={
-            "source": f"delta.`{source.uri}`",
+            "source": shown,
             "sourceVersion": source.version,
             "isShallow": shallow,
         },
