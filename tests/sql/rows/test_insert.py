@@ -133,6 +133,29 @@ def test_columns_behind_those_of_the_table_become_new_ones(
     assert rows(sql, table) == wanted
 
 
+def test_types_are_widened_where_the_schema_evolves(sql: SparkSession, tmp_path: Path) -> None:
+    """As by appends of frames: by clause and by setting, by name and by position."""
+    table = f"delta.`{tmp_path}`"
+    wide = "SELECT 100000 AS a, named_struct('x', 9999999999) AS s"
+    narrow = "a SMALLINT, s STRUCT<x: INT>) USING delta TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+    for statement in ("INSERT WITH SCHEMA EVOLUTION INTO {} BY NAME", "INSERT OVERWRITE {}"):
+        sql.sql(f"CREATE OR REPLACE TABLE {table} ({narrow}")
+        sql.conf.set(AUTO_MERGE, str("EVOLUTION" not in statement).lower())
+        try:
+            sql.sql(f"{statement.format(table)} {wide}")
+        finally:
+            sql.conf.unset(AUTO_MERGE)
+        assert sql.sql(f"SELECT typeof(a), typeof(s), a, s.x FROM {table}").collect() == [
+            ("int", "struct<x:bigint>", 100000, 9999999999)
+        ]
+    sql.sql(f"CREATE OR REPLACE TABLE {table} ({narrow}")
+    sql.sql(f"INSERT INTO {table} SELECT 1, named_struct('x', 1L)")
+    assert sql.sql(f"SELECT typeof(a), typeof(s) FROM {table}").collect() == [("smallint", "struct<x:int>")]
+    trilake.create(f"{tmp_path}/alone", {"a": "smallint"}, properties={"delta.enableTypeWidening": "true"})
+    trilake.sql(f"INSERT WITH SCHEMA EVOLUTION INTO delta.`{tmp_path}/alone` SELECT CAST(100000 AS INT) AS a")
+    assert trilake.open(f"{tmp_path}/alone").to_arrow().to_pylist() == [{"a": 100000}]
+
+
 def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT NOT NULL, b INT) USING delta")

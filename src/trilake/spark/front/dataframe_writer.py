@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import (
@@ -376,10 +377,11 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             f"the catalogue has no table {name}", help="make it with saveAsTable", condition="TABLE_OR_VIEW_NOT_FOUND"
         )
     must_be_at(table, name, record_option(request.options, "path"))
-    evolve = False
+    evolve = widen = False
     store = session_store(spark, table.location, store_options(request.options))
     if table.format == "delta":
-        schema = read_schema(DeltaLog(store, spark_engine()).head().schema)
+        head = DeltaLog(store, spark_engine()).head()
+        schema, widen = read_schema(head.schema), type_widening.enabled(head.metadata)
         stated = record_option(request.options, "mergeSchema")
         evolve = session_flag(spark, AUTO_MERGE, False) if stated is None else stated.lower() == "true"
     elif table_at(name) is None:
@@ -398,7 +400,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             else "DELTA_METADATA_MISMATCH",
         )
     given = request.df.toDF(*names)
-    df = stored_columns(given, schema, by_name=False, evolve=evolve)
+    df = stored_columns(given, schema, by_name=False, evolve=evolve, widen=widen)
     with overflows_named(narrowed=df is not given):
         SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)
     if evolve:

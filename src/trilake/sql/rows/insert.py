@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
@@ -93,7 +94,8 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
     frame = _given(session, insert, schema, static, args, target, evolve=evolve)
-    given, frame = frame, stored_columns(frame, schema, by_name=insert.by_name, evolve=evolve)
+    widen, given = type_widening.enabled(metadata), frame
+    frame = stored_columns(given, schema, by_name=insert.by_name, evolve=evolve, widen=widen)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)

@@ -8,7 +8,9 @@ import pyarrow as pa
 
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
-from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.schema import DataType, StructType, from_arrow
+from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
@@ -43,7 +45,8 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
         if insert.if_not_exists and table.count(chosen):
             return 0
         where = chosen if insert.overwrite and where is None else where
-    rows = _given(context, insert, schema, static, place)
+    widen = insert.evolve and type_widening.enabled(metadata)
+    rows = _given(context, insert, schema, static, place, widen=widen)
     request = WriteRequest(
         mode="overwrite" if insert.overwrite else "append",
         schema=from_arrow(rows.schema),
@@ -79,8 +82,16 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
     return int(write(rows, place.path, mode, None, {}, dict(context.options)).rows_added)
 
 
-def _given(context: Context, insert: Insert, schema: StructType, static: Mapping[str, str], place: Place) -> pa.Table:
-    """The rows under the names and in the types of the table's columns that they are for."""
+def _given(
+    context: Context,
+    insert: Insert,
+    schema: StructType,
+    static: Mapping[str, str],
+    place: Place,
+    *,
+    widen: bool = False,
+) -> pa.Table:
+    """The rows under the names and in the types of the table's columns that they are for, or in wider ones."""
     expected = expected_columns(insert, schema, static, shown=place.shown, path=place.path)
     text, absent = with_defaults(insert.query, schema, expected)
     rows = run_query(context, text)
@@ -99,7 +110,7 @@ def _given(context: Context, insert: Insert, schema: StructType, static: Mapping
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, text in static.items():
         rows = rows.append_column(column, pa.repeat(constant(text)[0], rows.num_rows))
-    return _stored(rows, schema)
+    return _stored(rows, schema, widen)
 
 
 def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
@@ -142,7 +153,7 @@ def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataTyp
     return source
 
 
-def _stored(rows: pa.Table, schema: StructType) -> pa.Table:
+def _stored(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
     """The rows in the types of the columns, where SQL stores the one as the other; the write checks the rest."""
     for i, name in enumerate(rows.column_names):
         field = schema.find(name)
@@ -150,7 +161,7 @@ def _stored(rows: pa.Table, schema: StructType) -> pa.Table:
             continue
         wanted = StructType((field,)).to_arrow_schema().field(0).type
         column = rows.column(i)
-        if column.type == wanted:
+        if column.type == wanted or (widen and widens_by_itself(field.type, _type_of(column))):
             continue
         if column.null_count == len(column):
             column = pa.chunked_array([pa.nulls(len(column), wanted)])
@@ -160,6 +171,10 @@ def _stored(rows: pa.Table, schema: StructType) -> pa.Table:
             column = _assigned(column, name, wanted, sql_type(field.type))
         rows = rows.set_column(i, name, column)
     return rows
+
+
+def _type_of(column: pa.ChunkedArray) -> DataType:
+    return from_arrow(pa.schema([("it", column.type)])).fields[0].type
 
 
 def _assigned(column: pa.ChunkedArray, name: str, wanted: pa.DataType, kind: str) -> pa.ChunkedArray:

@@ -16,11 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.errors import SchemaMismatchError, WriteFailedError
 from trilake.expr.nested import fields_problem
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
 from trilake.spark.session.compat import legacy_cast, try_cast
-from trilake.spark.session.schemas import to_spark
+from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.text import quote_name
 
 #: How Spark refuses a cast to a smaller number.
@@ -56,8 +57,12 @@ def stored(
     return _Assignment(rules, by_name, fill).value(value, source, target, name)
 
 
-def stored_columns(frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False) -> DataFrame:
+def stored_columns(
+    frame: DataFrame, schema: StructType, *, by_name: bool, evolve: bool = False, widen: bool = False
+) -> DataFrame:
     """The values in the types of the table's columns, with new nested fields where it evolves; what does not fit fails.
+
+    A value of a wider type stays what it is where the table evolves and widens its types.
 
     Structs are matched as the columns are: by name, or by order.  Values of a user's type, such as MLlib's vectors, are
     left to the writer.
@@ -68,7 +73,7 @@ def stored_columns(frame: DataFrame, schema: StructType, *, by_name: bool, evolv
     for f in frame.schema.fields:
         kind = None if isinstance(f.dataType, T.UserDefinedType) else wanted.get(f.name)
         if kind is not None and evolve:
-            kind = evolved(f.dataType, kind, by_name=by_name)
+            kind = evolved(f.dataType, kind, by_name=by_name, widen=widen)
         if kind is not None and f.dataType != kind:
             value = F.col(quote_name(f.name))
             changed[f.name] = _inserted(value, f.dataType, kind, f.name, rules=rules, by_name=by_name).alias(f.name)
@@ -116,8 +121,11 @@ def overflows_named(*, narrowed: bool, condition: str = OF_INSERT) -> Iterator[N
         raise WriteFailedError(e.message, help=e.help, **context) from e.__cause__
 
 
-def evolved(source: T.DataType, target: T.DataType, *, by_name: bool) -> T.DataType:
-    """The type ``target`` with the fields that structs of ``source`` have beyond it, at any depth, as new ones."""
+def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: bool = False) -> T.DataType:
+    """The type ``target`` with the fields that structs of ``source`` have beyond it, at any depth, as new ones.
+
+    With ``widen``, types that ``source`` has wider are the wider ones.
+    """
     if isinstance(source, T.StructType) and isinstance(target, T.StructType):
         if by_name:
             own = {f.name.lower() for f in target.fields}
@@ -129,17 +137,26 @@ def evolved(source: T.DataType, target: T.DataType, *, by_name: bool) -> T.DataT
             pairs += [(None, f) for f in target.fields[len(pairs) :]]
             new = source.fields[len(target) :]
         kept = [
-            _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name)) for s, f in pairs
+            _typed(f, f.dataType if s is None else evolved(s.dataType, f.dataType, by_name=by_name, widen=widen))
+            for s, f in pairs
         ]
         return T.StructType([*kept, *(T.StructField(f.name, f.dataType) for f in new)])
     if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
-        element = evolved(source.elementType, target.elementType, by_name=by_name)
+        element = evolved(source.elementType, target.elementType, by_name=by_name, widen=widen)
         return T.ArrayType(element, target.containsNull)
     if isinstance(source, T.MapType) and isinstance(target, T.MapType):
-        key = evolved(source.keyType, target.keyType, by_name=by_name)
-        item = evolved(source.valueType, target.valueType, by_name=by_name)
+        key = evolved(source.keyType, target.keyType, by_name=by_name, widen=widen)
+        item = evolved(source.valueType, target.valueType, by_name=by_name, widen=widen)
         return T.MapType(key, item, target.valueContainsNull)
-    return target
+    return source if widen and _widens(source, target) else target
+
+
+def _widens(source: T.DataType, target: T.DataType) -> bool:
+    """Whether rows of the type ``source`` widen a column of the type ``target``."""
+    if not isinstance(source, T.NumericType | T.TimestampNTZType):
+        return False
+    new, old = (from_spark(T.StructType([T.StructField("it", t)])).fields[0].type for t in (source, target))
+    return widens_by_itself(old, new)
 
 
 def _typed(field: T.StructField, type_: T.DataType) -> T.StructField:
