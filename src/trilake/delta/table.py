@@ -217,12 +217,20 @@ class ArrowDeltaTable(Table):
         """The change data feed of versions ``start`` to ``end``, both included.
 
         The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
-        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Raises ``ChangeFeedError`` where the feed was not
+        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, it names
+        all that are given, in its order.  Raises ``ChangeFeedError`` where the feed was not
         recorded, ``VersionNotFoundError`` for versions the log does not hold.
         """
+        from trilake.delta.protocol.change_columns import CHANGE_COLUMNS
         from trilake.delta.scan.changes import changes_table, plan_changes
 
-        return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
+        if columns is None or isinstance(columns, str) or not all(isinstance(c, str) for c in columns):
+            return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
+        wanted = [*columns] if {*CHANGE_COLUMNS} & {*columns} else [*columns, *CHANGE_COLUMNS]
+        own = [c for c in dict.fromkeys(wanted) if c not in CHANGE_COLUMNS]
+        changes = changes_table(self.log, plan_changes(self.log, start, end, columns=own))
+        places = {c: i for i, c in enumerate([*own, *CHANGE_COLUMNS])}  # the table may spell its columns another way
+        return changes.select([places[c] for c in wanted])
 
     # --- changing rows -----------------------------------------------------------------------------------------------
 

@@ -108,6 +108,11 @@ def test_columns_types_and_times() -> None:
     assert set(table["_commit_timestamp"].cast(pa.int64()).to_pylist()) == {modified * 1000}
     with pytest.raises(InvalidArgumentError, match="'b'"):
         ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["b"])
+    named = ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["_commit_version", "A", "_change_type"])
+    assert named.schema.names == ["_commit_version", "a", "_change_type"]
+    twice = ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["a", "a"])
+    assert twice.schema.names[:3] == ["a", "a", "_change_type"]
+    assert named.drop_columns("_change_type") == table.select(["_commit_version", "a"])
 
 
 def test_ranges_that_are_none() -> None:
