@@ -14,7 +14,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
-from trilake.delta.commit.symlink_manifest import ManifestResult, check_mode, generate_manifests
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail
 from trilake.delta.log.history import history
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.merge.builder import MergeBuilder
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.rows.change_result import ChangeResult
+    from trilake.delta.commit.symlink_manifest import ManifestResult
     from trilake.delta.scan.scan import Scan
     from trilake.expr import Filter
 
@@ -221,16 +221,9 @@ class ArrowDeltaTable(Table):
         all that are given, in its order.  Raises ``ChangeFeedError`` where the feed was not
         recorded, ``VersionNotFoundError`` for versions the log does not hold.
         """
-        from trilake.delta.protocol.change_columns import CHANGE_COLUMNS
-        from trilake.delta.scan.changes import changes_table, plan_changes
+        from trilake.delta.scan.changes import changes_table
 
-        if columns is None or isinstance(columns, str) or not all(isinstance(c, str) for c in columns):
-            return changes_table(self.log, plan_changes(self.log, start, end, columns=columns))
-        wanted = [*columns] if {*CHANGE_COLUMNS} & {*columns} else [*columns, *CHANGE_COLUMNS]
-        own = [c for c in dict.fromkeys(wanted) if c not in CHANGE_COLUMNS]
-        changes = changes_table(self.log, plan_changes(self.log, start, end, columns=own))
-        places = {c: i for i, c in enumerate([*own, *CHANGE_COLUMNS])}  # the table may spell its columns another way
-        return changes.select([places[c] for c in wanted])
+        return changes_table(self.log, start, end, columns=columns)
 
     # --- changing rows -----------------------------------------------------------------------------------------------
 
@@ -452,6 +445,8 @@ class ArrowDeltaTable(Table):
 
         Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
         """
+        from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests
+
         check_mode(mode)
         return generate_manifests(self.log)
 

@@ -222,7 +222,23 @@ def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iter
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def changes_table(log: DeltaLog, scan: ChangeFeedScan) -> pa.Table:
-    """All changes of a scan as one table."""
+def changes_table(log: DeltaLog, start: int, end: int | None, *, columns: Sequence[str] | None) -> pa.Table:
+    """The change data feed of some versions: the table's ``columns`` and behind them the feed's own.
+
+    Where ``columns`` names some of the feed's, it names all that are given, in its order.  Raises what
+    :func:`plan_changes` raises.
+    """
+    named = columns is not None and not isinstance(columns, str) and all(isinstance(c, str) for c in columns)
+    if columns is None or not named:  # what is no list of names is refused where the scan is planned
+        return _all_changes(log, plan_changes(log, start, end, columns=columns))
+    feed = [f.name for f in CHANGE_FIELDS]
+    wanted = [*columns] if {*feed} & {*columns} else [*columns, *feed]
+    own = [c for c in dict.fromkeys(wanted) if c not in feed]
+    changes = _all_changes(log, plan_changes(log, start, end, columns=own))
+    places = {c: i for i, c in enumerate([*own, *feed])}  # the table may spell its columns another way
+    return changes.select([places[c] for c in wanted])
+
+
+def _all_changes(log: DeltaLog, scan: ChangeFeedScan) -> pa.Table:
     batches = (b for t in scan.tasks for b in read_change_task(log.store, t, scan.plan))
     return pa.Table.from_batches(batches, schema=scan.schema)
