@@ -20,7 +20,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
-from trilake.delta.log.segment import commit_key
+from trilake.delta.log.segment import checkpoint_key, commit_key
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
@@ -190,3 +190,26 @@ def test_a_version_of_a_checkpoint_is_not_that_of_a_table_made_anew(newest: str,
     _made_anew(store, engine, versions)
     new = log.update(old)
     assert (new.version, new.adds.num_rows, new.schema.fields[0].name) == (versions - 1, versions, "x")
+
+
+def test_a_clean_up_deletes_nothing_where_its_checkpoint_is_damaged_meanwhile() -> None:
+    """It would rely on a file that it has not read as it is now."""
+    now, days = [0], 24 * 3_600_000
+    store = MemoryStore(clock=lambda: now[0] * days)
+    engine = standard_engine(runtime=replace(SYSTEM_RUNTIME, clock_ns=lambda: now[0] * days * 1_000_000))
+    _rows(store, engine, ONE, 4, **{"delta.checkpointInterval": "3"})
+    now[0] = 40
+    checkpoint = checkpoint_key(3)
+    logs = {meta.key for meta in store.list("_delta_log")}
+    assert checkpoint in logs
+
+    def meanwhile(op: str, key: str) -> None:
+        if op == "head" and key == checkpoint and now[0] == 40:
+            now[0] = 41
+            store.put(checkpoint, b"PAR1, and nothing else")
+
+    with pytest.raises(MetadataChangedError):
+        _upkept(DeltaLog(FaultStore(store, before=meanwhile), engine), "clean-up")
+    assert now[0] == 41
+    assert {meta.key for meta in store.list("_delta_log")} >= logs
+    assert ArrowDeltaTable(store, engine).count() == 4

@@ -24,7 +24,7 @@ from trilake.delta.log.checkpoint import checkpoint_pieces, read_checkpoint_rare
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.same_table import check_same_table
+from trilake.delta.log.same_table import check_untouched
 from trilake.delta.log.segment import (
     LOG,
     SIDECARS,
@@ -102,7 +102,7 @@ def cleanup_log(
     ``delta.enableExpiredLogCleanup`` is for the cleanup that follows a checkpoint; this call was asked for.  Raises
     ``UnsupportedProtocolError`` where the table has a feature that is unknown here, ``InvalidArgumentError`` for a
     retention that is none, ``ClockError`` where this machine's clock is ahead of the store's, ``MetadataChangedError``
-    where the table was dropped or made anew meanwhile, and what reading the log raises.
+    where the table was dropped or made anew, or the end of its log changed meanwhile, and what reading the log raises.
     """
     head = log.head(past_damage=False)
     _check_known(head)
@@ -122,7 +122,7 @@ def cleanup_log(
             going = set(keys)
             spared = _named(log, [o for o in objects if o.key in going])
         if not dry_run:
-            check_same_table(log, head)
+            check_untouched(log, head)
             _delete(log, keys)
     old = cutoff_time(now, DAY_MS)
     left = [] if spared is None else [k for k in _orphans(log, objects, set(keys), old) if k not in spared]

@@ -37,6 +37,18 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
         )
 
 
+def check_untouched(log: DeltaLog, base: Head) -> None:
+    """As :func:`check_same_table`, for what relies on the log that was read: raise also where its newest file changed.
+
+    A checkpoint that was damaged since may have been the one that stands for what is about to go.
+    """
+    file = base.segment.newest_file
+    if file is None:
+        check_same_table(log, base)
+    else:
+        check_same_file(log, file)
+
+
 def check_same_file(log: DeltaLog, file: ObjectMeta) -> None:
     """Raise ``MetadataChangedError`` where a file of the log is not there any more as it was listed."""
     if not _is_there(log, file):

@@ -163,8 +163,12 @@ def test_replace_where(uri: str) -> None:
 
 
 def test_replace_where_without_a_table(uri: str) -> None:
-    with pytest.raises(TableNotFoundError, match="replace_where"):
+    with pytest.raises(SchemaMismatchError, match="violates replace_where"):
         trilake.write(AB, uri, mode="overwrite", replace_where="a = 1")
+    with pytest.raises(TableNotFoundError):
+        trilake.open(uri)
+    trilake.write(AB, uri, mode="overwrite", replace_where="a > 0")
+    assert trilake.open(uri).to_arrow() == AB
 
 
 def test_dynamic_partition_overwrite(uri: str) -> None:
