@@ -25,7 +25,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     from_arrow,
     holds_variants,
-    type_mark,
+    marked,
 )
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.views import plain_array
@@ -52,9 +52,7 @@ def from_delta(schema: StructType) -> pa.Schema:
     """
     fields = []
     for one in schema.fields:
-        arrow_field = _arrow_field(one)
-        if mark := type_mark(one.type):
-            arrow_field = arrow_field.with_metadata({**(arrow_field.metadata or {}), **mark})
+        arrow_field = marked(_arrow_field(one), one.type)
         was = one.metadata.get(ARROW_TYPE)
         fields.append(
             arrow_field if not isinstance(was, str) else arrow_field.with_type(_decoded(was, arrow_field.type))
@@ -108,8 +106,8 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
         if _T.is_fixed_size_list(plain) or _T.is_dictionary(plain):
             text = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
             metadata[ARROW_TYPE] = text
-    marked = metadata.pop(DELTA_TYPE, None) is not None and holds_variants(kind)
-    return replace(field, type=kind if marked else _nested(kind, one.type), metadata=metadata)
+    has_variants = metadata.pop(DELTA_TYPE, None) is not None and holds_variants(kind)
+    return replace(field, type=kind if has_variants else _nested(kind, one.type), metadata=metadata)
 
 
 def _nested(kind: DataType, arrow: pa.DataType) -> DataType:

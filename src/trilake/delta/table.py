@@ -218,8 +218,10 @@ class ArrowDeltaTable(Table):
 
         The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
         ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, it names
-        all that are given, in its order.  Raises ``ChangeFeedError`` where the feed was not
-        recorded, ``VersionNotFoundError`` for versions the log does not hold.
+        all that are given, in its order.
+
+        Raises ``ChangeFeedError`` where the feed was not recorded, ``VersionNotFoundError`` for versions the log does
+        not hold.
         """
         from trilake.delta.scan.changes import changes_table
 

@@ -16,7 +16,7 @@ from trilake.delta.protocol.schema import (
     MapType,
     StructField,
     StructType,
-    type_mark,
+    marked,
 )
 
 
@@ -54,12 +54,7 @@ def described_schema(schema: StructType) -> pa.Schema:
     >>> described_schema(StructType((noted,))).field("a").metadata
     {b'comment': b'x'}
     """
-    return pa.schema([_marked(f) for f in schema.fields])
-
-
-def _marked(f: StructField) -> pa.Field:
-    mark = type_mark(f.type)
-    return _field(f).with_metadata({**(arrow_notes(f.metadata) or {}), **mark}) if mark else _field(f)
+    return pa.schema([marked(_field(f), f.type) for f in schema.fields])
 
 
 def _field(f: StructField) -> pa.Field:

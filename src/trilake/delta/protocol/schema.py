@@ -470,9 +470,11 @@ def holds_variants(type_: DataType) -> bool:
     return any(map(holds_variants, inside))
 
 
-def type_mark(type_: DataType) -> dict[str, str]:
-    """What marks the Arrow field of a column of this type: its type, as JSON, where it holds variants."""
-    return {DELTA_TYPE: StructType((StructField("c", type_),)).json()} if holds_variants(type_) else {}
+def marked(field: pa.Field, type_: DataType) -> pa.Field:
+    """The Arrow field of a column of this type, which names its type, as JSON, where it holds variants."""
+    if not holds_variants(type_):
+        return field
+    return field.with_metadata({**(field.metadata or {}), DELTA_TYPE: StructType((StructField("c", type_),)).json()})
 
 
 def nested_fields(t: DataType) -> list[StructField]:

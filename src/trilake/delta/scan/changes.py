@@ -228,9 +228,8 @@ def changes_table(log: DeltaLog, start: int, end: int | None, *, columns: Sequen
     Where ``columns`` names some of the feed's, it names all that are given, in its order.  Raises what
     :func:`plan_changes` raises.
     """
-    named = columns is not None and not isinstance(columns, str) and all(isinstance(c, str) for c in columns)
-    if columns is None or not named:  # what is no list of names is refused where the scan is planned
-        return _all_changes(log, plan_changes(log, start, end, columns=columns))
+    if columns is None:
+        return _all_changes(log, plan_changes(log, start, end))
     feed = [f.name for f in CHANGE_FIELDS]
     wanted = [*columns] if {*feed} & {*columns} else [*columns, *feed]
     own = [c for c in dict.fromkeys(wanted) if c not in feed]

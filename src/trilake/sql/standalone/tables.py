@@ -35,7 +35,7 @@ from trilake.sql.standalone.changes import counted
 from trilake.sql.standalone.places import Context, Place, place_of
 from trilake.sql.standalone.query import constant, run_query
 from trilake.sql.text.cursor import Cursor
-from trilake.sql.text.paths import FORMATS
+from trilake.sql.text.paths import FORMATS, parquet_path
 from trilake.storage import open_store
 
 _NOTHING = pa.table({})
@@ -115,8 +115,9 @@ def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
 
 def _clone(context: Context, call: Create, place: Place) -> pa.Table:
     assert call.clone_of is not None
-    if call.clone_of[0].lower() == "parquet" and "/" in call.clone_of[-1]:
-        return _clone_of_parquet(context, call, place)
+    path = parquet_path(call.clone_of)
+    if path is not None:
+        return _clone_of_parquet(context, call, path, place)
     source = place_of(context, call.clone_of)
     table = replace(source, at=None).delta(context, "CLONE")
     version: int | None = None
@@ -140,11 +141,10 @@ def _clone(context: Context, call: Create, place: Place) -> pa.Table:
     return counted(**numbers(done, CLONE))
 
 
-def _clone_of_parquet(context: Context, call: Create, place: Place) -> pa.Table:
-    assert call.clone_of is not None
+def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -> pa.Table:
     if call.travel is not None:
-        raise no_versions(call.clone_of)
-    files = context.log(call.clone_of[-1])
+        raise no_versions(("parquet", path))
+    files = context.log(path)
     done = clone(
         snapshot_of_parquet(files.store, files.engine),
         files,

@@ -17,6 +17,7 @@ from trilake.sql.grammar.create import Create
 from trilake.sql.session.frames import moment_ms, open_delta
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import View, find_entry, known_table, resolve
+from trilake.sql.text.paths import parquet_path
 
 
 @dataclass(frozen=True)
@@ -80,8 +81,9 @@ def _of_parquet(session: SqlSession, call: Create) -> CloneSource:
 
 def _files(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, list[str | StructField]]:
     """Where the files are, and the partition columns: a path says none, as for CONVERT TO DELTA."""
-    if len(parts) == 2 and parts[0].lower() == "parquet" and "/" in parts[1]:
-        return parts[1], []
+    path = parquet_path(parts)
+    if path is not None:
+        return path, []
     entry = find_entry(session, parts)
     if entry is None:
         raise TableNotFoundError(

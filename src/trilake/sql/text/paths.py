@@ -23,6 +23,15 @@ def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
     return FORMATS[parts[0].lower()], path
 
 
+def parquet_path(parts: tuple[str, ...]) -> str | None:
+    """The path of Parquet files that a name says; ``None`` for another name.
+
+    >>> parquet_path(("parquet", "/lake/files")), parquet_path(("parquet", "t"))
+    ('/lake/files', None)
+    """
+    return parts[1] if len(parts) == 2 and parts[0].lower() == "parquet" and "/" in parts[1] else None
+
+
 def version_behind(path: str) -> tuple[str, str] | None:
     """The path without the version behind it, and the version: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
 
