@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
+
+#: Rows that go to Spark at a time, at most: it decodes one batch while the next is on its way, the sooner the shorter.
+BATCH_ROWS = 20_000
+
+
+def short_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows of a batch in their order, ``BATCH_ROWS`` at a time; nothing is copied."""
+    for start in range(0, max(batch.num_rows, 1), BATCH_ROWS):
+        yield batch.slice(start, BATCH_ROWS)
 
 
 def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -16,7 +16,7 @@ from trilake.expr import Filter as TableFilter
 from trilake.expr import parse_filter
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.sources.api import DataSourceReader, InputPartition
-from trilake.spark.session.sources.rows import as_declared
+from trilake.spark.session.sources.rows import as_declared, short_batches
 
 
 def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
@@ -83,4 +83,4 @@ class RowsReader(DataSourceReader):
         what = cast(Piece, partition).what
         if what is not None:
             for batch in self.rows_of(what):
-                yield as_declared(batch.rename_columns(self.declared.names), self.declared)
+                yield from short_batches(as_declared(batch.rename_columns(self.declared.names), self.declared))
