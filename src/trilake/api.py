@@ -201,7 +201,7 @@ def write(
     >>> trilake.write(pa.table({"n": [1]}), "memory://doc-write", mode="overwrite").rows_added
     1
     """
-    # Loaded here: a process that only opens tables needs none of it (tests/test_laziness.py).
+    # Loaded here: a process that only opens tables needs none of it (tests/house/test_laziness.py).
     from trilake.delta.commands.write.request import WriteRequest, parse_mode
     from trilake.delta.commands.write.write import write_arrow
     from trilake.format_writes import write_lance, write_trevni

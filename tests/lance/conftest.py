@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lance.known import TABLE
+from tests.lance.pylance.known import TABLE
 from trilake import lance
 from trilake.lance import LanceDataset
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from tests.house.trees import parsed_text
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.trees import parsed_text
 
 ROOT = Path(__file__).resolve().parents[2]
 

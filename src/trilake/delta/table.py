@@ -1,7 +1,7 @@
 """``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow.
 
 What reads and what changes rows is imported when it is called: who asks for version, schema or properties loads
-neither, and who reads loads no command (tests/test_laziness.py).
+neither, and who reads loads no command (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``standard_engine``: every format of data files, everything that follows a commit, this machine's clock.
 
-Hooks are loaded with the first commit: a table that is read needs none of them (tests/test_laziness.py).
+Hooks are loaded with the first commit: a table that is read needs none of them (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations

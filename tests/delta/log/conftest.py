@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.delta.sidecar_world import ShuffledJobs, World
+from tests.delta.log.sidecar_world import ShuffledJobs, World
 from trilake.delta.log import checkpoint as checkpoint_module
 from trilake.delta.log import checkpoint_parts
 

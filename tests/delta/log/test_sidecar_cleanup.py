@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.delta.sidecar_world import DAY_MS, World, files, numbered, same_as_commits
+from tests.delta.log.sidecar_world import DAY_MS, World, files, numbered, same_as_commits
 from tests.delta.tables import add, metadata, remove, rows
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint

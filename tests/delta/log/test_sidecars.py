@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trilake
+from tests.delta.log.sidecar_world import DAY_MS, FEATURES, ShuffledJobs, World, files, numbered, same_as_commits
 from tests.delta.log.test_checkpoint_writer import VECTOR
-from tests.delta.sidecar_world import DAY_MS, FEATURES, ShuffledJobs, World, files, numbered, same_as_commits
 from tests.delta.tables import add, lines, metadata, protocol, remove, rows
 from trilake.delta.engine import Jobs
 from trilake.delta.log import checkpoint as checkpoint_module

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tests.delta.alter_case import Case
+from tests.delta.commands.alter.alter_case import Case
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError
 from trilake.runtime import SYSTEM_RUNTIME, Runtime

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.delta.alter_case import MAPPED, Case
+from tests.delta.commands.alter.alter_case import MAPPED, Case
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Protocol

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.delta.alter_case import MAPPED, Case
+from tests.delta.commands.alter.alter_case import MAPPED, Case
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit

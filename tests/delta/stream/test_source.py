@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.delta.streams import everything, paths, reading, stream
+from tests.delta.stream.streams import everything, paths, reading, stream
 from tests.delta.tables import Action, add, lines, log_of, metadata, remove
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key

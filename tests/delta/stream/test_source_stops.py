@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.delta.streams import ALL, everything, paths, reading, stream
+from tests.delta.stream.streams import ALL, everything, paths, reading, stream
 from tests.delta.tables import Action, add, lines, log_of, metadata, protocol, remove
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint

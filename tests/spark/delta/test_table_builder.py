@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 import trilake
-from tests.delta.test_alter_oracle import Game, texts
+from tests.delta.commands.alter.test_alter_oracle import Game, texts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol

@@ -128,7 +128,7 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
         except ExpressionError:
             continue  # readers need not understand what writers must
         arrow = arrow or schema.to_arrow_schema()
-        # sqlglot, which tables without generated columns need not load (tests/test_laziness.py)
+        # sqlglot, which tables without generated columns need not load (tests/house/test_laziness.py)
         from trilake.expr.derive import derive
 
         derived = None if generated.expression is None else derive(generated.expression, arrow)

@@ -5,7 +5,7 @@ and writes without Spark.  What Spark never lets through to a Python source (``p
 ``errorifexists`` and ``ignore``) goes through :func:`trilake.write`.
 
 Spark imports this module in a new process for each step of each read and write; what only writes need is therefore
-loaded by them alone (tests/test_laziness.py).
+loaded by them alone (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ def spark_engine() -> Engine:
 
 
 def _session_compaction(metadata: Metadata) -> AutoCompaction:
-    # Loaded here: a process that only reads has no commits (tests/test_laziness.py).
+    # Loaded here: a process that only reads has no commits (tests/house/test_laziness.py).
     from trilake.spark.session.optimize_settings import session_compaction
 
     return session_compaction(metadata)

@@ -16,7 +16,7 @@ from deltalake import DeltaTable as OtherTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.delta.parquet_folder import folder, put, read, types
+from tests.delta.commands.maintenance.parquet_folder import folder, put, read, types
 from tests.delta.tables import rows
 from trilake.delta.commands.maintenance.convert import ConvertResult, convert_to_delta
 from trilake.delta.commands.maintenance.convert_footers import merged_schema

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.delta.parquet_folder import folder, put, read, types
+from tests.delta.commands.maintenance.parquet_folder import folder, put, read, types
 from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.convert_partitions import discover, given_columns, unescape
 from trilake.delta.log.log import DeltaLog

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from tests.delta.commands.maintenance.vacuum_world import HOUR, SCHEMA, WEEK, World
 from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
-from tests.delta.vacuum_world import HOUR, SCHEMA, WEEK, World
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.maintenance.vacuum_files import hidden

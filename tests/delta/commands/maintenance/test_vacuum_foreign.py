@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.delta.commands.maintenance.vacuum_world import HOUR, SCHEMA, WEEK, World
 from tests.delta.tables import add, clocked, lines, log_of, metadata, protocol, remove, rows
-from tests.delta.vacuum_world import HOUR, SCHEMA, WEEK, World
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, vacuum

@@ -5,8 +5,8 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from tests.delta.commands.maintenance.vacuum_world import HOUR, LATER, WEEK, World
 from tests.delta.tables import add, clocked, log_of, remove
-from tests.delta.vacuum_world import HOUR, LATER, WEEK, World
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, vacuum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.segment import commit_key

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.delta.commands.maintenance.vacuum_world import HOUR, WEEK, World
 from tests.delta.tables import lines, rows
-from tests.delta.vacuum_world import HOUR, WEEK, World
 from trilake.delta.commands.maintenance.restore import restore
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.log.checkpoint_writer import write_checkpoint

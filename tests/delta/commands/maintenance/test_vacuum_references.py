@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.delta.commands.maintenance.vacuum_world import HOUR, LATER
 from tests.delta.tables import add, clocked, log_of, remove
-from tests.delta.vacuum_world import HOUR, LATER
 from tests.runtimes import runtime_in_ms
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commands.maintenance.vacuum_files import references, vector_files

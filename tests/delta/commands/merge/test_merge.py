@@ -14,7 +14,18 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.delta.merge_tables import FEED, KINDS, SOURCE, VECTORS, info, letters, opened, pairs, rows, table
+from tests.delta.commands.merge.merge_tables import (
+    FEED,
+    KINDS,
+    SOURCE,
+    VECTORS,
+    info,
+    letters,
+    opened,
+    pairs,
+    rows,
+    table,
+)
 from trilake.delta.commands.merge import match as merge_match
 from trilake.delta.commands.merge import merge
 from trilake.delta.commands.merge.source import materialized

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.optimize_tables import VECTORS, actions, append, ids, new_uri, opened, small_files
+from tests.delta.commands.optimize.optimize_tables import VECTORS, actions, append, ids, new_uri, opened, small_files
 from trilake.delta.commands.optimize.bins import packed
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action

@@ -14,7 +14,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.delta.optimize_tables import VECTORS, actions, append, delete, ids, new_uri, opened, small_files
+from tests.delta.commands.optimize.optimize_tables import (
+    VECTORS,
+    actions,
+    append,
+    delete,
+    ids,
+    new_uri,
+    opened,
+    small_files,
+)
 from tests.delta.tables import rows
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.optimize.footers import purgeable

@@ -21,7 +21,18 @@ from hypothesis import strategies as st
 
 import trilake
 from tests.conftest import SOAK
-from tests.delta.dml_oracle import CONDITIONS, LEAVES, ROWS, SCHEMA, SETS, Row, Said, as_set, assigned, matching
+from tests.delta.commands.rows.dml_oracle import (
+    CONDITIONS,
+    LEAVES,
+    ROWS,
+    SCHEMA,
+    SETS,
+    Row,
+    Said,
+    as_set,
+    assigned,
+    matching,
+)
 from trilake.delta.commands.rows import removal
 from trilake.delta.commands.write.delete import delete_rows
 from trilake.delta.scan.scan import parse_table_filter

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.conftest import SOAK
-from tests.delta.test_merge_oracle import (
+from tests.delta.commands.merge.test_merge_oracle import (
     _BOTH,
     _CHANGES,
     _INSERTS,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.conversions import FORMATS, ROWS, make, read, same_rows
+from tests.conversion.conversions import FORMATS, ROWS, make, read, same_rows
 from trilake.checksum import checksum
 from trilake.conversion.columns import from_delta
 from trilake.delta.log.log import DeltaLog

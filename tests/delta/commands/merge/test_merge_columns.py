@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.delta.merge_tables import FEED, SOURCE, letters, pairs, rows, table
+from tests.delta.commands.merge.merge_tables import FEED, SOURCE, letters, pairs, rows, table
 from trilake.errors import (
     ExpressionError,
     InvalidArgumentError,

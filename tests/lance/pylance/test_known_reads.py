@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from tests.lance.known import TABLE
+from tests.lance.pylance.known import TABLE
 from trilake import lance
 from trilake.lance import LanceDataset
 from trilake.lance.dataset import LanceScanner, ScannerBuilder

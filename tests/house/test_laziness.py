@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.trees import parsed
+from tests.house.trees import parsed
 
 #: Libraries that a table which is opened does not need.
 HEAVY = ("sqlglot", "duckdb", "numba", "pyspark", "fastavro", "google.protobuf", "polars", "torch", "rich")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.lance.known import TABLE, vectors
+from tests.lance.pylance.known import TABLE, vectors
 from trilake import lance
 from trilake.lance.cache import CachedDataset
 from trilake.lance.sampler import maybe_sample, reservoir_sampling

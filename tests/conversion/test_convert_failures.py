@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from tests.conversions import FORMATS, ROWS, make, read, same_rows
+from tests.conversion.conversions import FORMATS, ROWS, make, read, same_rows
 from trilake.conversion.parquet import ParquetFiles, ParquetOptions
 from trilake.conversion.targets.delta import DeltaRows
 from trilake.conversion.targets.lance import LanceRows

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.mistakes_without_spark import MISTAKES, Tables
+from tests.mistakes.mistakes_without_spark import MISTAKES, Tables
 from trilake.errors import TrilakeError
 
 #: What belongs to a log, or to those who write this library: no message for users says it.
@@ -71,7 +71,7 @@ def test_mistakes_without_spark(tmp_path: Path) -> None:
 
 def test_mistakes_on_spark(spark: Any, tmp_path: Path) -> None:
     import trilake
-    from tests.mistakes_on_spark import MISTAKES, OnSpark
+    from tests.mistakes.mistakes_on_spark import MISTAKES, OnSpark
 
     trilake.register(spark)
     session = OnSpark(spark, Tables(tmp_path))

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trilake
-from tests.conversions import FORMATS, ROWS, UTC, make, read, same_rows
+from tests.conversion.conversions import FORMATS, ROWS, UTC, make, read, same_rows
 from trilake.checksum import checksum
 from trilake.conversion.sources import open_source
 from trilake.errors import ChecksumMismatchError, InvalidArgumentError, TableExistsError, UnknownOptionError

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import trilake
-from tests.mistakes_without_spark import Tables
+from tests.mistakes.mistakes_without_spark import Tables
 from trilake import DeltaTable
 
 

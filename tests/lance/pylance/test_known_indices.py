@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyroaring import FrozenBitMap
 
-from tests.lance.known import vectors
+from tests.lance.pylance.known import vectors
 from trilake import lance
 from trilake.lance import LanceDataset
 from trilake.lance.commands import index_renewal

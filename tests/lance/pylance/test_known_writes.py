@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from tests.lance.known import TABLE
+from tests.lance.pylance.known import TABLE
 from trilake import lance
 from trilake.lance import LanceDataset, LanceFragment
 from trilake.lance.commit import CommitConflictError
