@@ -193,6 +193,8 @@ def test_an_incomplete_protocol(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "change",
     [
+        {"schemaString": ""},  # a schema without columns is {"type":"struct","fields":[]}, or no schemaString at all
+        {"schemaString": 0},
         {"schemaString": "x"},
         {"schemaString": "[]"},
         {"schemaString": '{"type":"struct"}'},

@@ -151,7 +151,7 @@ class Metadata:
             metadata = Metadata(
                 id=str(data.get("id") or ""),
                 # Databricks writes a table without columns yet with no schema at all.
-                schema_string=str(data.get("schemaString") or ""),
+                schema_string="" if (text := data.get("schemaString")) is None else _schema_text(text),
                 partition_columns=_names(data.get("partitionColumns")),
                 configuration={str(k): _setting(v) for k, v in _pairs(data.get("configuration")) if v is not None},
                 name=data.get("name"),
@@ -189,6 +189,13 @@ class Metadata:
 def _setting(value: Any) -> str:
     """The text of a property; of a writer that left the quotes out, as JSON has true and false."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _schema_text(value: Any) -> str:
+    """A ``schemaString`` that is there; one that is empty was lost, and a table without columns would show no rows."""
+    if not value or not isinstance(value, str):
+        raise TypeError(f"schemaString is {value!r:.80}")
+    return value
 
 
 def _protocol_version(value: Any) -> int:
