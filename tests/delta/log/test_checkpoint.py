@@ -115,6 +115,24 @@ def _single(log: DeltaLog, version: int) -> pa.Table:
     return table
 
 
+def test_texts_that_the_writer_noted_as_views() -> None:
+    log = _log()
+    table = _single(log, 3)
+    schema = pa.schema([f.with_type(_views(f.type)) for f in table.schema])
+    assert "string_view" in str(schema)
+    log.store.put(checkpoint_key(3), parquet(table.cast(schema)))
+    _forget_commits(log, 3)
+    _same(log, _log())
+
+
+def _views(t: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(t):
+        return pa.struct([f.with_type(_views(f.type)) for f in t])
+    if pa.types.is_map(t):
+        return pa.map_(t.key_field.with_type(_views(t.key_type)), t.item_field.with_type(_views(t.item_type)))
+    return pa.string_view() if pa.types.is_string(t) else t
+
+
 @pytest.mark.parametrize("parts", [1, 2, 5])
 def test_multi_part(parts: int) -> None:
     log = _log()

@@ -14,7 +14,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.log.checkpoint_selection import Selected, Selection, select
+from trilake.delta.log.checkpoint_selection import Selected, Selection, batches, select
 from trilake.delta.log.checkpoint_stats import stats_text
 from trilake.delta.log.replay import State, apply, empty_state, refuse_keys_twice
 from trilake.delta.log.segment import SIDECARS, LogSegment
@@ -331,7 +331,7 @@ def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> l
     groups = _groups_with(file, footer, wanted)
     rare: list[tuple[str, Any]] = []
     for run in fetched_together(source, file, groups, wanted):
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=wanted, use_threads=False):
+        for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=wanted, use_threads=False):
             for name in wanted:
                 rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
                 stated = ({k: v for k, v in row.items() if v is not None} for row in rows)
@@ -387,7 +387,7 @@ def _read_actions(
             return
     # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
     for run in fetched_together(source, file, groups, parts):
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
+        for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
             rows = batch if rebasing is None else rebasing.rows(batch)
             yield _file_actions(pa.Table.from_batches([rows]), kind, only)
 
@@ -400,7 +400,7 @@ def _read_selected(
     for run in fetched_together(source, file, list(selected.groups), parts):
         for group in run:
             wanted, start = selected.groups[group], 0
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=parts, use_threads=True):
+            for batch in batches(file, _BATCH_ROWS, row_groups=[group], columns=parts, use_threads=True):
                 mask = wanted[start : start + batch.num_rows]
                 start += batch.num_rows
                 if mask.any():

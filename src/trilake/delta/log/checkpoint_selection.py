@@ -110,9 +110,40 @@ def select(
     return Selected(found, dict(zip(groups, files.tolist(), strict=True)))
 
 
+def batches(
+    file: pq.ParquetFile, batch_rows: int, *, row_groups: Sequence[int], columns: Sequence[str], use_threads: bool
+) -> Iterator[pa.RecordBatch]:
+    """Columns of some row groups of a checkpoint, batch by batch.
+
+    Texts that the writer noted as views of Arrow come as plain ones: Arrow does not filter structs that hold views.
+    """
+    read = file.iter_batches(batch_rows, row_groups=list(row_groups), columns=list(columns), use_threads=use_threads)
+    for batch in read:
+        plain = pa.schema([_without_views_of(f) for f in batch.schema])
+        yield batch if plain.equals(batch.schema) else batch.cast(plain)
+
+
+def _without_views(t: pa.DataType) -> pa.DataType:
+    if pa.types.is_string_view(t):
+        return pa.string()
+    if pa.types.is_binary_view(t):
+        return pa.binary()
+    if pa.types.is_struct(t):
+        return pa.struct([_without_views_of(f) for f in t])
+    if pa.types.is_map(t):
+        return pa.map_(_without_views_of(t.key_field), _without_views_of(t.item_field))
+    if pa.types.is_list(t):
+        return pa.list_(_without_views_of(t.value_field))
+    return t
+
+
+def _without_views_of(f: pa.Field) -> pa.Field:
+    return f.with_type(_without_views(f.type))
+
+
 def _rows_of(file: pq.ParquetFile, group: int, columns: Sequence[str], selection: Selection, batch_rows: int) -> Bits:
     parts = []
-    for batch in file.iter_batches(batch_rows, row_groups=[group], columns=list(columns), use_threads=True):
+    for batch in batches(file, batch_rows, row_groups=[group], columns=columns, use_threads=True):
         adds = batch.column(0)
         parts.append(selection.rows(adds) & pc.is_valid(adds).to_numpy(zero_copy_only=False))
     return np.concatenate([np.empty(0, bool), *parts])
