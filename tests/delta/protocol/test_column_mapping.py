@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.delta.tables import fresh_id
+from tests.delta.tables import LONG_A, fresh_id, table_of
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import strip
 from trilake.delta.protocol.column_mapping import (
@@ -27,7 +27,7 @@ from trilake.delta.protocol.column_mapping import (
     to_physical,
 )
 from trilake.delta.protocol.schema import COLUMN_ID, PHYSICAL_NAME, StructType, from_arrow, nested_fields
-from trilake.errors import CorruptLogError, InvalidArgumentError
+from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])
 ARROW = pa.schema(
@@ -142,6 +142,13 @@ def test_names_and_modes_are_checked() -> None:
     check_can_rename(metadata(delta__columnMapping__mode="id"), "rename")
     with pytest.raises(InvalidArgumentError, match=r"cannot rename a column.*delta\.columnMapping\.mode to 'name'"):
         check_can_rename(metadata(), "rename")
+
+
+@pytest.mark.parametrize("mode", ["nmae", "", "name,id"])
+def test_a_table_with_a_mode_that_nobody_knows_is_refused(mode: str) -> None:
+    # Its files' columns may have any names: by those of the table, all values would be null.
+    with pytest.raises(UnsupportedProtocolError, match=f"mode {mode!r}"):
+        table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration={"delta.columnMapping.mode": mode})
 
 
 def test_a_replaced_schema_keeps_the_columns_that_stay() -> None:

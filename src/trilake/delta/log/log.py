@@ -44,10 +44,9 @@ from trilake.delta.log.segment import (
     settled_segment,
     sort_listing,
 )
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, check_complete
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot, check_complete, check_readable_head
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.commits import parse_commits, parse_rare
-from trilake.delta.protocol.features import check_readable
 from trilake.errors import (
     CorruptLogError,
     LogGapError,
@@ -337,8 +336,7 @@ class DeltaLog:
 
     @staticmethod
     def _checked(head: _H) -> _H:
-        check_complete(head)
-        check_readable(head.protocol, uri=head.uri, version=head.version)
+        check_readable_head(head)
         return head
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:

@@ -25,7 +25,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     nested_fields,
 )
-from trilake.errors import CorruptLogError, InvalidArgumentError
+from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 
 MODE = "delta.columnMapping.mode"
 MAX_COLUMN_ID = "delta.columnMapping.maxColumnId"
@@ -47,6 +47,18 @@ def parse_mode(text: str) -> str:
     if mode not in MODES:
         raise InvalidArgumentError(f"{MODE} is {text!r}", help=f"modes are {', '.join(MODES)}")
     return mode
+
+
+def check_mode(metadata: Metadata, *, uri: str, version: int) -> None:
+    """Refuse a mode that is not known: it may name files' columns in any way.  Raises ``UnsupportedProtocolError``."""
+    mode = metadata.column_mapping_mode
+    if mode not in MODES:
+        raise UnsupportedProtocolError(
+            f"the table maps columns by the mode {mode!r}, which is not supported",
+            help=f"modes are {', '.join(MODES)}: set {MODE} with the engine that set it, or read an older version",
+            file=uri,
+            version=version,
+        )
 
 
 def max_column_id(metadata: Metadata) -> int:
