@@ -126,6 +126,7 @@ EXPRESSIONS = [
         "regexp_extract(s, '(\\\\w+)-')",
     ),
     *("regexp_extract(s, '(\\\\w)-(\\\\w)', 2)", "s RLIKE '^H'", "md5(s)", "sha1(s)", "sha2(s, 256)", "repeat(s, 2)"),
+    *("hex(s)", "hex(CAST(s AS BINARY))", "hex(i)", "hex(n)", "hex(-i)", "hex(b)"),
     *("CAST(day AS DATE)", "to_date(day)", "to_date(day, 'yyyy-MM-dd')", "to_timestamp(day, 'yyyy-MM-dd')"),
     *("to_date('31.12.2020', 'dd.MM.yyyy')", "to_timestamp('20201231 235958', 'yyyyMMdd HHmmss')", "CAST('12' AS INT)"),
     # conditions

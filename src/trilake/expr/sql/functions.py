@@ -270,6 +270,12 @@ def _to_date(target: str) -> Handler:
     return handle
 
 
+def _hex(c: Call) -> Sql:
+    """The bytes of a text or binary, or the 64 bits of a whole number without leading zeros."""
+    text = c.family(0, "string", "binary", "integer")
+    return Sql(f"hex(CAST({text} AS BIGINT))" if c.args[0].family == "integer" else f"hex({text})", "VARCHAR")
+
+
 def _sha2(call: Call) -> Sql:
     if call.constant(1) not in (0, 256):
         raise FilterError("filters compute sha2 of 256 bits only")
@@ -344,6 +350,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
         ["rlike", "regexp", "regexp_like"],
         (2, 2, lambda c: Sql(rlike(c.string(0), str(c.constant(1))), "BOOLEAN")),
     ),
+    "hex": (1, 1, _hex),
     "md5": (1, 1, lambda c: Sql(f"md5({c.family(0, 'string', 'binary')})", "VARCHAR")),
     **dict.fromkeys(["sha", "sha1"], (1, 1, lambda c: Sql(f"sha1({c.family(0, 'string', 'binary')})", "VARCHAR"))),
     "sha2": (2, 2, _sha2),
