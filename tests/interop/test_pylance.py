@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 from pathlib import Path
 from typing import Any
@@ -110,6 +111,22 @@ def test_tags_of_either(tmp_path: Path) -> None:
     assert {n: t["version"] for n, t in ours.dataset(uri).tags.list().items()} == {"theirs": 2, "mine": 1}
     assert {n: t["version"] for n, t in pylance.dataset(uri).tags.list().items()} == {"theirs": 2, "mine": 1}
     assert pylance.dataset(uri, version="mine").version == ours.dataset(uri, "mine").version == 1
+
+
+def test_a_clean_up_leaves_branches_their_rows(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("pylance", uri)
+    pylance.dataset(uri).delete("id < 5")
+    branch = pylance.dataset(uri).create_branch("side")
+    pylance.write_dataset(dialogue.rows(900, 3), branch, mode="append")
+    branch.create_branch("side/way")
+    for step in ("delete", "compact", "append"):
+        dialogue.STEPS[step](pylance, uri)
+    removed = ours.dataset(uri).cleanup_old_versions(dt.timedelta(0))
+    assert removed.old_versions > 2
+    counts = [pylance.dataset(uri).checkout_version((name, None)).to_table().num_rows for name in ("side", "side/way")]
+    assert counts == [dialogue.COUNT - 2, dialogue.COUNT - 5]
+    assert agree(uri, history=True).num_rows > 0
 
 
 def test_stale_handles_of_either(tmp_path: Path) -> None:

@@ -17,8 +17,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from trilake.display import Displayed
-from trilake.errors import InvalidArgumentError, ObjectNotFoundError, TrilakeError
+from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
+from trilake.lance.versions.branches import branch_points
 from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.transaction import read_manifest
@@ -90,9 +91,12 @@ def cleanup(
         writes: a write under way would lose its files.
     error_if_tagged: refuse where a tag names a version that would go; else those stay.
 
+    Versions that branches come from stay, too.
+
     Raises ``InvalidArgumentError`` for tagged versions and for an age below 0, ``CorruptLogError`` for a manifest that
-    cannot be read, ``ClockError`` where this machine's clock is ahead of the store's: then nothing is removed.  Raises
-    ``DatasetNotFoundError`` where the dataset is dropped or made anew meanwhile, which leaves the new one as it is.
+    cannot be read and for a branch whose version cannot be told or is not there, ``ClockError`` where this machine's
+    clock is ahead of the store's: then nothing is removed.  Raises ``DatasetNotFoundError`` where the dataset is
+    dropped or made anew meanwhile, which leaves the new one as it is.
     """
     if older_than_ms < 0:  # all that is there is older than a time to come
         raise InvalidArgumentError(
@@ -150,6 +154,7 @@ def _candidates(
         return _Candidates(listing)
     now_ms = agreed_time(store, runtime.clock_ms())
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
+    branched = _branched(store, listing)
     keep: set[str] = set()
     old_files: set[str] = set()
     old: list[int] = []
@@ -162,7 +167,7 @@ def _candidates(
             manifest = None  # another clean-up is at work
             continue
         age = now_ms - manifest.timestamp_ns // 10**6
-        if version != listing.latest and age >= older_than_ms:
+        if version != listing.latest and version not in branched and age >= older_than_ms:
             if version not in tagged:
                 old.append(version)
                 old_files |= files_of(manifest)
@@ -195,12 +200,30 @@ def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
         return CleanupPlan()
     held = [hold for hold in holds(store) if not hold.forgotten(found.now_ms)]
     tagged = {tag.version for tag in read_tags(store).values()}
-    kept = [v for v in found.old if v in tagged or any(hold.names(v) for hold in held)]
+    needed = tagged.union(_branched(store, found.listing))
+    kept = [v for v in found.old if v in needed or any(hold.names(v) for hold in held)]
     newer = _named_since(store, found.listing.latest) | _named_by(store, found.listing, kept)
     files, manifests = (tuple(m for m in metas if not _named(m.key, newer)) for metas in (found.files, found.manifests))
     going = {m.key for m in manifests}
     gone = tuple(v for v in found.old if found.listing.key(v) in going)
     return CleanupPlan(files, found.unfinished, manifests, gone)
+
+
+def _branched(store: Store, listing: Listing) -> set[int]:
+    """The versions that branches come from.  Raises ``CorruptLogError`` where one of them is not there.
+
+    What such a branch needs is not known then.
+    """
+    branches = branch_points(store)
+    for version, name in branches.items():
+        if version not in listing.versions and version <= listing.latest:
+            raise CorruptLogError(
+                f"the branch {name!r} began from version {version}, which is not there",
+                help="delete the branch, or clean up with the library that made it",
+                file=store.uri,
+                version=version,
+            )
+    return set(branches)
 
 
 def _check_same_dataset(store: Store, found: _Candidates) -> None:

@@ -1,0 +1,85 @@
+"""Branches of newer writers: which versions a clean-up leaves to them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import CorruptLogError
+from trilake.lance import LanceDataset
+from trilake.lance.versions.branches import BRANCHES, branch_points
+
+#: A branch of version 2, and one of its third version, as pylance 14 and as its first releases with branches note them.
+OF_TWO = {"parentBranch": None, "parentVersion": 2, "createAt": 1, "manifestSize": 9}
+OF_A_BRANCH = {"parentBranch": "a/b", "parentVersion": 3, "createAt": 1, "manifestSize": 9}
+WHOLE_WAY = OF_A_BRANCH | {"identifier": {"version_mapping": [[2, "x"], [3, "y"]]}}
+
+
+def dataset(name: str, **branches: object) -> LanceDataset:
+    """Four versions: 1 to 3 name files that 4 does not."""
+    made = lance.write_dataset(pa.table({"a": [1, 2, 3]}), f"memory://branches-{name}", mode="overwrite")
+    made.delete("a = 1")
+    made.delete("a = 2")
+    lance.write_dataset(pa.table({"a": [4]}), made.uri, mode="overwrite")
+    made.checkout_latest()
+    for branch, content in branches.items():
+        data = content if isinstance(content, bytes) else orjson.dumps(content)
+        made.snapshot.store.put(f"{BRANCHES}/{branch.replace('__', '%2F')}.json", data)
+    return made
+
+
+def cleaned(made: LanceDataset) -> list[int]:
+    made.cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
+    return [v["version"] for v in made.versions()]
+
+
+def test_without_branches_all_old_versions_go() -> None:
+    assert len(cleaned(dataset("none"))) == 1
+
+
+@pytest.mark.parametrize("content", [OF_TWO, WHOLE_WAY, OF_TWO | {"identifier": {"version_mapping": []}}])
+def test_the_version_that_a_branch_comes_from_stays(content: Any) -> None:
+    made = dataset("one", a__b=OF_TWO, c=content)
+    assert branch_points(made.snapshot.store) in ({2: "a/b"}, {2: "c"})
+    assert cleaned(made) == [2, made.version]
+    assert made.checkout_version(2).to_table()["a"].to_pylist() == [2, 3]
+
+
+def test_a_branch_of_a_branch_comes_from_where_that_one_does() -> None:
+    made = dataset("nested", a__b=OF_TWO, c=OF_A_BRANCH, d=OF_A_BRANCH | {"parentBranch": "c"})
+    assert cleaned(made) == [2, made.version]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        OF_A_BRANCH | {"parentBranch": "gone"},
+        OF_A_BRANCH | {"parentBranch": "c"},
+        OF_A_BRANCH | {"parentBranch": ["c"]},
+        OF_TWO | {"parentVersion": "2"},
+        OF_TWO | {"parentVersion": True},
+        WHOLE_WAY | {"identifier": {"version_mapping": [["2", "x"]]}},
+        {},
+        [],
+        b"{",
+    ],
+)
+def test_nothing_goes_where_a_branch_does_not_say_where_it_began(content: Any) -> None:
+    made = dataset("doubt", c=content)
+    with pytest.raises(CorruptLogError):
+        cleaned(made)
+    assert [v["version"] for v in made.versions()] == list(range(1, made.version + 1))
+
+
+def test_nothing_goes_where_the_version_of_a_branch_is_not_there() -> None:
+    made = dataset("missing")
+    cleaned(made)
+    made.delete("a = 4")
+    made.snapshot.store.put(f"{BRANCHES}/c.json", orjson.dumps(OF_TWO))
+    with pytest.raises(CorruptLogError, match="version 2, which is not there"):
+        cleaned(made)
