@@ -11,6 +11,7 @@ import lance as pylance
 import pyarrow as pa
 import pytest
 
+import trilake
 from tests.interop import dialogue
 from trilake import lance as ours
 from trilake.lance.versions.versions import list_versions
@@ -191,6 +192,24 @@ def test_an_index_in_parts_goes_as_one(tmp_path: Path) -> None:
     assert mine.to_table(filter="id IN (3, 25)")["id"].to_pylist() == [3, 25]
     mine.drop_index("id_idx")
     assert [pylance.dataset(uri).list_indices(), mine.list_indices()] == [[], []]
+
+
+def test_the_note_of_where_a_compaction_moved_rows_is_no_broken_index(tmp_path: Path) -> None:
+    """It has no column and no files; the indices that were not moved with the rows need it."""
+    uri = str(tmp_path / "t")
+    begin("pylance", uri)
+    pylance.dataset(uri).create_scalar_index("id", "BTREE")
+    pylance.dataset(uri).delete("id % 10 = 7")
+    pylance.dataset(uri).optimize.compact_files(defer_index_remap=True)
+    mine = ours.dataset(uri)
+    assert [i["fields"] for i in mine.list_indices()] == [["id"], []]
+    mine.validate()
+    assert trilake.verify(uri).findings == ()
+    for step in ("append", "delete"):
+        dialogue.STEPS[step](ours, uri)
+    assert pylance.dataset(uri).to_table(filter="id = 500").num_rows == 1
+    assert pylance.dataset(uri).count_rows("id < 500") == ours.dataset(uri).count_rows("id < 500")
+    assert len(mine.list_indices()) == 2
 
 
 def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None:

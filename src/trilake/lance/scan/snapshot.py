@@ -262,7 +262,7 @@ class Snapshot:
             if len(reader.deleted_set) > reader.physical_rows:
                 raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
         for index in manifest.indices:
-            if next(iter(self.store.list(f"_indices/{index.uuid}")), None) is None:
+            if not index.is_note and next(iter(self.store.list(f"_indices/{index.uuid}")), None) is None:
                 raise MissingFileError(
                     f"the files of index {index.name!r} are not there", file=f"{uri}/_indices/{index.uuid}"
                 )

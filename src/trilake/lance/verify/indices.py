@@ -41,7 +41,7 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
     known = set(manifest.schema.field_ids)
     for entry in manifest.indices:
         lost = [n for n in entry.fields if n not in known]
-        if lost or not entry.fields:
+        if lost or not (entry.fields or entry.is_note):
             yield _finding(
                 table, "entry-wrong", f"it is of the fields {list(entry.fields)}, which there are not", entry
             )
@@ -55,7 +55,7 @@ def entries(table: LanceContext) -> Generator[Finding, None, int]:
 def present(table: LanceContext) -> Generator[Finding, None, int]:
     """The files of every index are there."""
     for entry in table.manifest.indices:
-        if next(iter(table.store.list(f"_indices/{entry.uuid}")), None) is None:
+        if not entry.is_note and next(iter(table.store.list(f"_indices/{entry.uuid}")), None) is None:
             yield _finding(table, "missing", "its files are not there", entry)
     return len(table.manifest.indices)
 

@@ -114,6 +114,8 @@ class IndexDetails:
 #: Of the two kinds that are written here.
 BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
+#: Of what newer writers keep among the indices: where rows went that a compaction moved, and what is written ahead.
+_NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 
 
 @dataclass(frozen=True)
@@ -131,6 +133,11 @@ class IndexMetadata:
     details: IndexDetails | None = None
     index_version: int | None = None
     extra: bytes = b""
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it is of no column and may have no files: a note of newer writers, which their indices may need."""
+        return self.details is not None and self.details.type_url.endswith(_NOTES)
 
 
 @dataclass(frozen=True)
