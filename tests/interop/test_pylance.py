@@ -114,6 +114,26 @@ def test_tags_of_either(tmp_path: Path) -> None:
     assert pylance.dataset(uri, version="mine").version == ours.dataset(uri, "mine").version == 1
 
 
+def test_the_configuration_of_a_dataset_stays(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    begin("pylance", uri, dictionary=False)
+    pylance.dataset(uri).update_config({"owner": "sales", "lance.auto_cleanup.interval": "20"})
+    pylance.dataset(uri).update_metadata({"note": "of the table"})
+    for step in ("append", "delete", "update", "merge", "compact"):
+        dialogue.STEPS[step](ours, uri)
+    ours.dataset(uri, 4).restore()
+    dialogue.STEPS["update"](pylance, uri)
+    ours.write_dataset(dialogue.rows(0, 3, dictionary=False), uri, mode="overwrite")
+    agree(uri, history=True)
+    theirs = pylance.dataset(uri)
+    assert theirs.config() == {"owner": "sales", "lance.auto_cleanup.interval": "20"}
+    assert theirs.metadata == {"note": "of the table"}
+    theirs.delete_config_keys(["owner", "lance.auto_cleanup.interval"])
+    dialogue.STEPS["append"](ours, uri)
+    assert pylance.dataset(uri).config() == {}
+    assert ours.dataset(uri).snapshot.manifest.writer_feature_flags == 0
+
+
 def test_a_clean_up_leaves_branches_their_rows(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     begin("pylance", uri)

@@ -157,9 +157,9 @@ def test_a_commit_that_a_listing_has_missed_is_checked_all_the_same() -> None:
 
 def test_a_dataset_that_must_not_be_written_to() -> None:
     store = begun()
-    store.put(manifest_key(2), serialise_manifest(Manifest(2, SCHEMA, writer_feature_flags=8)))
+    store.put(manifest_key(2), serialise_manifest(Manifest(2, SCHEMA, writer_feature_flags=16)))
     assert transaction.load(store).version == 2
-    with pytest.raises(UnsupportedProtocolError, match="table configuration"):
+    with pytest.raises(UnsupportedProtocolError, match="several base paths"):
         commit(store, 2, op.Append(()))
 
 

@@ -47,8 +47,7 @@ def apply(
             help="write the rows into a new dataset",
             version=base.version,
         )
-    flags = with_flags(base)
-    return replace(
+    made = replace(
         base,
         # By their ids, as pylance lists them; it cannot update a dataset in which they stand in another order.
         fragments=tuple(sorted(base.fragments, key=attrgetter("id"))),
@@ -56,10 +55,9 @@ def apply(
         timestamp_ns=now_ns,
         transaction_file=file,
         writer_version=Manifest.writer_version,
-        reader_feature_flags=flags,
-        writer_feature_flags=flags,
         tag="",
     )
+    return with_flags(made)
 
 
 def _changed(newest: Manifest, operation: op.Operation) -> Manifest:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -37,7 +37,7 @@ _FIRST_SECOND, _LAST_SECOND = -62135596800 + 86400, 253402300799 - 86400
 #: Ids of fragments are the upper half of a row id.
 MAX_FRAGMENT_ID = (1 << 32) - 1
 
-#: What bits of the feature flags mean.  Only deletion files are known to the writers of this format.
+#: What bits of the feature flags mean.  Deletion files are the format's own, the others those of newer writers.
 FEATURES = {
     1: "deletion files",
     2: "stable row ids",
@@ -46,9 +46,12 @@ FEATURES = {
     16: "several base paths",
     32: "no transaction files",
 }
-_DELETION_FILES = 1
-#: Flags that ask nothing of a reader of data.
-_READABLE = _DELETION_FILES | 8 | 32
+_DELETION_FILES, _CONFIGURATION = 1, 8
+#: Flags that ask nothing of a reader of data, and those that ask of a writer no more than that it keeps what there is.
+_READABLE = _DELETION_FILES | _CONFIGURATION | 32
+_WRITABLE = _DELETION_FILES | _CONFIGURATION
+#: The field of newer writers in which a manifest has the table's configuration.
+_CONFIGURATION_FIELD = 16
 
 #: Fields of newer writers that point into the file they are in, and would point nowhere in another.
 _POSITIONS = frozenset({21, 23})
@@ -182,7 +185,7 @@ class Manifest:
     def check_writable(self, file: str) -> None:
         """Raise ``UnsupportedProtocolError`` where a writer must know more than this library does."""
         self.check_readable(file)
-        _check_flags(self.writer_feature_flags & ~_DELETION_FILES, "written to", file, self.version)
+        _check_flags(self.writer_feature_flags & ~_WRITABLE, "written to", file, self.version)
 
 
 def is_newer(major: int, minor: int) -> bool:
@@ -433,6 +436,13 @@ def serialise_manifest(manifest: Manifest) -> bytes:
     return bytes(out + framing.frame(message) + framing.footer(len(out)))
 
 
-def with_flags(manifest: Manifest) -> int:
-    """The feature flags that a manifest must have."""
-    return _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
+def with_flags(manifest: Manifest) -> Manifest:
+    """A manifest with the feature flags that it must have."""
+    flags = _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
+    kept: Any = UnknownFieldSet(pb.Manifest.FromString(manifest.extra)) if manifest.extra else ()
+    configured = any(one.field_number == _CONFIGURATION_FIELD for one in kept)
+    return replace(
+        manifest,
+        reader_feature_flags=flags,
+        writer_feature_flags=flags | (_CONFIGURATION if configured else 0),
+    )
