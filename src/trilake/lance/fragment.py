@@ -21,10 +21,11 @@ from trilake.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
 from trilake.lance.commands.delete import condition_of, mark
+from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import stream
-from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.open_dataset import OpenDataset, place_of
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
@@ -38,7 +39,6 @@ from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetad
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.lance.versions.versions import list_versions
 from trilake.runtime import SYSTEM_RUNTIME
-from trilake.storage import open_store
 from trilake.table import FilterLike
 
 __all__ = [
@@ -83,7 +83,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     @staticmethod
     def create(
-        dataset_uri: str | os.PathLike[str],
+        dataset_uri: str | os.PathLike[str] | OpenDataset,
         data: Any,
         fragment_id: int | None = None,
         schema: pa.Schema | None = None,
@@ -92,12 +92,14 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         *,
         nulls: NullPolicy = "error",
         storage_options: Mapping[str, str] | None = None,
+        **later: Any,
     ) -> FragmentMetadata:
         """Write rows into one new data file, which no version names until it is committed.
 
         Where the dataset exists and has these columns, their ids are its own.  Parameters are those of
         :func:`write_fragments`.
         """
+        check_format(later, of="LanceFragment.create")
         options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
         number = 0 if fragment_id is None else count("fragment_id", fragment_id, other_type=WrongTypeError)
         reporter = Reporter(progress, number)
@@ -299,14 +301,14 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
 
 def _create(
-    uri: str | os.PathLike[str],
+    uri: str | os.PathLike[str] | OpenDataset,
     data: Any,
     schema: pa.Schema | None,
     options: WriteOptions,
     progress: Reporter,
     storage_options: Mapping[str, str] | None,
 ) -> list[Fragment]:
-    store = open_store(uri, dict(storage_options or {}))
+    store, _ = place_of(uri, storage_options)
     rows_schema, batches = stream(data, schema)
     if not rows_schema.names:
         raise NothingToWriteError("the rows have no columns")
@@ -321,7 +323,7 @@ def _create(
 
 def write_fragments(
     data: Any,
-    dataset_uri: str | os.PathLike[str],
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
     schema: pa.Schema | None = None,
     *,
     max_rows_per_file: int = 1 << 20,
@@ -330,18 +332,21 @@ def write_fragments(
     progress: Any = None,
     nulls: NullPolicy = "error",
     storage_options: Mapping[str, str] | None = None,
+    **later: Any,
 ) -> list[FragmentMetadata]:
     """Write rows into new data files, which no version names until they are committed.
 
     Parameters
     ----------
     data: see :func:`trilake.lance.commands.input_rows.stream`.
-    dataset_uri: the dataset, which need not exist.
+    dataset_uri: the dataset, which need not exist, or may be open.
     schema: of the rows.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
+    later: see :func:`trilake.lance.pylance.functions.write_dataset`.
     """
+    check_format(later, of="write_fragments")
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
     fragments = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options)
     return [FragmentMetadata.of(f) for f in fragments]

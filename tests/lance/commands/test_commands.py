@@ -162,7 +162,7 @@ def test_delete() -> None:
 
 def test_update() -> None:
     ds = begun()
-    assert ds.update({"t": "concat(t, '-', id)"}, "id >= 295") is None  # type: ignore[func-returns-value]
+    assert ds.update({"t": "concat(t, '-', id)"}, "id >= 295") == {"num_rows_updated": 5}
     expected = {r["id"]: r["t"] for r in ROWS.to_pylist()} | {i: f"t{i % 7}-{i}" for i in range(295, 300)}
     assert {r["id"]: r["t"] for r in rows_of(ds)} == expected
     assert update.update(ds.snapshot, {"id": "id + 1000"}).num_rows_updated == 300

@@ -5,10 +5,11 @@ A delete that loses against another writer is planned again on the newest versio
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyroaring import BitMap
 
+from trilake.display import Displayed
 from trilake.errors import FilterError
 from trilake.expr import Filter
 from trilake.lance.commands.replan import replanned
@@ -68,16 +69,34 @@ def condition_of(snapshot: Snapshot, predicate: FilterLike) -> Filter | None:
         raise DeletePredicateError(e.message, help=e.help, **e.context) from e
 
 
+@dataclass(frozen=True)
+class DeleteResult(Displayed):
+    """The version after a delete, and how many rows it removed."""
+
+    snapshot: Snapshot
+    num_deleted_rows: int
+
+
 def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
-    """Delete the rows for which ``predicate`` is true, and return the version after that.
+    """Delete the rows for which ``predicate`` is true, and return the version after that; see :func:`delete_rows`."""
+    return delete_rows(snapshot, predicate).snapshot
+
+
+def delete_rows(snapshot: Snapshot, predicate: FilterLike) -> DeleteResult:
+    """Delete the rows for which ``predicate`` is true.
 
     A version is committed even where no row matches, as other writers of the format do.
 
     Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
     """
+    count = 0
 
     def plan(current: Snapshot) -> op.Operation:
-        updated, removed = mark_all(current, matching(current, condition_of(current, predicate)))
+        nonlocal count
+        offsets = matching(current, condition_of(current, predicate))
+        count = sum(map(len, offsets.values()))
+        updated, removed = mark_all(current, offsets)
         return op.Delete(updated, removed, str(predicate))
 
-    return replanned(snapshot, plan)
+    changed = replanned(snapshot, plan)
+    return DeleteResult(changed, count)

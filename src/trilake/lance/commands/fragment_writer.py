@@ -69,6 +69,10 @@ class WriteOptions:
         check_nulls(self.nulls)
 
 
+#: Names of the options, and of no others.
+WRITE_OPTIONS = tuple(WriteOptions.__dataclass_fields__)
+
+
 class Progress(Protocol):
     """Told of each fragment when it begins and when it is complete."""
 

@@ -13,6 +13,7 @@ import pyarrow.dataset
 from trilake.errors import InvalidArgumentError
 from trilake.expr.nested import field_problem
 from trilake.expr.views import without_views, without_views_schema
+from trilake.frames import arrow_batches
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 
 #: What rows may come as; whatever else has the Arrow stream interface may, too.
@@ -29,13 +30,16 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     Parameters
     ----------
     data: an Arrow table, batch, reader, dataset or scanner, a pandas frame, anything with the Arrow stream interface,
-        or an iterable of record batches.
+        an iterable of record batches, a dictionary of columns, or a list of rows as dictionaries.
     schema: what pandas frames are converted to, and iterables are cast to; these need one.
 
     Raises ``InvalidArgumentError`` for anything else, and where an iterable comes without a schema.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
+    elif isinstance(data, dict) or (isinstance(data, list) and data and all(isinstance(row, dict) for row in data)):
+        own, rows = arrow_batches(data)
+        data = pa.RecordBatchReader.from_batches(own, rows)
     if _is_instance(data, "pandas", "DataFrame"):
         data = pa.Table.from_pandas(data, schema=schema)
     if isinstance(data, pa.dataset.Dataset):
@@ -49,7 +53,7 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     elif hasattr(data, "__arrow_c_stream__"):
         reader = pa.RecordBatchReader.from_stream(data)
         own_schema, batches = reader.schema, iter(reader)
-    elif isinstance(data, Iterable) and not isinstance(data, str | bytes | dict):
+    elif isinstance(data, Iterable) and not isinstance(data, str | bytes):
         if schema is None:
             raise InvalidArgumentError(
                 "Must provide schema to write dataset from RecordBatch iterable", help="pass schema="

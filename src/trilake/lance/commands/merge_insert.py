@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
@@ -310,6 +311,11 @@ class MergeInsertBuilder:
     def when_not_matched_by_source_delete(self, expr: str | None = None) -> MergeInsertBuilder:
         """Delete rows of the dataset that match none, where ``expr`` is true."""
         return self._with(delete_unmatched=True, delete_if=expr)
+
+    def use_index(self, use_index: bool = True) -> MergeInsertBuilder:
+        """Accepted for other implementations' sake: rows are matched by their key columns, without an index."""
+        flag("use_index", use_index)
+        return self
 
     def conflict_retries(self, max_retries: int) -> MergeInsertBuilder:
         """Set how often the merge is planned anew after others have changed the same rows."""

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.storage import open_store
+from trilake.storage.base import Store
+
+
+def place_of(uri: Any, storage_options: Mapping[str, str] | None) -> tuple[Store, str]:
+    """The store and the URI of a dataset, which may be open; options that differ from its own are refused.
+
+    Raises ``InvalidArgumentError``.
+    """
+    snapshot = getattr(uri, "snapshot", None)
+    if not isinstance(snapshot, Snapshot):
+        return open_store(uri, dict(storage_options or {})), os.fspath(uri)
+    if storage_options is not None and dict(storage_options) != dict(snapshot.store.options):
+        raise InvalidArgumentError(
+            "the dataset is open, with other storage_options", help="leave them out, or pass the dataset's URI"
+        )
+    return snapshot.store, uri.uri
 
 
 class OpenDataset(Protocol):

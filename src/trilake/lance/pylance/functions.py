@@ -11,7 +11,9 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
+from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
+from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commands.write import Mode, write
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import DatasetVersionNotFoundError, WrongTypeError
@@ -19,7 +21,6 @@ from trilake.lance.progress import Reporter
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import sanitize_ts
-from trilake.storage import open_store
 
 
 def dataset(
@@ -80,6 +81,7 @@ def write_dataset(
     progress: Any = None,
     nulls: NullPolicy = "error",
     storage_options: Mapping[str, str] | None = None,
+    **later: Any,
 ) -> LanceDataset:
     """Write rows as one version.
 
@@ -93,6 +95,9 @@ def write_dataset(
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
+    later: what programs for later releases say of the format: ``data_storage_version="legacy"``,
+        ``use_legacy_format=True``, ``enable_v2_manifest_paths=False`` and ``enable_stable_row_ids=False``.  Other
+        values are refused.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
@@ -101,15 +106,9 @@ def write_dataset(
     """
     if not isinstance(mode, str):
         raise WrongTypeError(f"mode is {mode!r}", help="it is create, append or overwrite")
+    check_format(later, of="write_dataset")
     runtime = runtime_with(commit_lock)
-    if isinstance(uri, LanceDataset):
-        store, where = uri.snapshot.store, uri.uri
-        if storage_options is not None and dict(storage_options) != dict(store.options):
-            raise InvalidArgumentError(
-                "the dataset is open, with other storage_options", help="leave them out, or pass the dataset's URI"
-            )
-    else:
-        store, where = open_store(uri, dict(storage_options or {})), os.fspath(uri)
+    store, where = place_of(uri, storage_options)
     rows_schema, batches = input_rows.stream(data_obj, schema)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
     input_rows.check_metadata(rows_schema)

@@ -19,8 +19,10 @@ from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands import columns as column_changes
 from trilake.lance.commands import delete, indices, input_rows, update, vector_indices, write
-from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, check_nulls
+from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, NullPolicy, WriteOptions, check_nulls
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
+from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.optimize import DatasetOptimizer
@@ -28,13 +30,13 @@ from trilake.lance.pylance.later_names import LaterNames
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
+from trilake.lance.pylance.tags import Tags
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
-from trilake.lance.versions.holds import held
 from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
-from trilake.lance.versions.versions import choose_version, delete_tag, list_versions, read_tag, read_tags, write_tag
+from trilake.lance.versions.versions import list_versions, read_tag
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -129,7 +131,7 @@ class LanceDataset(LaterNames):
     @property
     def tags(self) -> Tags:
         """The tags of the dataset."""
-        return Tags(self)
+        return Tags(self.snapshot)
 
     def versions(self) -> list[dict[str, Any]]:
         """All versions, oldest first: ``version``, ``timestamp`` (local time without a zone) and ``metadata``."""
@@ -161,27 +163,31 @@ class LanceDataset(LaterNames):
         ----------
         data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be among the options.
         options: of :class:`~trilake.lance.commands.fragment_writer.WriteOptions`; ``nulls`` is this object's otherwise.
+            What :func:`trilake.lance.pylance.functions.write_dataset` knows of the format may be said, too.
         """
         schema, batches = input_rows.stream(data, options.pop("schema", None))
         input_rows.check_metadata(schema)
-        try:
-            wanted = WriteOptions(**{"nulls": self.nulls, **options})
-        except TypeError as e:
-            raise WrongTypeError(f"insert has other options: {e}") from e
+        layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
+        check_format(options, of="insert")
+        wanted = WriteOptions(**{"nulls": self.nulls, **layout})
         self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
 
-    def delete(self, predicate: FilterLike) -> None:
-        """Delete the rows for which a condition is true; ``None`` is none, and raises ``WrongTypeError``."""
+    def delete(self, predicate: FilterLike) -> dict[str, int]:
+        """Delete the rows for which a condition is true; their number, as ``num_deleted_rows``.
+
+        ``None`` is no condition, and raises ``WrongTypeError``.
+        """
         if predicate is None:
             raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
-        self.moved(delete.delete(self.snapshot, predicate))
+        done = delete.delete_rows(self.snapshot, predicate)
+        self.moved(done.snapshot)
+        return {"num_deleted_rows": done.num_deleted_rows}
 
-    def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> None:
-        """Set columns to SQL expressions where a condition is true.
-
-        :func:`trilake.lance.commands.update.update` does the same and says how many rows were changed.
-        """
-        self.moved(update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls)).snapshot)
+    def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> dict[str, int]:
+        """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``."""
+        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls))
+        self.moved(done.snapshot)
+        return {"num_rows_updated": done.num_rows_updated}
 
     def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
         """Match rows of a source by key columns; the builder says what becomes of which."""
@@ -357,7 +363,7 @@ class LanceDataset(LaterNames):
 
     @staticmethod
     def commit(
-        base_uri: str | os.PathLike[str],
+        base_uri: str | os.PathLike[str] | LanceDataset,
         operation: LanceOperation.BaseOperation,
         read_version: int | None = None,
         commit_lock: Any = None,
@@ -368,7 +374,7 @@ class LanceDataset(LaterNames):
 
         Parameters
         ----------
-        base_uri: the dataset, which need not exist for an overwrite.
+        base_uri: the dataset, which need not exist for an overwrite, or may be open.
         operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
         read_version: the version that the job has read; not needed for overwrites and restores.
         commit_lock: held while the version is committed; see :class:`LanceDataset`.
@@ -376,7 +382,7 @@ class LanceDataset(LaterNames):
         if not isinstance(operation, LanceOperation.BaseOperation):
             raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
         runtime = runtime_with(commit_lock)
-        store = open_store(base_uri, dict(storage_options or {}))
+        store, where = place_of(base_uri, storage_options)
         listing = list_versions(store)
         free = isinstance(operation, LanceOperation.Overwrite | LanceOperation.Restore)
         if read_version is None:
@@ -386,11 +392,11 @@ class LanceDataset(LaterNames):
         base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
         begun = transaction.begin(read_version, operation.resolve(base), runtime)
         manifest = transaction.commit(store, begun, runtime)
-        return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), base_uri)
+        return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
 
     @staticmethod
     def _commit(
-        base_uri: str | os.PathLike[str],
+        base_uri: str | os.PathLike[str] | LanceDataset,
         operation: LanceOperation.BaseOperation,
         read_version: int | None = None,
         commit_lock: Any = None,
@@ -398,47 +404,6 @@ class LanceDataset(LaterNames):
         """The old name of :meth:`commit`."""
         warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
-
-
-class Tags:
-    """The tags of a dataset, as they are in its store now."""
-
-    def __init__(self, dataset: LanceDataset) -> None:
-        self._store, self._runtime = dataset.snapshot.store, dataset.snapshot.runtime
-        self._shown = dataset.version
-
-    def list(self) -> dict[str, dict[str, Any]]:
-        """All tags by name: ``version`` and ``manifest_size`` in bytes."""
-        tags = read_tags(self._store)
-        return {name: {"version": tag.version, "manifest_size": tag.manifest_size} for name, tag in tags.items()}
-
-    def get_version(self, tag: str) -> int:
-        """The version that a tag names.  Raises ``VersionNotFoundError``."""
-        return read_tag(self._store, tag).version
-
-    def create(self, tag: str, version: int | None = None) -> None:
-        """Name a version, by default the one that the dataset shows.
-
-        Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``, and ``ConflictError`` where a
-        clean-up is about to remove the version.
-        """
-        self._write(tag, self._shown if version is None else version, update=False)
-
-    def update(self, tag: str, version: int | None = None) -> None:
-        """Let a tag name another version, by default the one that is shown; errors are those of :meth:`create`."""
-        self._write(tag, self._shown if version is None else version, update=True)
-
-    def delete(self, tag: str) -> None:
-        """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
-        delete_tag(self._store, tag)
-
-    def _write(self, tag: str, version: int, *, update: bool) -> None:
-        number = choose_version(self._store, list_versions(self._store), version)
-        with held(self._store, number, self._runtime):
-            listing = list_versions(self._store)
-            choose_version(self._store, listing, number)  # a clean-up may just have removed it
-            size = self._store.head(listing.key(number)).size
-            write_tag(self._store, tag, number, size=size, now_ns=self._runtime.clock_ns(), update=update)
 
 
 def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:

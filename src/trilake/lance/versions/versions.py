@@ -11,8 +11,8 @@ from __future__ import annotations
 import datetime as dt
 import re
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import orjson
 
@@ -145,13 +145,17 @@ def _listed(versions: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True)
 class Tag:
-    """A name for a version.  ``created`` and ``updated`` are ISO texts, ``manifest_size`` is in bytes."""
+    """A name for a version.
+
+    ``created`` and ``updated`` are ISO texts, ``manifest_size`` is in bytes, ``metadata`` what users have said of it.
+    """
 
     name: str
     version: int
     manifest_size: int | None = None
     created: str | None = None
     updated: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 def _tag_key(name: str) -> str:
@@ -165,18 +169,23 @@ def _tag_key(name: str) -> str:
 def _parse_tag(store: Store, key: str, data: bytes) -> Tag | None:
     """The tag in a file; ``None`` for one of a branch: this library knows no branches."""
     name = key.rpartition("/")[2].removesuffix(".json")
-    try:
-        content = orjson.loads(data)
-    except orjson.JSONDecodeError as e:
-        raise CorruptLogError(f"the tag is not JSON: {e}", file=f"{store.uri}/{key}") from e
+    content = _parse_json(store, key, data)
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptLogError(f"the tag names version {version!r}", file=f"{store.uri}/{key}")
     if content.get("branch") is not None:
         return None
-    size = content.get("manifestSize")
+    size, said = content.get("manifestSize"), content.get("metadata")
     texts = [content.get(k) if isinstance(content.get(k), str) else None for k in ("createdAt", "updatedAt")]
-    return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1])
+    metadata = {k: v for k, v in said.items() if isinstance(v, str)} if isinstance(said, dict) else {}
+    return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1], metadata)
+
+
+def _parse_json(store: Store, key: str, data: bytes) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as e:
+        raise CorruptLogError(f"the tag is not JSON: {e}", file=f"{store.uri}/{key}") from e
 
 
 def read_tags(store: Store) -> Mapping[str, Tag]:
@@ -208,21 +217,18 @@ def read_tag(store: Store, name: str) -> Tag:
 def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False) -> Tag:
     """Create a tag, or with ``update`` move one that is there.
 
-    ``size`` is that of the version's manifest in bytes.  Raises ``InvalidArgumentError`` where a tag to be created is
-    there already, and ``VersionNotFoundError`` where one to be moved is not.
+    ``size`` is that of the version's manifest in bytes.  What else is said of a tag that is moved stays.
+
+    Raises ``InvalidArgumentError`` where a tag to be created is there already, and ``VersionNotFoundError`` where one
+    to be moved is not.
     """
     key = _tag_key(name)
     now = dt.datetime.fromtimestamp(now_ns // 10**9, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
     text = f"{now}.{now_ns % 10**9:09d}Z"
-    created = read_tag(store, name).created if update else text
-    content: dict[str, object] = {
-        "branch": None,
-        "version": version,
-        "createdAt": created,
-        "updatedAt": text,
-        "manifestSize": size,
-        "metadata": {},
-    }
+    content: dict[str, Any] = {"branch": None, "version": version, "createdAt": text, "metadata": {}}
+    if update:
+        content |= _content(store, name)
+    content |= {"version": version, "updatedAt": text, "manifestSize": size}
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
     if update:
         store.put(key, data)
@@ -233,7 +239,23 @@ def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, 
             raise InvalidArgumentError(
                 f"there is a tag {name!r} already", help="update it instead", file=store.uri
             ) from None
-    return Tag(name, version, size, created, text)
+    tag = _parse_tag(store, key, data)
+    assert tag is not None
+    return tag
+
+
+def _content(store: Store, name: str) -> dict[str, Any]:
+    """All that the file of a tag says.  Raises as :func:`read_tag` does."""
+    read_tag(store, name)  # there is one, and it is no branch's
+    key = _tag_key(name)
+    content: dict[str, Any] = _parse_json(store, key, store.read(key).to_pybytes())
+    return content
+
+
+def say_of_tag(store: Store, name: str, metadata: Mapping[str, str]) -> None:
+    """Put other metadata in the place of a tag's.  Raises as :func:`read_tag` does."""
+    content = _content(store, name) | {"metadata": dict(metadata)}
+    store.put(_tag_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))
 
 
 def delete_tag(store: Store, name: str) -> None:

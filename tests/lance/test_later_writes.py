@@ -1,0 +1,122 @@
+"""What programs for later releases of pylance say when they write, and what they are told then."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError
+from trilake.lance import LanceDataset, LanceFragment, LanceOperation, write_fragments
+from trilake.lance.versions.versions import TAGS
+
+ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LanceDataset:
+    return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"data_storage_version": "legacy"},
+        {"data_storage_version": "0.1"},
+        {"data_storage_version": None, "use_legacy_format": True},
+        {"enable_v2_manifest_paths": False, "enable_stable_row_ids": False},
+    ],
+)
+def test_the_first_format_may_be_asked_for(made: LanceDataset, option: dict[str, Any]) -> None:
+    lance.write_dataset(ROWS, made, mode="append", **option)
+    made.checkout_latest()
+    made.insert(ROWS, **option)
+    parts = [LanceFragment.create(made, ROWS, **option), *write_fragments(ROWS, made, **option)]
+    assert LanceDataset.commit(made, LanceOperation.Append(parts), made.version).count_rows() == 20
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"data_storage_version": "2.0"},
+        {"data_storage_version": "stable"},
+        {"use_legacy_format": False},
+        {"enable_v2_manifest_paths": True},
+        {"enable_stable_row_ids": True},
+        {"enable_stable_row_ids": 0},
+    ],
+)
+def test_another_format_is_refused(made: LanceDataset, option: dict[str, Any]) -> None:
+    for write in (
+        lambda: lance.write_dataset(ROWS, made.uri, mode="append", **option),
+        lambda: made.insert(ROWS, **option),
+        lambda: LanceFragment.create(made.uri, ROWS, **option),
+        lambda: write_fragments(ROWS, made.uri, **option),
+    ):
+        with pytest.raises(InvalidArgumentError, match=f"{next(iter(option))} is .*asks for"):
+            write()
+    assert lance.dataset(made.uri).version == 1
+
+
+def test_options_that_are_not_known(made: LanceDataset) -> None:
+    with pytest.raises(TypeError, match="write_dataset has no option 'max_rows'"):
+        lance.write_dataset(ROWS, made.uri, mode="append", max_rows=3)
+    with pytest.raises(TypeError, match="write_fragments has no option 'target_bases'"):
+        write_fragments(ROWS, made.uri, target_bases=["a"])
+    with pytest.raises(InvalidArgumentError, match="other storage_options"):
+        LanceDataset.commit(made, LanceOperation.Append([]), 1, storage_options={"region": "x"})
+
+
+def test_changes_say_how_many_rows_they_changed(made: LanceDataset) -> None:
+    assert made.update({"name": "'z'"}, where="id > 1") == {"num_rows_updated": 3}
+    assert made.update({"name": "'y'"}) == {"num_rows_updated": 4}
+    assert made.delete("id IN (2, 3)") == {"num_deleted_rows": 2}
+    assert made.delete("id = 2") == {"num_deleted_rows": 0}
+    other = lance.dataset(made.uri)
+    made.insert(ROWS)
+    assert other.delete("id = 1") == {"num_deleted_rows": 2}  # on the newest version, where there are two
+    assert made.merge_insert("id").when_matched_delete().use_index(False).execute([{"id": 4}])["num_deleted_rows"] == 2
+
+
+def test_rows_and_columns_of_python(made: LanceDataset) -> None:
+    made.insert([{"id": 5, "name": "e"}, {"name": "f", "id": 6}])
+    made.insert({"id": [7], "name": ["g"]})
+    assert made.to_table(filter="id > 4").to_pydict() == {"id": [5, 6, 7], "name": ["e", "f", "g"]}
+    vectors = pa.schema([pa.field("v", pa.list_(pa.float32(), 2))])
+    new = lance.write_dataset([{"v": [1, 2]}], "memory://later-rows", vectors, mode="overwrite")
+    assert (new.schema, new.to_table().to_pylist()) == (vectors, [{"v": [1.0, 2.0]}])
+    # A column that only later rows have is none to lose.
+    with pytest.raises(OSError, match="null would be lost"):
+        lance.write_dataset([{"a": "x"}, {"a": "y", "n": 1}], "memory://later-keys", mode="overwrite")
+
+
+def test_tags_say_when_they_were_made_and_keep_what_is_said_of_them(made: LanceDataset) -> None:
+    made.tags.create("old")
+    made.delete("id = 1")
+    made.tags.create("new")
+    made.tags.create("again", 1)
+    made.tags.replace_metadata("old", {"owner": "sales"})
+    made.tags.update("old", 2)
+    old = made.tags.list()["old"]
+    assert (old["version"], old["metadata"], old["branch"]) == (2, {"owner": "sales"}, None)
+    assert isinstance(old["created_at"], dt.datetime)
+    assert old["created_at"].tzinfo is not None
+    assert old["created_at"] < old["updated_at"]
+    assert [name for name, _ in made.tags.list_ordered()] == ["new", "old", "again"]
+    assert [name for name, _ in made.tags.list_ordered("asc")] == ["again", "new", "old"]
+    with pytest.raises(InvalidArgumentError, match="asc or desc"):
+        made.tags.list_ordered("up")
+    with pytest.raises(TypeError, match="metadata"):
+        made.tags.replace_metadata("old", {"n": 1})
+    with pytest.raises(ValueError, match="no tag"):
+        made.tags.replace_metadata("none", {})
+    store = made.snapshot.store
+    store.put(f"{TAGS}/old.json", orjson.dumps({"version": 1, "createdAt": "soon", "metadata": 3, "later": [1]}))
+    made.tags.update("old", 2)
+    assert made.tags.list()["old"]["created_at"] is None
+    assert orjson.loads(store.read(f"{TAGS}/old.json").to_pybytes())["later"] == [1]
