@@ -111,3 +111,76 @@ def test_row_groups_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("trilake.lance.scan.projection.evaluate_all", counted)
     assert many.to_table(columns={"n": "id + 1"})["n"].to_pylist() == [2, 3, 4, 5] * 100
     assert calls == [400]
+
+
+@pytest.fixture
+def addressed() -> lance.LanceDataset:
+    """Two fragments with a row deleted in each: of the ids 0 to 6, 2 and 5 are gone."""
+    rows = pa.table(
+        {"id": range(7), "s": [{"a": i, "b": str(i)} for i in range(7)]},
+        schema=pa.schema(
+            [("id", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))], metadata={"k": "v"}
+        ),
+    )
+    uri = "memory://projection-addresses"
+    ds = lance.write_dataset(rows, uri, mode="overwrite", max_rows_per_file=4, max_rows_per_group=2)
+    ds.delete("id IN (2, 5)")
+    return ds
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ["_rowid"],
+        ["_rowaddr"],
+        ["_rowaddr", "_rowid"],
+        ["_rowid", "id"],
+        ["id", "_rowaddr", "s"],
+        ["s.b", "_rowid", "id"],
+    ],
+)
+def test_row_ids_are_columns_where_they_are_asked_for(addressed: lance.LanceDataset, columns: list[str]) -> None:
+    ids = [0, 1, 3, 1 << 32, (1 << 32) + 2]
+    wanted = [c.partition(".")[0] for c in columns]
+    got = addressed.to_table(columns)
+    assert (got.schema.names, got.schema.metadata) == (wanted, {b"k": b"v"})
+    for name in {"_rowid", "_rowaddr"}.intersection(columns):
+        assert (got[name].type, got[name].to_pylist()) == (pa.uint64(), ids)
+    if "id" in columns:
+        assert got["id"].to_pylist() == [0, 1, 3, 4, 6]
+    if "s.b" in columns:
+        assert got["s"].to_pylist()[1] == {"b": "1"}
+    assert addressed.scanner(columns).projected_schema == got.schema
+    assert addressed.take([4, 0], columns).to_pylist() == got.take([4, 0]).to_pylist()
+    assert addressed._take_rows([ids[4], ids[0]], columns).to_pylist() == got.take([4, 0]).to_pylist()
+    assert addressed.get_fragments()[1].take([1], columns).to_pylist() == got.take([4]).to_pylist()
+    assert addressed.to_table(columns, filter="id = 6").to_pylist() == got.take([4]).to_pylist()
+    assert addressed.scanner(columns).count_rows() == 5
+    assert addressed.head(2, columns=columns).to_pylist() == got.slice(0, 2).to_pylist()
+    assert pa.Table.from_batches(addressed.to_batches(columns, batch_size=1)).to_pylist() == got.to_pylist()
+
+
+def test_addresses_of_rows_come_last(addressed: lance.LanceDataset) -> None:
+    both: dict[str, Any] = {"with_row_id": True, "with_row_address": True}
+    assert addressed.to_table(["id"], with_row_address=True).schema.names == ["id", "_rowaddr"]
+    assert addressed.to_table(**both).schema.names == ["id", "s", "_rowid", "_rowaddr"]
+    assert addressed.take([0], ["_rowaddr", "id"], **both).schema.names == ["_rowaddr", "id", "_rowid"]
+    assert addressed.to_table({"n": "id + 1"}, **both).schema.names == ["n", "_rowid", "_rowaddr"]
+    assert addressed.to_pandas(["id"], with_row_address=True)["_rowaddr"].tolist()[3] == 1 << 32
+
+
+def test_distances_stand_where_they_are_asked_for() -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array([float(i) for i in range(8)], pa.float32()), 2)
+    ds = lance.write_dataset(pa.table({"id": range(4), "v": vectors}), "memory://projection-near", mode="overwrite")
+    near = {"column": "v", "q": [2.0, 3.0], "k": 2}
+    got = ds.to_table(["_distance", "_rowid", "id"], nearest=near)
+    assert got.to_pydict() == {"_distance": [0.0, 8.0], "_rowid": [1, 0], "id": [1, 0]}
+    assert ds.to_table(["id", "_rowaddr"], nearest=near).schema.names == ["id", "_rowaddr", "_distance"]
+    several = {"column": "v", "q": [[2.0, 3.0], [0.0, 1.0]], "k": 1}
+    assert ds.to_table(["_distance", "query_index"], nearest=several).schema.names == ["query_index", "_distance"]
+
+
+def test_a_column_of_the_name_of_row_ids_is_a_column() -> None:
+    ds = lance.write_dataset(pa.table({"_rowaddr": ["a", "b"]}), "memory://projection-own", mode="overwrite")
+    assert ds.to_table(["_rowaddr"]).to_pydict() == {"_rowaddr": ["a", "b"]}
+    assert ds.to_table(["_rowaddr", "_rowid"]).to_pydict() == {"_rowaddr": ["a", "b"], "_rowid": [0, 1]}

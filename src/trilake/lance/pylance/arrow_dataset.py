@@ -66,6 +66,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         *,
         prefilter: bool = False,
         with_row_id: bool = False,
+        with_row_address: bool = False,
         use_stats: bool = True,
         **arrow: Any,
     ) -> LanceScanner:
@@ -73,8 +74,9 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
         Parameters
         ----------
-        columns: to return, all by default; ``"struct.field"`` is a part of one.  A mapping has SQL expressions by the
-            name of the column that each makes; they may name ``_rowid``, and ``_distance`` where ``nearest`` is given.
+        columns: to return, all by default; ``"struct.field"`` is a part of one.  ``_rowid``, ``_rowaddr`` and, where
+            ``nearest`` is given, ``_distance`` may be among them.  A mapping has SQL expressions by the name of the
+            column that each makes; they may name ``_rowid`` and ``_distance``.
         filter: SQL text, or a pyarrow expression.
         limit, offset: rows to return at most, and rows to pass over first.
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: the rows
@@ -86,7 +88,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
         fragments: only these, in this order.
         prefilter: with ``nearest``, whether the filter comes first.
-        with_row_id: return a column ``_rowid`` too.
+        with_row_id, with_row_address: return a column ``_rowid`` or ``_rowaddr`` too; they are the same.
         use_stats: whether statistics may skip row groups.
         arrow: options of Arrow's scanners and hints of other implementations, such as ``use_threads``; they change
             nothing.
@@ -105,6 +107,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             .with_fragments(fragments)
             .prefilter(prefilter)
             .with_row_id(with_row_id)
+            .with_row_address(with_row_address)
             .use_stats(use_stats)
         )
         return (builder if nearest is None else builder.nearest(**_search_options(nearest))).to_scanner()
@@ -182,8 +185,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
         _check_names(options, _OF_ROWS)
-        with_row_id = flag("with_row_id", options.get("with_row_id", False))
-        return Selection.of(self.snapshot.view, columns, with_row_id=with_row_id)
+        ids, addresses = (flag(n, options.get(n, False)) for n in ("with_row_id", "with_row_address"))
+        return Selection.of(self.snapshot.view, columns, with_row_id=ids, with_row_address=addresses)
 
     def _take_rows(
         self, row_ids: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any
@@ -254,14 +257,16 @@ _HINTS = frozenset(
 )
 #: Those of rows at some places, which no filter chooses: hints of Arrow's scans, and ``sorted``, of programs for old
 #: pylance, which changes nothing either.
-_OF_ROWS = _HINTS | {"with_row_id", "sorted", "batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"}
+_OF_ROWS = _HINTS | {
+    *("with_row_id", "with_row_address", "sorted"),
+    *("batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
+}
 #: Options of later releases of pylance that the format cannot serve, or that have another name here.
 _BEYOND = {
     "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
     "fast_search": "rows that an index does not cover are always found",
     "blob_handling": "the format has no blobs",
     "order_by": "sort the table, or use sql(...) with ORDER BY",
-    "with_row_address": "with_row_id says the same: rows of the format do not move",
     "include_deleted_rows": "check out an older version",
 }
 

@@ -89,7 +89,7 @@ class LaterNames(ArrowDataset):
 #: Parameters of scans, which what makes frames of tables does not have.
 _SCAN = (
     *("filter", "limit", "offset", "nearest", "batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
-    *("fragments", "prefilter", "with_row_id", "use_stats"),
+    *("fragments", "prefilter", "with_row_id", "with_row_address", "use_stats"),
 )
 
 

@@ -40,11 +40,14 @@ class ScannerBuilder:
     _readers: tuple[FragmentReader, ...] | None = None
     _prefilter: bool = False
     _with_row_id: bool = False
+    _with_row_address: bool = False
     _use_stats: bool = True
     _in_order: bool = field(default=True, repr=False)
 
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
         """Columns to return, all where there is none; ``"struct.field"`` is a part of one.
+
+        ``_rowid``, ``_rowaddr`` and, of a search, ``_distance`` may be among them.
 
         A mapping has SQL expressions by the name of the column that each makes.
         """
@@ -97,6 +100,11 @@ class ScannerBuilder:
     def with_row_id(self, with_row_id: bool = True) -> ScannerBuilder:
         """Return a column ``_rowid`` too."""
         self._with_row_id = flag("with_row_id", with_row_id)
+        return self
+
+    def with_row_address(self, with_row_address: bool = True) -> ScannerBuilder:
+        """Return a column ``_rowaddr`` too, which is the same as ``_rowid``."""
+        self._with_row_address = flag("with_row_address", with_row_address)
         return self
 
     def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
@@ -158,12 +166,15 @@ class ScannerBuilder:
         scores: tuple[pa.Field, ...] = () if nearest is None else (search.DISTANCE_FIELD,)
         if nearest is not None and nearest.batch is not None:
             scores = (search.QUERY_INDEX_FIELD, *scores)
-        if columns is not None and not isinstance(columns, Mapping):  # scores have their places, asked for or not
-            own = {f.name for f in scores} - set(snapshot.schema.names)
-            columns = [c for c in columns if c not in own]
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
-        chosen = Selection.of(snapshot.view, columns, with_row_id=self._with_row_id, scores=scores)
+        chosen = Selection.of(
+            snapshot.view,
+            columns,
+            with_row_id=self._with_row_id,
+            with_row_address=self._with_row_address,
+            scores=scores,
+        )
         plan = ScanPlan(
             snapshot.view,
             chosen.columns,

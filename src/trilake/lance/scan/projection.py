@@ -26,6 +26,7 @@ class Projection:
     """Columns by name, in order: each an expression, or the field of a column that is handed on as it is."""
 
     columns: Mapping[str, Expression | pa.Field]
+    metadata: Mapping[bytes, bytes] | None = None
 
     @classmethod
     def of(
@@ -34,7 +35,7 @@ class Projection:
         schema: pa.Schema,
         *,
         before: Sequence[pa.Field] = (),
-        behind: Sequence[pa.Field] = (),
+        behind: Mapping[str, pa.Field] | None = None,
     ) -> Projection:
         """Bind SQL to ``schema``; columns of the scan's own stand before and behind it, unless SQL has their names.
 
@@ -44,8 +45,8 @@ class Projection:
         if not texts:
             raise InvalidArgumentError("there is no column to return", help="pass None for all columns")
         columns = {name: _bound(name, text, schema) for name, text in texts.items()}
-        first, last = ({f.name: f for f in some if f.name not in columns} for some in (before, behind))
-        return cls({**first, **columns, **last})
+        first = {f.name: f for f in before}
+        return cls(_unless(first, columns) | columns | _unless(behind or {}, columns))
 
     def __str__(self) -> str:
         texts = {n: one.text if isinstance(one, Expression) else one.name for n, one in self.columns.items()}
@@ -63,7 +64,7 @@ class Projection:
         return pa.schema(
             pa.field(name, one.type) if isinstance(one, Expression) else one.with_name(name)
             for name, one in self.columns.items()
-        )
+        ).with_metadata(self.metadata)
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
@@ -85,13 +86,36 @@ def _bound(name: object, text: object, schema: pa.Schema) -> Expression | pa.Fie
     return parse_expression(as_spark(text), schema)
 
 
+#: The name of the column that says where rows are.
+ROW_ADDRESS = "_rowaddr"
+_IDS = pa.field(ROW_ID, pa.uint64())
+
+
+def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dict[str, pa.Field]:
+    """The fields whose names are not among those that were chosen."""
+    return {name: f for name, f in fields.items() if name not in chosen}
+
+
+def _root(view: View, name: str) -> str:
+    """The column that a name is a part of."""
+    return view.columns([name]).names[0]
+
+
+def _reads_ids(projection: Projection, own: Mapping[str, pa.Field]) -> bool:
+    """Whether row ids are read, and not a column of their name."""
+    return ROW_ID in projection.reads and ROW_ID in own
+
+
 #: Names of columns, or SQL by the name of the column that it makes.
 ColumnsLike = Sequence[str] | Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """The columns to read for those that were asked for, and what is made of them."""
+    """The columns to read for those that were asked for, and what is made of them.
+
+    ``_rowid`` and ``_rowaddr`` are one number, as rows of the format do not move: the scan makes the first of them.
+    """
 
     columns: LanceSchema
     with_row_id: bool
@@ -99,28 +123,53 @@ class Selection:
 
     @classmethod
     def of(
-        cls, view: View, columns: ColumnsLike | None, *, with_row_id: bool = False, scores: Sequence[pa.Field] = ()
+        cls,
+        view: View,
+        columns: ColumnsLike | None,
+        *,
+        with_row_id: bool = False,
+        with_row_address: bool = False,
+        scores: Sequence[pa.Field] = (),
     ) -> Selection:
         """Check what was asked for.
 
         Parameters
         ----------
         columns: names, or SQL by name; all columns where there are none.
-        with_row_id: whether ``_rowid`` comes last.
-        scores: the columns that a search makes, which SQL may name: the last one stands behind those asked for, before
-            ``_rowid``, and others before them.
+        with_row_id, with_row_address: whether ``_rowid`` and ``_rowaddr`` come last.
+        scores: the columns that a search makes.  The last one stands behind those asked for, before ``_rowid``, unless
+            it is one of them; others stand before them, but for SQL that has their names.
 
-        Raises as :meth:`Projection.of` does.
+        Names may be those of ``scores``, ``_rowid`` and ``_rowaddr``, SQL may have the first two of these.  Raises as
+        :meth:`Projection.of` does.
         """
-        if not isinstance(columns, Mapping):
-            return cls(view.columns(columns or None), with_row_id)
-        ids = pa.field(ROW_ID, pa.uint64())
-        extra = [f for f in (*scores, ids) if f.name not in view.arrow.names]
-        schema = pa.schema([*view.arrow, *extra], view.arrow.metadata)
-        behind = [*scores[-1:], *([ids] if with_row_id else [])]
-        projection = Projection.of(columns, schema, before=scores[:-1], behind=behind)
-        stored = [name for name in view.schema.names if name in projection.reads]
-        return cls(view.schema.project(stored), ROW_ID in projection.reads and ids in extra, projection)
+        own = {f.name: f for f in (*scores, _IDS) if f.name not in view.arrow.names}
+        if {ROW_ID, ROW_ADDRESS}.isdisjoint(view.arrow.names):
+            own[ROW_ADDRESS] = _IDS
+        elif with_row_address:
+            raise InvalidArgumentError(
+                "the dataset has a column of the name of row ids or addresses", help="leave with_row_address out"
+            )
+        ends = [*scores[-1:], *([_IDS] if with_row_id else [])]
+        behind = {f.name: f for f in ends} | ({ROW_ADDRESS: _IDS} if with_row_address else {})
+        if isinstance(columns, Mapping):
+            schema = pa.schema([*view.arrow, *(f for n, f in own.items() if n == f.name)], view.arrow.metadata)
+            projection = Projection.of(columns, schema, before=scores[:-1], behind=behind)
+            stored = [name for name in view.schema.names if name in projection.reads]
+            return cls(view.schema.project(stored), _reads_ids(projection, own), projection)
+        if isinstance(columns, str):
+            view.columns(columns)  # which refuses it
+        first = {f.name: f for f in scores[:-1]}
+        names = [n for n in columns or () if n not in first or n not in own]
+        if not with_row_address and own.keys().isdisjoint(names):
+            return cls(view.columns(names or None), with_row_id)
+        names = names or view.schema.names
+        read = view.columns([n for n in names if n not in own]) if set(names) - set(own) else LanceSchema(())
+        fields = {f.name: f for f in read.to_arrow()}
+        asked = {n: own[n] if n in own else fields[_root(view, n)] for n in names}
+        chosen = {n if n in own else f.name: f for n, f in asked.items()}
+        projection = Projection(_unless(first, chosen) | chosen | _unless(behind, chosen), view.arrow.metadata)
+        return cls(read, _reads_ids(projection, own), projection)
 
     def show(self, rows: pa.Table) -> pa.Table:
         """Rows that were read, as they were asked for."""
