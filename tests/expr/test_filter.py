@@ -407,3 +407,36 @@ def test_columns_of_expressions_that_cannot_be_decoded() -> None:
 def test_refused_expressions(expression: pc.Expression, message: str) -> None:
     with pytest.raises(FilterError, match=message):
         parse_filter(expression, ROWS.schema)
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "looked_for", "answer"),
+    [
+        (pa.int8(), [1, 2], "1", True),
+        (pa.int16(), [1, 2], "300L", False),
+        (pa.int32(), [1, 2], "1.5D", False),
+        (pa.int32(), [1, 2], "2D", True),
+        (pa.int32(), [1, 2], "2.0", True),
+        (pa.int64(), [16777217], "cast(16777216 as float)", True),
+        (pa.float32(), [1.0], "1", True),
+        (pa.float32(), [1.0], "1.0", True),
+        (pa.float32(), [0.1], "0.1D", False),
+        (pa.float32(), [0.1], "cast(0.1 as float)", True),
+        (pa.float32(), [float("nan")], "cast('NaN' as double)", True),
+    ],
+)
+def test_a_value_among_numbers_of_another_type(
+    kind: pa.DataType, values: list[float], looked_for: str, answer: bool
+) -> None:
+    """Answers are those of Spark 4.3."""
+    for array in (pa.array([values], pa.list_(kind)), pa.array([values], pa.list_(kind, len(values)))):
+        table = pa.table({"v": array})
+        condition = parse_filter(f"array_contains(v, {looked_for})", table.schema)
+        assert condition is not None
+        assert condition.mask(table).to_pylist() == [answer]
+
+
+def test_a_text_among_numbers_is_refused() -> None:
+    schema = pa.schema([("v", pa.list_(pa.int16()))])
+    with pytest.raises(FilterError, match="is of type string, the elements are smallint"):
+        parse_filter("array_contains(v, '1')", schema)

@@ -17,7 +17,7 @@ from trilake.expr.sql.datetimes import date_format, extract, format_pattern, par
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
 from trilake.expr.terms.casts import TYPES, cast
-from trilake.expr.terms.duckdb_sql import Sql, at_least, common_type, counted, decimal_parameters, fail
+from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
 from trilake.text import single_quoted
 
 #: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
@@ -145,7 +145,7 @@ def _size(call: Call) -> Sql:
 
 
 def _array_contains(call: Call) -> Sql:
-    a, v = call.family(0, "array"), _as_element(call, 1)
+    a, v = _alike(call)
     contained = f"list_contains({a}, {v})"
     return Sql(
         f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN {contained} THEN TRUE "
@@ -154,16 +154,27 @@ def _array_contains(call: Call) -> Sql:
     )
 
 
-def _as_element(call: Call, index: int) -> str:
-    element, value = Sql("", call.args[0].type.rsplit("[", 1)[0]), call.args[index]
+#: Numbers, each of which Spark brings to the wider one where it looks for a value among others.
+_WIDENING = (*INTEGERS, "FLOAT", "DOUBLE")
+
+
+def _alike(call: Call) -> tuple[str, str]:
+    """An array and the value that is looked for in it, of one type: that of both to which Spark brings them."""
+    array, value = call.family(0, "array"), call.args[1]
+    element = Sql("", call.args[0].type.rsplit("[", 1)[0])
     if value.family == "void":
-        raise FilterError(f"argument {index + 1} of {call.name} is null")
-    if common_type([element, value], f"the arguments of {call.name}") != element.type:
+        raise FilterError(f"argument 2 of {call.name} is null")
+    wider = common_type([element, value], f"the arguments of {call.name}")
+    if {element.type, value.type} <= set(_WIDENING):
+        wider = max(element.type, value.type, key=_WIDENING.index)
+    if wider != element.type and element.type in _WIDENING and value.family != "string":
+        return f"CAST({array} AS {wider}[])", cast(value, wider).text
+    if wider != element.type:
         raise FilterError(
-            f"argument {index + 1} of {call.name} is of type {value.spark_type}, the elements are {element.spark_type}",
+            f"argument 2 of {call.name} is of type {value.spark_type}, the elements are {element.spark_type}",
             help="cast it",
         )
-    return cast(value, element.type).text
+    return array, cast(value, element.type).text
 
 
 def element(call: Call, *, base: int, strict: bool) -> Sql:
