@@ -120,3 +120,23 @@ def test_tags_say_when_they_were_made_and_keep_what_is_said_of_them(made: LanceD
     made.tags.update("old", 2)
     assert made.tags.list()["old"]["created_at"] is None
     assert orjson.loads(store.read(f"{TAGS}/old.json").to_pybytes())["later"] == [1]
+
+
+def test_a_clean_up_retains_so_many_versions(made: LanceDataset) -> None:
+    for i in range(4):
+        made.delete(f"id = {i}")
+
+    def left() -> list[int]:
+        return [v["version"] for v in made.versions()]
+
+    assert made.cleanup_old_versions(dt.timedelta(days=1), 2).old_versions == 0
+    assert made.cleanup_old_versions(retain_versions=4).old_versions == 1
+    assert left() == [2, 3, 4, 5]
+    assert made.cleanup_old_versions(retain_versions=9).old_versions == 0
+    made.tags.create("kept", 2)
+    assert made.cleanup_old_versions(dt.timedelta(0), 2, error_if_tagged_old_versions=False).old_versions == 1
+    assert left() == [2, 4, 5]
+    assert [made.checkout_version(v).count_rows() for v in left()] == [4, 2, 1]
+    for wrong in (0, -1, 1.0, True):
+        with pytest.raises(InvalidArgumentError, match="retain_versions"):
+            made.cleanup_old_versions(retain_versions=wrong)  # type: ignore[arg-type]

@@ -79,6 +79,7 @@ def cleanup(
     older_than_ms: int,
     runtime: Runtime,
     *,
+    retain: int = 1,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
 ) -> CleanupStats:
@@ -87,6 +88,7 @@ def cleanup(
     Parameters
     ----------
     older_than_ms: age of a version from which on it goes; the newest never does.
+    retain: how many of the newest stay, whatever their age.
     delete_unverified: remove files that no version names whatever their age.  Only for whoever knows that nobody
         writes: a write under way would lose its files.
     error_if_tagged: refuse where a tag names a version that would go; else those stay.
@@ -102,7 +104,9 @@ def cleanup(
         raise InvalidArgumentError(
             f"older_than is {older_than_ms / 1000:g} seconds", help="it is an age, such as datetime.timedelta(days=14)"
         )
-    found = _candidates(store, older_than_ms, runtime, unverified=delete_unverified, error_if_tagged=error_if_tagged)
+    found = _candidates(
+        store, older_than_ms, runtime, retain=retain, unverified=delete_unverified, error_if_tagged=error_if_tagged
+    )
     notice = announce(store, found.old, runtime) if found.old else None
     try:
         removal = _unneeded(store, found)
@@ -147,14 +151,14 @@ class _Candidates:
 
 
 def _candidates(
-    store: Store, older_than_ms: int, runtime: Runtime, *, unverified: bool, error_if_tagged: bool
+    store: Store, older_than_ms: int, runtime: Runtime, *, retain: int = 1, unverified: bool, error_if_tagged: bool
 ) -> _Candidates:
     listing = list_versions(store)
     if not listing.versions:
         return _Candidates(listing)
     now_ms = agreed_time(store, runtime.clock_ms())
     tagged = {tag.version: name for name, tag in read_tags(store).items()}
-    branched = _branched(store, listing)
+    needed = _branched(store, listing).union(listing.versions[-retain:])
     keep: set[str] = set()
     old_files: set[str] = set()
     old: list[int] = []
@@ -167,7 +171,7 @@ def _candidates(
             manifest = None  # another clean-up is at work
             continue
         age = now_ms - manifest.timestamp_ns // 10**6
-        if version != listing.latest and version not in branched and age >= older_than_ms:
+        if version not in needed and age >= older_than_ms:
             if version not in tagged:
                 old.append(version)
                 old_files |= files_of(manifest)

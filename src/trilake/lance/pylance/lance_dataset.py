@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from trilake.arguments import flag
+from trilake.arguments import count, flag
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands import columns as column_changes
@@ -336,20 +336,27 @@ class LanceDataset(LaterNames):
     def cleanup_old_versions(
         self,
         older_than: dt.timedelta | None = None,
+        retain_versions: int | None = None,
         *,
         delete_unverified: bool = False,
         error_if_tagged_old_versions: bool = True,
     ) -> CleanupStats:
-        """Remove versions older than two weeks, or another time, and files that only they name."""
+        """Remove versions older than two weeks, or another time, and files that only they name.
+
+        ``retain_versions`` of the newest stay, whatever their age; without ``older_than`` all others go.
+        """
         flag("delete_unverified", delete_unverified)
         flag("error_if_tagged_old_versions", error_if_tagged_old_versions)
-        age = dt.timedelta(days=14) if older_than is None else older_than
+        retain = 1 if retain_versions is None else count("retain_versions", retain_versions, least=1)
+        default = dt.timedelta(days=14 if retain_versions is None else 0)
+        age = default if older_than is None else older_than
         if not isinstance(age, dt.timedelta):
             raise WrongTypeError(f"older_than is {older_than!r}", help="pass a datetime.timedelta")
         return cleanup.cleanup(
             self.snapshot.store,
             int(age.total_seconds() * 1000),
             self.snapshot.runtime,
+            retain=retain,
             delete_unverified=delete_unverified,
             error_if_tagged=error_if_tagged_old_versions,
         )
