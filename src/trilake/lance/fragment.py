@@ -7,7 +7,7 @@ and commits them at one place with a :class:`~trilake.lance.pylance.operation.La
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
 from trilake.lance.commands.delete import condition_of, mark
 from trilake.lance.commands.format_options import check_format
-from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, discarded_on_failure
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import stream
 from trilake.lance.commands.open_dataset import OpenDataset, place_of
@@ -242,48 +242,94 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def add_columns(
         self,
-        value_func: Callable[[pa.RecordBatch], pa.RecordBatch],
+        value_func: Any,
         columns: list[str] | None = None,
         *,
         nulls: NullPolicy = "error",
+        batch_size: int | None = None,
+        reader_schema: pa.Schema | None = None,
     ) -> FragmentMetadata:
-        """The fragment with more columns, which ``value_func`` makes of batches of ``columns``.
+        """The fragment with more columns; parameters are those of :meth:`merge_columns`.
 
         The data file is written; a ``LanceOperation.Merge`` makes it count.  Ids of the new columns follow the highest
         that the dataset has, so that all fragments get the same.
         """
-        return self._widened(value_func, columns, nulls)[0]
+        return self.merge_columns(value_func, columns, batch_size, reader_schema, nulls=nulls)[0]
 
     def merge_columns(
         self,
-        value_func: Callable[[pa.RecordBatch], pa.RecordBatch],
+        value_func: Any,
         columns: list[str] | None = None,
+        batch_size: int | None = None,
+        reader_schema: pa.Schema | None = None,
         *,
         nulls: NullPolicy = "error",
     ) -> tuple[FragmentMetadata, pa.Schema]:
-        """:meth:`add_columns`, and the schema that ``LanceOperation.Merge`` needs with it."""
-        return self._widened(value_func, columns, nulls)
+        """:meth:`add_columns`, and the schema that ``LanceOperation.Merge`` needs with it.
 
-    def _widened(
-        self, value_func: Callable[[pa.RecordBatch], pa.RecordBatch], columns: list[str] | None, nulls: NullPolicy
+        Parameters
+        ----------
+        value_func: makes record batches of new columns of those of ``columns``; or SQL expressions by name of the new
+            column; or rows in the order of the fragment's.
+        columns: that a function gets, ``_rowid`` among them; all by default.
+        batch_size: rows that a function gets at most.
+        reader_schema: of rows that come as an iterable.
+
+        What the way that is asked for has no use for is refused.
+        """
+        given = {"columns": columns, "reader_schema": reader_schema, "batch_size": batch_size}
+        if isinstance(value_func, Mapping):
+            commands.check_use(given, ("batch_size",), "expressions")
+            values, new_schema, names = commands.of_expressions(self._ds.schema, value_func)
+            return self._widened(values, new_schema, names, nulls)
+        if not callable(value_func):
+            commands.check_use(given, ("reader_schema", "batch_size"), "rows")
+            feed = commands.Feed(*stream(value_func, reader_schema))
+            widened = self._widened(feed, feed.schema, self._ds.schema.names[:1], nulls)
+            entry = widened[0].entry
+            with discarded_on_failure(self._ds.snapshot.store, [replace(entry, files=entry.files[-1:])]):
+                feed.check_end()
+            return widened
+        commands.check_use(given, ("columns", "batch_size"), "a function")
+        return self._computed(value_func, columns, batch_size, nulls)
+
+    def _computed(
+        self,
+        value_func: Callable[[pa.RecordBatch], pa.RecordBatch],
+        columns: list[str] | None,
+        batch_size: int | None,
+        nulls: NullPolicy,
     ) -> tuple[FragmentMetadata, pa.Schema]:
-        snapshot = self._ds.snapshot
-        read = snapshot.view.columns(columns)
-        # The first result tells the new columns' types; it is kept, so that each batch is asked for once.
-        first = next((b for b in self.to_batches(columns)), None)
+        # The first result tells the new columns' types; it is kept, so that each batch is asked for once, unless this
+        # one is longer than a row group.
+        first = next((b for b in self.to_batches(columns, batch_size=batch_size)), None)
         if first is None:
             raise InvalidArgumentError("a fragment without rows gets no columns", fragment=self.fragment_id)
         first_result: list[pa.RecordBatch] = [value_func(first)]
         if not isinstance(first_result[0], pa.RecordBatch):
             raise InvalidArgumentError(f"value_func must return a RecordBatch, not a {type(first_result[0]).__name__}")
-        new_schema = first_result[0].schema
-        commands.check_new(snapshot.manifest.schema, new_schema.names)
-        target = Target.new(new_schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
 
         def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return first_result.pop() if first_result else value_func(batch)
+            known = first_result.pop() if first_result else None
+            return known if known is not None and known.num_rows == batch.num_rows else value_func(batch)
 
-        widened = commands.widen(self._fragment, snapshot, target, read, values)
+        parts = values if batch_size is None else commands.in_batches(values, batch_size)
+        return self._widened(parts, first_result[0].schema, columns, nulls)
+
+    def _widened(
+        self, values: commands.Values, new_schema: pa.Schema, names: Sequence[str] | None, nulls: NullPolicy
+    ) -> tuple[FragmentMetadata, pa.Schema]:
+        snapshot = self._ds.snapshot
+        commands.check_new(snapshot.manifest.schema, new_schema.names)
+        target = Target.new(new_schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
+        chosen = Selection.of(snapshot.view, names)
+
+        def of_chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return values(batch if chosen.projection is None else chosen.projection.project(batch))
+
+        widened = commands.widen(
+            self._fragment, snapshot, target, chosen.columns, of_chosen, with_row_id=chosen.with_row_id
+        )
         return FragmentMetadata.of(widened), pa.schema([*self.schema, *new_schema], self.schema.metadata)
 
     def merge(

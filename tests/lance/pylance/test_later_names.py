@@ -59,6 +59,72 @@ def test_merge_columns_of_fragments(made: LanceDataset) -> None:
     assert merged.to_table(["id", "ten"]).to_pydict() == {"id": [1, 2, 3, 4], "ten": [10, 20, 30, 40]}
 
 
+def widened(ds: LanceDataset, values: Any, **options: Any) -> pa.Table:
+    """The dataset with what ``values`` makes of each fragment, or of its number of rows."""
+    parts = []
+    for f in ds.get_fragments():
+        made_of = values(f.count_rows()) if getattr(values, "by_count", False) else values
+        parts.append(f.merge_columns(made_of, **options))
+    ds.moved(LanceDataset.commit(ds, LanceOperation.Merge([p[0] for p in parts], parts[0][1]), ds.version).snapshot)
+    return ds.to_table()
+
+
+def test_columns_of_a_fragment_come_from_anything_that_makes_them() -> None:
+    rows = pa.table({"id": range(10)})
+    ds = lance.write_dataset(
+        rows, "memory://later-widened", mode="overwrite", max_rows_per_file=6, max_rows_per_group=2
+    )
+    ds.delete("id = 1")
+    where = [0, 2, 3, 4, 5, *((1 << 32) + i for i in range(4))]
+    sizes: list[int] = []
+
+    def ids(batch: pa.RecordBatch) -> pa.RecordBatch:
+        sizes.append(batch.num_rows)
+        assert batch.schema.names == ["_rowid", "id"]
+        return pa.record_batch([batch["_rowid"], pc.multiply(batch["id"], 2)], ["row", "twice"])
+
+    found = widened(ds, ids, columns=["_rowid", "id"], batch_size=1)
+    assert (found["row"].to_pylist(), found["row"].type) == (where, pa.uint64())
+    assert found["twice"].to_pylist() == [0, *range(4, 20, 2)]
+    assert set(sizes) == {1}
+    assert widened(ds, {"next": "id + 1"})["next"].to_pylist() == [1, *range(3, 11)]
+
+    def table(count: int) -> pa.Table:
+        return pa.table({"n": range(count)})
+
+    table.by_count = True  # type: ignore[attr-defined]
+    assert widened(ds, table)["n"].to_pylist() == [*range(5), *range(4)]
+
+    def batches(count: int) -> Any:
+        return iter(pa.table({"m": range(count)}).to_batches(max_chunksize=3))
+
+    batches.by_count = True  # type: ignore[attr-defined]
+    schema = pa.schema([("m", pa.int64())])
+    assert widened(ds, batches, reader_schema=schema)["m"].to_pylist() == [*range(5), *range(4)]
+    fragment = ds.get_fragments()[0]
+    files = len(list(ds.snapshot.store.list("data")))
+    for count, message in ((4, "fewer new values"), (6, "more new values")):
+        with pytest.raises(OSError, match=message):
+            fragment.merge_columns(pa.table({"k": range(count)}))
+    assert len(list(ds.snapshot.store.list("data"))) == files
+    for options in ({"columns": ["id"]}, {"reader_schema": schema}):
+        with pytest.raises(TypeError, match="says nothing of expressions"):
+            fragment.merge_columns({"k": "id"}, **options)
+    with pytest.raises(TypeError, match="says nothing of rows"):
+        fragment.merge_columns(pa.table({"k": range(5)}), columns=["id"])
+    with pytest.raises(InvalidArgumentError, match="no column to add"):
+        fragment.merge_columns({})
+
+
+def test_no_columns_beside_row_ids_are_the_row_ids(made: LanceDataset) -> None:
+    ids = [0, 1, 1 << 32, (1 << 32) + 1]
+    assert made.to_table([], with_row_id=True).to_pydict() == {"_rowid": ids}
+    assert made.to_table([], with_row_address=True).to_pydict() == {"_rowaddr": ids}
+    both: dict[str, Any] = {"with_row_id": True, "with_row_address": True}
+    assert made.get_fragments()[1].to_table([], **both).to_pydict() == {"_rowid": ids[2:], "_rowaddr": ids[2:]}
+    assert made.scanner([], with_row_id=True, filter="id > 1").count_rows() == 3
+
+
 def test_functions_of_batches(made: LanceDataset) -> None:
     @lance.batch_udf()
     def frame(batch: pa.RecordBatch) -> Any:

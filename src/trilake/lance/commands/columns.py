@@ -22,7 +22,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_col
 from trilake.lance.commands.replan import REPLANS, replanned_with_files
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
@@ -39,8 +39,16 @@ def next_field_id(manifest: Manifest) -> int:
     return max([manifest.schema.max_field_id, *used]) + 1
 
 
-def widen(reader: FragmentReader, snapshot: Snapshot, target: Target, read: LanceSchema, values: Values) -> Fragment:
-    """The fragment with one more data file, which holds what ``values`` makes of the columns ``read``."""
+def widen(
+    reader: FragmentReader,
+    snapshot: Snapshot,
+    target: Target,
+    read: LanceSchema,
+    values: Values,
+    *,
+    with_row_id: bool = False,
+) -> Fragment:
+    """The fragment with one more data file: what ``values`` makes of the columns ``read``, and of ``_rowid`` behind."""
     stored = snapshot.view.stored(read)
     position = 0
 
@@ -54,6 +62,9 @@ def widen(reader: FragmentReader, snapshot: Snapshot, target: Target, read: Lanc
                 yield target.blank(batch.num_rows)
                 continue
             shown = snapshot.view.show(batch, read)
+            if with_row_id:
+                ids = row_ids(reader.fragment.id, np.arange(start, position))
+                shown = pa.RecordBatch.from_arrays([*shown.columns, ids], [*shown.schema.names, ROW_ID])
             new = _new_values(values, shown if mask is None else shown.filter(pa.array(mask)))
             if mask is not None:
                 at = np.maximum(np.cumsum(mask) - 1, 0)
@@ -138,7 +149,15 @@ def add_columns(
 
 def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:
     """Add columns that are SQL expressions of others."""
-    bound = {name: parse_expression(as_spark(text), snapshot.schema) for name, text in expressions.items()}
+    values, schema, read = of_expressions(snapshot.schema, expressions)
+    return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
+
+
+def of_expressions(known: pa.Schema, expressions: Mapping[str, str]) -> tuple[Values, pa.Schema, list[str]]:
+    """What computes SQL expressions, the schema of what it makes, and the columns that it needs."""
+    if not expressions:
+        raise InvalidArgumentError("there is no column to add")
+    bound = {name: parse_expression(as_spark(text), known) for name, text in expressions.items()}
     schema = pa.schema([pa.field(name, e.type) for name, e in bound.items()])
     read = sorted({c for e in bound.values() for c in e.columns})
 
@@ -146,7 +165,7 @@ def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls
         columns = evaluate_all(list(bound.values()), batch)
         return pa.RecordBatch.from_arrays([one_array(v) for v in columns], schema=schema)
 
-    return add_columns(snapshot, schema, read, lambda: values, nulls=nulls)
+    return values, schema, read
 
 
 def add_null_columns(snapshot: Snapshot, schema: pa.Schema) -> Snapshot:
@@ -169,16 +188,16 @@ def add_rows(
     nulls: NullPolicy = "error",
 ) -> Snapshot:
     """Add columns whose values come in the order of the rows."""
-    source = _Feed(schema, iter(batches))
+    source = Feed(schema, iter(batches))
     first = snapshot.schema.names[:1]
     return add_columns(snapshot, schema, first, lambda: source, nulls=nulls, repeatable=False, check=source.check_end)
 
 
-class _Feed:
+class Feed:
     """Hands out rows of a stream, as many as are asked for."""
 
     def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
-        self._schema, self._batches = schema, batches
+        self.schema, self._batches = schema, batches
         self._waiting: pa.Table = schema.empty_table()
 
     def __call__(self, batch_of_rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -446,16 +465,14 @@ def add(
     """
     given = {"read_columns": read, "reader_schema": schema, "batch_size": batch_size}
     if isinstance(transforms, Mapping):
-        if not transforms:
-            raise InvalidArgumentError("there is no column to add")
-        _check_use(given, ("batch_size",), "expressions")
+        check_use(given, ("batch_size",), "expressions")
         return add_expressions(snapshot, transforms, nulls=nulls)
     if isinstance(transforms, pa.Field):
         transforms = [transforms]
     if isinstance(transforms, list) and transforms and all(isinstance(f, pa.Field) for f in transforms):
         transforms = pa.schema(transforms)
     if isinstance(transforms, pa.Schema):
-        _check_use(given, (), "columns without values")
+        check_use(given, (), "columns without values")
         return add_null_columns(snapshot, transforms)
     if callable(transforms):
         new_schema = getattr(transforms, "output_schema", None) or schema
@@ -470,12 +487,12 @@ def add(
             new_schema = result.schema
         values = transforms if batch_size is None else in_batches(transforms, batch_size)
         return add_columns(snapshot, new_schema, read, lambda: values, nulls=nulls)
-    _check_use(given, ("reader_schema",), "rows")
+    check_use(given, ("reader_schema",), "rows")
     rows_schema, batches = input_rows.stream(transforms, schema)
     return add_rows(snapshot, rows_schema, batches, nulls=nulls)
 
 
-def _check_use(given: Mapping[str, object], known: Collection[str], what: str) -> None:
+def check_use(given: Mapping[str, object], known: Collection[str], what: str) -> None:
     """Refuse what says nothing of ``what`` is added; of expressions ``batch_size`` is a hint."""
     useless = [name for name, value in given.items() if value is not None and name not in known]
     if useless:

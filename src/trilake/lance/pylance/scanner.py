@@ -14,8 +14,8 @@ from trilake.arguments import count, flag
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan import scan, search
-from trilake.lance.scan.fragment_reader import FragmentReader
-from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.projection import ROW_ADDRESS, ColumnsLike, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import Nearest
 from trilake.table import FilterLike
@@ -47,13 +47,14 @@ class ScannerBuilder:
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
         """Columns to return, all where there is none; ``"struct.field"`` is a part of one.
 
-        ``_rowid``, ``_rowaddr`` and, of a search, ``_distance`` may be among them.
+        ``_rowid``, ``_rowaddr`` and, of a search, ``_distance`` may be among them.  An empty list beside
+        ``with_row_id`` or ``with_row_address`` is no column but these.
 
         A mapping has SQL expressions by the name of the column that each makes.
         """
         if isinstance(cols, str):
             raise WrongTypeError(f"columns is {cols!r}", help=f"pass a list of names, such as [{cols!r}]")
-        self._columns = None if cols is None else dict(cols) if isinstance(cols, Mapping) else list(cols) or None
+        self._columns = None if cols is None else dict(cols) if isinstance(cols, Mapping) else list(cols)
         return self
 
     def filter(self, filter: FilterLike | None) -> ScannerBuilder:
@@ -168,6 +169,9 @@ class ScannerBuilder:
             scores = (search.QUERY_INDEX_FIELD, *scores)
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
+        if columns is not None and not columns and (self._with_row_id or self._with_row_address):
+            columns = [f.name for f in scores]
+            columns += [ROW_ID] * self._with_row_id + [ROW_ADDRESS] * self._with_row_address
         chosen = Selection.of(
             snapshot.view,
             columns,
