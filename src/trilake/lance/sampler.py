@@ -15,6 +15,7 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
+from trilake.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.pylance.functions import dataset as open_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
@@ -147,7 +148,7 @@ class _ShardedSampler(Sampler):
     ----------
     rank, world_size: of the reader, and the number of all.
     randomize: whether the parts of the share come in random order.
-    seed: of that order, which is another one each time.
+    seed: of that order, which is another one each time; :meth:`set_epoch` says which.
 
     Raises ``InvalidArgumentError`` for a rank that there is not.
     """
@@ -158,9 +159,16 @@ class _ShardedSampler(Sampler):
         self.rank, self.world_size, self.randomize, self.seed = rank, world_size, randomize, seed
         self._epoch = 0
 
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the next random order by a number: with the same seed it is the same for all readers."""
+        self._epoch = count("epoch", epoch)
+
     def share(self, count: int) -> list[int]:
         """The numbers of this reader's parts, of ``count`` parts."""
-        parts = np.arange(self.rank, count, self.world_size)
+        return self.ordered(np.arange(self.rank, count, self.world_size))
+
+    def ordered(self, parts: Rows) -> list[int]:
+        """Numbers of parts as they are, or in the next random order."""
         if self.randomize:
             parts = np.random.default_rng([self.seed, self._epoch]).permutation(parts)
         self._epoch += 1
@@ -225,3 +233,48 @@ class ShardedBatchSampler(_ShardedSampler):
         for number in self.share(-(-total // batch_size)):
             places = np.arange(number * batch_size, min((number + 1) * batch_size, total))
             yield one_batch(dataset.take(places, columns, with_row_id=with_row_id))
+
+
+class ShardedFixedBatchSampler(ShardedBatchSampler):
+    """The places of a reader's rows, batch by batch, as a ``batch_sampler`` of torch's loaders gives them.
+
+    Each reader has one run of places that follow one another, of the same length but for the last ones.  Called with a
+    dataset, it is a :class:`ShardedBatchSampler`.
+
+    Parameters
+    ----------
+    batch_size: places of a batch; the last one of a reader may have fewer.
+    total_num_rows: of the dataset.
+
+    The others are those of :class:`ShardedBatchSampler`.  Raises ``InvalidArgumentError``, too, where it is asked for
+    places without these two.
+
+    >>> list(ShardedFixedBatchSampler(1, 2, batch_size=2, total_num_rows=6))
+    [[3, 4], [5]]
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        world_size: int,
+        randomize: bool = False,
+        seed: int = 0,
+        batch_size: int = 0,
+        total_num_rows: int = 0,
+    ) -> None:
+        super().__init__(rank, world_size, randomize, seed)
+        self.batch_size, self.total_num_rows = count("batch_size", batch_size), count("total_num_rows", total_num_rows)
+
+    def _places(self) -> range:
+        if not self.batch_size:
+            raise InvalidArgumentError("the size of batches is not known", help="pass batch_size and total_num_rows")
+        length = -(-self.total_num_rows // self.world_size)
+        return range(self.total_num_rows)[self.rank * length : (self.rank + 1) * length]
+
+    def __len__(self) -> int:
+        return (len(self._places()) + self.batch_size - 1) // self.batch_size
+
+    def __iter__(self) -> Iterator[list[int]]:
+        places = self._places()
+        for number in self.ordered(np.arange(len(self))):
+            yield list(places[number * self.batch_size : (number + 1) * self.batch_size])

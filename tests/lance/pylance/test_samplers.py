@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import LanceDataset
-from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler, ShardedFragmentSampler
+from trilake.lance.sampler import (
+    FullScanSampler,
+    Sampler,
+    ShardedBatchSampler,
+    ShardedFixedBatchSampler,
+    ShardedFragmentSampler,
+)
 from trilake.lance.scan.tensors import batch_to_numpy, rebatched
 
 SHARDED = [ShardedFragmentSampler, ShardedBatchSampler]
@@ -120,3 +126,32 @@ def test_columns_become_arrays() -> None:
 def test_what_cannot_be_an_array(column: pa.Array, kind: type[Exception]) -> None:
     with pytest.raises(kind, match="c"):
         batch_to_numpy(pa.record_batch({"c": column}))
+
+
+@pytest.mark.parametrize("total", [0, 2, 10, 500])
+@pytest.mark.parametrize("readers", [1, 3, 4])
+def test_readers_share_places_among_them(total: int, readers: int) -> None:
+    samplers = [ShardedFixedBatchSampler(r, readers, batch_size=7, total_num_rows=total) for r in range(readers)]
+    assert [len(s) for s in samplers] == [len(list(s)) for s in samplers]
+    assert [place for s in samplers for batch in s for place in batch] == list(range(total))
+    assert all(len(batch) <= 7 for s in samplers for batch in s)
+
+
+def test_places_come_in_another_order_in_each_epoch() -> None:
+    def batches(epoch: int) -> list[list[int]]:
+        sampler = ShardedFixedBatchSampler(1, 2, randomize=True, seed=4, batch_size=10, total_num_rows=200)
+        sampler.set_epoch(epoch)
+        return list(sampler)
+
+    assert batches(1) == batches(1) != batches(2)
+    assert sorted(batches(1)) == sorted(batches(2)) == [list(range(i, i + 10)) for i in range(100, 200, 10)]
+
+
+def test_places_need_a_size() -> None:
+    ds = lance.write_dataset(pa.table({"a": range(10)}), "memory://samplers-fixed", mode="overwrite")
+    sampler = ShardedFixedBatchSampler(1, 2)
+    assert [b["a"].to_pylist() for b in sampler(ds, batch_size=4)] == [[4, 5, 6, 7]]
+    with pytest.raises(InvalidArgumentError, match="size of batches"):
+        list(sampler)
+    with pytest.raises(InvalidArgumentError, match="total_num_rows"):
+        ShardedFixedBatchSampler(0, 1, batch_size=1, total_num_rows=-1)
