@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilake.errors import TableNotFoundError
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
@@ -23,7 +22,7 @@ from trilake.sql.session.placeholders import formatted, with_identifiers, with_p
 from trilake.sql.session.problems import deleted_by_spark, errors_of_spark, syntax_error
 from trilake.sql.session.relations import names_ours, query
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, find_entry, resolve
+from trilake.sql.session.targets import Target, find_entry, not_found, resolve
 from trilake.sql.text.ctes import behind_ctes
 from trilake.sql.text.cursor import Cursor, SyntaxProblem
 from trilake.sql.text.kinds import kind
@@ -143,11 +142,7 @@ def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
     merge = parse_merge(cursor)
     if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
         # Spark would look at the source first, and does not know what is ours there.
-        raise TableNotFoundError(
-            f"the table {'.'.join(merge.parts)} cannot be found",
-            help="check the name",
-            condition="TABLE_OR_VIEW_NOT_FOUND",
-        )
+        raise not_found(merge.parts)
     return run_merge(session, merge) if _ours(session, merge.parts) else None
 
 

@@ -352,4 +352,4 @@ def test_many_tasks_run_as_a_job(spark: SparkSession, tmp_path: Path) -> None:
     copy = table.clone(str(tmp_path / "copy"))
     assert numbers(copy.toDF()) == list(range(40))
     assert len(list((tmp_path / "copy").glob("*.parquet"))) == 40
-    assert module.clone_place(spark, "delta.`/a``b`") == ("/a`b", None, False)
+    assert module.clone_place(spark, "delta.`/a``b`") == ("/a`b", None, None)

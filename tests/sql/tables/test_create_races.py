@@ -204,9 +204,9 @@ def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tm
     """Whoever has written a table finds that its name stands for another one by now."""
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": [1]}), tmp_path / "b")
-    head = DeltaLog(open_store(tmp_path / "b"), spark_engine()).head()
+    log = DeltaLog(open_store(tmp_path / "b"), spark_engine())
     with pytest.raises(TableExistsError, match="stands for another table by now"):
-        names.add_name(session, "raced", str(tmp_path / "b"), head)
+        names.refresh_name(session, "raced", str(tmp_path / "b"), log, managed=False)
     assert ids(session) == [7]
 
 
@@ -268,23 +268,38 @@ def test_a_name_goes_with_a_write_that_fails_unless_others_have_written(session:
         assert ids(session) == [7]
 
 
-@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+@pytest.mark.parametrize("by_sql", [False, True], ids=["classic", "by SQL alone"])
 def test_a_table_whose_new_place_cannot_be_noted_keeps_its_name(
-    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, placed: bool
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by_sql: bool
 ) -> None:
-    elsewhere(session, OTHER + (f" LOCATION '{tmp_path / 'a'}'" if placed else ""), INSERT)
+    elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
-    own, refused = place_names.add_delta, [OSError("the catalogue is gone")]
+    refuses = "add_delta" if by_sql else "move_entry"
+    own, refused = getattr(place_names, refuses), [OSError("the catalogue is gone")]
 
     def late(*args: Any, **more: Any) -> None:
         if refused:
             raise refused.pop()
         own(*args, **more)
 
-    monkeypatch.setattr(place_names, "add_delta", late)
+    monkeypatch.setattr(place_names, refuses, late)
+    if by_sql:
+        told_by_sql(monkeypatch)
     with pytest.raises(OSError, match="gone"):
         session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert ids(session) == [7]
+
+
+def told_by_sql(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over Spark Connect, where the catalogue is told by SQL alone."""
+    own = alter._set_location
+
+    def set_location(*args: Any) -> Any:
+        with monkeypatch.context() as inside:
+            inside.setattr(SqlSession, "classic", False)
+            return own(*args)
+
+    monkeypatch.setattr(alter, "_set_location", set_location)
 
 
 def test_a_managed_table_keeps_its_files_where_only_sql_tells_the_catalogue(
@@ -293,14 +308,7 @@ def test_a_managed_table_keeps_its_files_where_only_sql_tells_the_catalogue(
     """Over Spark Connect a name goes with DROP TABLE, and the files of a managed table with that."""
     elsewhere(session, OTHER, INSERT)
     trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
-    own = alter._set_location
-
-    def told_by_sql(*args: Any) -> Any:
-        with monkeypatch.context() as inside:
-            inside.setattr(SqlSession, "classic", False)
-            return own(*args)
-
-    monkeypatch.setattr(alter, "_set_location", told_by_sql)
+    told_by_sql(monkeypatch)
     with pytest.raises(UnsupportedSparkError, match="its files would go with its name"):
         session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
     assert ids(session) == [7]

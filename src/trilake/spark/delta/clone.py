@@ -28,12 +28,14 @@ from trilake.spark.delta.maintenance import (
 from trilake.spark.delta.names.catalogue import (
     add_name,
     default_location,
+    find_table,
     known_location,
     location_of,
     name_aside,
     new_name,
     parts_of,
     quoted,
+    refresh_name,
 )
 from trilake.spark.delta.names.entries import About, convert_entry, has_catalog
 from trilake.spark.delta.settings import default_properties, session_log
@@ -77,7 +79,7 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
     ``target`` is a path, ``delta.`/path```, or a name in the catalogue, which is made where it is not there.
     """
-    path, name, known = clone_place(spark, call.target)
+    path, name, managed = clone_place(spark, call.target)
     version = call.version
     if call.timestamp is not None:
         version = log.version_at(session_time_ms(spark, call.timestamp), reached=True)
@@ -95,24 +97,26 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
             run=ManyRunner(spark, log.store, least=32),
         )
         if name is not None:
-            add_name(spark, name, path, into.head())
+            refresh_name(spark, name, path, into, managed=managed is not False)
         return path
 
-    if name is None or known:
+    if name is None or managed is not None:
         return run(path)
     with new_name(spark, name, source.schema, comment=source.metadata.description, options=options) as place:
         return run(place)
 
 
-def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool]:
-    """The path that a target stands for, its name in the catalogue where it is one, and whether that is there."""
+def clone_place(spark: SparkSession, target: str) -> tuple[str, str | None, bool | None]:
+    """The path that a target stands for, its name in the catalogue where it is one, and whether the files go with that,
+    ``None`` for a name that is not there."""
     by_path = _BY_PATH.fullmatch(target.strip())
     if by_path is not None and by_path[1].lower() == "delta":
-        return by_path[2].replace("``", "`"), None, False
+        return by_path[2].replace("``", "`"), None, None
     if is_absolute(target) or "/" in target:
-        return target, None, False
-    known = location_of(spark, target)
-    return known or default_location(spark, target), target, known is not None
+        return target, None, None
+    if location_of(spark, target) is not None and (known := find_table(spark, target)) is not None:
+        return known.location, target, known.managed
+    return default_location(spark, target), target, None
 
 
 # --- conversions -----------------------------------------------------------------------------------------------------
@@ -240,4 +244,4 @@ def partition_fields_of(spark: SparkSession, name: str) -> list[str | StructFiel
 def _rename(spark: SparkSession, name: str, path: str, head: Head) -> None:
     """Let a name of an external table stand for the Delta table at its place; the files are not touched."""
     with name_aside(spark, name, head.engine.runtime.new_hex_id()):
-        add_name(spark, name, path, head)
+        add_name(spark, name, path, About.of(head))

@@ -18,11 +18,12 @@ from trilake.delta.rules.identity import START, identity_metadata
 from trilake.delta.scan.generated import GENERATION_EXPRESSION
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.spark.delta.names.catalogue import (
-    add_name,
     default_location,
     find_table,
     location_of,
     new_name,
+    refresh_name,
+    same_place,
     table_at,
 )
 from trilake.spark.delta.settings import default_properties, session_log
@@ -30,7 +31,6 @@ from trilake.spark.session.analysis_errors import parse_error, raises_for_spark,
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
-from trilake.storage import open_store
 
 #: The class of tables that :meth:`DeltaTableBuilder.execute` gives.
 Opened = TypeVar("Opened")
@@ -189,7 +189,7 @@ class DeltaTableBuilder(Generic[Opened]):
         log = session_log(self._spark, session_store(self._spark, path, self._options))
         result = self._make(log, name)
         if name is not None and (result.created or known is None):
-            add_name(self._spark, name, path, log.head())
+            refresh_name(self._spark, name, path, log, managed=self._table.managed)
 
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
         try:
@@ -212,7 +212,7 @@ class DeltaTableBuilder(Generic[Opened]):
                 help="call tableName or location",
                 condition="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION",
             )
-        if known is not None and self._location is not None and _same_place(known, self._location) is False:
+        if known is not None and self._location is not None and same_place(known, self._location) is False:
             raise TableExistsError(
                 f"{self._name} is a table at {known}, and the location says {self._location}",
                 help="leave one of the two out, or drop the name from the catalogue first",
@@ -228,10 +228,6 @@ class DeltaTableBuilder(Generic[Opened]):
             return self._location
         assert self._name is not None
         return known or default_location(self._spark, self._name)
-
-
-def _same_place(a: str, b: str) -> bool:
-    return open_store(a).uri == open_store(b).uri
 
 
 def _column(name: str, kind: str | T.DataType) -> StructField:

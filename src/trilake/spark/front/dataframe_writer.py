@@ -31,12 +31,13 @@ from trilake.errors import (
 )
 from trilake.spark.delta.names.catalogue import (
     NamedTable,
-    add_name,
-    change_columns,
     find_table,
     new_name,
+    refresh_name,
+    refresh_other,
     table_at,
 )
+from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
 from trilake.spark.delta.storing.store_assignment import overflows_named, stored_columns
 from trilake.spark.front.chains import (
@@ -54,7 +55,7 @@ from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.storage import session_store
 from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
@@ -301,12 +302,13 @@ def save_as_table(request: SaveRequest, name: str) -> None:
             return
         must_be_of(known, name, format)
         must_be_at(known, name, record_option(request.options, "path"))
-        save_named(_as_select(request, managed=known.managed), name, known.location)
+        save_named(_as_select(request, managed=known.managed), name, known.location, managed=known.managed)
         return
     path = record_option(request.options, "path")
     try:
         with new_place(request, name, path) as place:
-            save_named(_as_select(request, managed=path is None and table_at(name) is None, new=True), name, place)
+            managed = path is None and table_at(name) is None
+            save_named(_as_select(request, managed=managed, new=True), name, place, managed=managed)
     except TableExistsError:
         if request.mode == "error" or table_there(request.df.sparkSession, name, request.options) is None:
             raise
@@ -344,21 +346,33 @@ def must_be_at(known: NamedTable, name: str, path: str | None) -> None:
         )
 
 
-def save_named(request: SaveRequest, name: str, place: str) -> None:
-    """Write the table at the place of a name, and let the catalogue know its columns."""
+def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) -> None:
+    """Write the table at the place of a name, and let the catalogue know its columns.
+
+    ``managed`` says whether the catalogue keeps its files.
+    """
     options = {k: v for k, v in request.options.items() if k.lower() != "path"}
     SAVERS[request.format](replace(request, options=options), place)
     if request.format in NAMED:
-        rename(request.df.sparkSession, name, place, options)
-    elif request.mode == "overwrite" and table_at(name) is None:
-        change_columns(request.df.sparkSession, name, table_columns(request.df.schema, request.format))
+        rename(request.df.sparkSession, name, place, options, managed=managed)
+    elif table_at(name) is None:
+        spark, format = request.df.sparkSession, request.format.removeprefix("trilake-")
+        store = session_store(spark, place, store_options(options))
+        about = About(to_spark(read_schema(table_columns(request.df.schema, format))))
+        replaced = request.mode == "overwrite"
+        refresh_other(spark, name, place, store, about, format, managed=managed, replaced=replaced)
 
 
-def rename(spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None) -> None:
-    """Let the catalogue know the table's columns as they are now; ``options`` are those of the write."""
+def rename(
+    spark: SparkSession, name: str, place: str, options: Mapping[str, str] | None = None, *, managed: bool
+) -> None:
+    """Let the catalogue know the table's columns as they are now.
+
+    ``options`` are those of the write, and ``managed`` says whether the catalogue kept the files when it began.
+    """
     if table_at(name) is None:
-        head = DeltaLog(session_store(spark, place, store_options(options)), spark_engine()).head()
-        add_name(spark, name, place, head)
+        log = DeltaLog(session_store(spark, place, store_options(options)), spark_engine())
+        refresh_name(spark, name, place, log, managed=managed)
 
 
 def store_options(options: Mapping[str, str] | None) -> dict[str, str]:
@@ -404,4 +418,4 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     with overflows_named(narrowed=df is not given):
         SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)
     if evolve:
-        rename(spark, name, table.location, request.options)
+        rename(spark, name, table.location, request.options, managed=table.managed)

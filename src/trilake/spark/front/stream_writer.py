@@ -30,7 +30,7 @@ from trilake.errors import (
     TableExistsError,
     UnsupportedExpressionError,
 )
-from trilake.spark.delta.names.catalogue import NamedTable, find_table, new_name
+from trilake.spark.delta.names.catalogue import NamedTable, find_table, known_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -315,7 +315,7 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
         with new_name(spark, name, schema, path=path, options=store_options(request.options)) as place:
             store = session_store(spark, place, store_options(request.options))
             write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
-            rename(spark, name, place, request.options)
+            rename(spark, name, place, request.options, managed=path is None)
     except TableExistsError:
         made = find_table(spark, name)  # by another one, meanwhile
         if made is None:
@@ -332,9 +332,7 @@ def _created_empty(request: _Request, name: str) -> str:
     options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
     empty = spark.createDataFrame([], request.df.schema)
     save_as_table(SaveRequest(empty, request.format, "error", options, request.partition_by or None), name)
-    table = find_table(spark, name)
-    assert table is not None
-    return table.location
+    return known_table(spark, name).location
 
 
 def _table(own: Any, reader: Any, tableName: str) -> Action | None:

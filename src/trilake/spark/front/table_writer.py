@@ -241,4 +241,5 @@ def _save(
         operation=None if verb is None else f"{verb} TABLE AS SELECT",
         managed=managed,
     )
-    save_named(save, request.table, place)
+    kept = managed if request.known is None else request.known.managed
+    save_named(save, request.table, place, managed=kept)

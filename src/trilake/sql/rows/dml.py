@@ -28,7 +28,7 @@ from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized
 from trilake.sql.session.results import counts, nothing
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, full_parts, shown_table
+from trilake.sql.session.targets import Target, full_parts, not_found, shown_table
 from trilake.sql.text.expressions import has_query, requalified, split_names
 from trilake.sql.text.projections import by_column
 from trilake.text import quote_name, quote_parts
@@ -174,7 +174,8 @@ def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
 def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
     """The table that is changed, and the change by the names of its columns."""
     target, shown = shown_table(session, change.parts)
-    assert target is not None
+    if target is None:  # another statement has dropped it, or given it another name, since it was looked up
+        raise not_found(change.parts)
     if target.parts != change.parts and change.alias is None:
         change = replace(change, alias=change.parts[-1])  # by which the view is called
     if target.format == "trevni":

@@ -23,7 +23,7 @@ from trilake.sql.session.local import Local
 from trilake.sql.session.relations import local_views, localized, query
 from trilake.sql.session.results import counts
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import full_parts, path_target, shown_table
+from trilake.sql.session.targets import find_entry, full_parts, not_found, path_target, shown_table
 from trilake.sql.text.expressions import requalified, unqualified
 from trilake.sql.text.tokens import tokenize
 from trilake.text import quote_name
@@ -35,6 +35,8 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     """Merge; one row that says how many rows were changed."""
     target, shown = shown_table(session, merge.parts)
     if target is None:
+        if find_entry(session, merge.parts) is None:
+            raise not_found(merge.parts)
         raise InvalidArgumentError(f"{'.'.join(merge.parts)} is no table of ours, so nothing can be merged into it")
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
     if shown is not None and source_alias is None:

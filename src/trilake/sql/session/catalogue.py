@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import TableExistsError
+from trilake.spark.delta.names.catalogue import newest, same_place
 from trilake.spark.delta.names.entries import (
     About,
     change_entry,
     database_location,
-    drop_entry,
+    find_entry,
     make_entry,
+    move_entry,
     rename_entry,
 )
 from trilake.spark.session.engine import spark_engine
@@ -49,11 +51,33 @@ def add_delta(session: SqlSession, parts: tuple[str, ...], path: str, *, managed
 
 
 def refresh(session: SqlSession, target: Target) -> None:
-    """Let the name of a Delta table show what the table is now; nothing for a path."""
+    """Let the name of a Delta table show what the table is now; nothing for a path.
+
+    A name that stands for another place by now keeps that, and one that is gone stays gone.  But where the catalogue
+    kept the files, and a table is there, a write came behind the drop and made a new one, which gets the name.
+    """
     entry = target.entry
-    if entry is None or target.format != "delta":
+    if entry is None or target.format != "delta" or not session.classic:
         return
-    change_entry(session.spark, [_CATALOG, entry.database, entry.table], About.of(target.log.head()))
+    name = [_CATALOG, entry.database, entry.table]
+    known = find_entry(session.spark, name)
+    if known is not None and (known.location is None or not same_place(known.location, target.path)):
+        return
+    about = newest(target.log)
+    if about is None:
+        return
+    if known is not None:
+        change_entry(session.spark, name, about)
+    elif entry.managed:
+        make_entry(session.spark, name, about, path=target.path, managed=True)
+
+
+def move(session: SqlSession, target: Target, place: str) -> None:
+    """Let the name of a Delta table stand for the one at another place, in a classic session."""
+    entry = target.entry
+    assert entry is not None
+    head = DeltaLog(session.store(place), spark_engine()).head()
+    move_entry(session.spark, [_CATALOG, entry.database, entry.table], place, About.of(head))
 
 
 def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
@@ -74,10 +98,7 @@ def rename(session: SqlSession, target: Target, parts: tuple[str, ...]) -> None:
 
 
 def remove(session: SqlSession, target: Target) -> None:
-    """Take a name away; the files stay."""
+    """Take the name of an external table away, by SQL; the files stay."""
     entry = target.entry
     assert entry is not None
-    if session.classic:
-        drop_entry(session.spark, [_CATALOG, entry.database, entry.table])
-    else:
-        session.run(f"DROP TABLE {quote_parts((entry.database, entry.table))}")
+    session.run(f"DROP TABLE {quote_parts((entry.database, entry.table))}")

@@ -158,7 +158,12 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
     db, external = database.lower(), catalogues.external
     if not external.tableExists(db, table.lower()):
         return None
-    metadata = external.getTable(db, table.lower())
+    try:
+        metadata = external.getTable(db, table.lower())
+    except AnalysisException as e:
+        if "[TABLE_OR_VIEW_NOT_FOUND]" not in str(e):
+            raise
+        return None  # it is gone since
     kind = str(metadata.tableType().name())
     provider = metadata.provider()
     place = metadata.storage().locationUri()

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.passing import spark_alone
 from trilake.sql.session import jvm
@@ -229,6 +229,13 @@ def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     if shown is not None:
         raise _not_whole(parts)
     return target
+
+
+def not_found(parts: Sequence[str]) -> TableNotFoundError:
+    """The error for a name that the catalogue does not have, or no longer has."""
+    return TableNotFoundError(
+        f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
+    )
 
 
 def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | None, Mapping[str, str] | None]:

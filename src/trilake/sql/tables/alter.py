@@ -104,7 +104,10 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
             help="drop the name, and make it anew",
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
-    if target.entry.managed and not session.classic:
+    if session.classic:
+        catalogue.move(session, target, place)
+        return nothing(session)
+    if target.entry.managed:
         raise UnsupportedSparkError(
             f"over Spark Connect, {target.shown} gets no other place: its files would go with its name",
             help="use a classic session, or make another name with CREATE TABLE ... LOCATION",
@@ -115,7 +118,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
         catalogue.add_delta(session, target.parts, place, managed=False)
     except BaseException:
         try:
-            catalogue.add_delta(session, target.parts, target.path, managed=target.entry.managed)
+            catalogue.add_delta(session, target.parts, target.path, managed=False)
         except Exception as e:  # noqa: BLE001 - why the new place could not be noted is the error to show
             _log.warning("%s has lost its name; its files are at %s: %s", target.shown, masked(target.path), e)
         raise

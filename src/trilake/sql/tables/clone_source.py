@@ -8,7 +8,7 @@ from trilake.delta.commands.maintenance.clone_parquet import no_versions, snapsh
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructField
-from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.clone import partition_fields_of
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.session.engine import spark_engine
@@ -16,7 +16,7 @@ from trilake.spark.session.settings import UTC_ZONES, session_zone
 from trilake.sql.grammar.create import Create
 from trilake.sql.session.frames import moment_ms, open_delta
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import View, find_entry, known_table, resolve
+from trilake.sql.session.targets import View, find_entry, known_table, not_found, resolve
 from trilake.sql.text.paths import parquet_path
 
 
@@ -86,9 +86,7 @@ def _files(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, list[str |
         return path, []
     entry = find_entry(session, parts)
     if entry is None:
-        raise TableNotFoundError(
-            f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
-        )
+        raise not_found(parts)
     if entry.is_view or entry.provider != "parquet" or entry.location is None:
         raise InvalidArgumentError(
             f"only Delta tables and Parquet files can be cloned, and {'.'.join(parts)} is neither",

@@ -13,7 +13,7 @@ from trilake.sql.grammar.create import Create
 from trilake.sql.grammar.descriptions import with_options
 from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import resolve
+from trilake.sql.session.targets import not_found, resolve
 from trilake.sql.tables.create_table import create_plain
 
 
@@ -36,5 +36,6 @@ def create_by_catalog(
     call = Create(parts, create=True, replace=False, if_not_exists=False, comment=comment, options=dict(options))
     create_plain(session, with_options(call, format), format, described_schema(schema or T.StructType()))
     target = resolve(session, parts)
-    assert target is not None
+    if target is None:  # another statement has dropped it since
+        raise not_found(parts)
     return frame_of_name(session, target)

@@ -131,6 +131,8 @@ def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> 
         if new:
             try:
                 catalogue.add_delta(session, place.parts, place.path, managed=place.managed)
+                if not log.exists():  # another one named it, and dropped it with its files
+                    take_back(session.spark, list(place.parts), log.store)
             except Exception:
                 if is_name_of(session, place):
                     if made or lenient:

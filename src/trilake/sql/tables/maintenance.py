@@ -42,7 +42,7 @@ from trilake.sql.session.frames import log_to_change, moment_ms, open_delta
 from trilake.sql.session.relations import query
 from trilake.sql.session.results import nothing, rows
 from trilake.sql.session.session import SqlSession
-from trilake.sql.session.targets import Target, View, find_entry, known_table, path_target, resolve
+from trilake.sql.session.targets import Target, View, find_entry, known_table, not_found, path_target, resolve
 from trilake.text import quote_parts
 from trilake.timestamps import iso
 
@@ -101,9 +101,7 @@ def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -
                 f"{'.'.join(parts)} is not a Delta table. {what} is only supported for Delta tables",
                 condition="DELTA_TABLE_ONLY_OPERATION",
             )
-        raise TableNotFoundError(
-            f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
-        )
+        raise not_found(parts)
     return target
 
 
@@ -227,9 +225,7 @@ def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target
         return _detail_row(session, target.format, target.catalog_name, target.path, [])
     entry = find_entry(session, parts)
     if entry is None:
-        raise TableNotFoundError(
-            f"the table {'.'.join(parts)} cannot be found", help="check the name", condition="TABLE_OR_VIEW_NOT_FOUND"
-        )
+        raise not_found(parts)
     inside = [
         c.name for c in session.spark.catalog.listColumns(quote_parts((entry.database, entry.table))) if c.isPartition
     ]

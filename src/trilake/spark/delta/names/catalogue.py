@@ -23,7 +23,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import (
@@ -32,6 +31,7 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
     UnsupportedSparkError,
+    VersionNotFoundError,
 )
 from trilake.spark.delta.names.entries import (
     About,
@@ -251,9 +251,7 @@ def _is_table(store: Store, format: str) -> bool:
 
 def _place_of(spark: SparkSession, name: str) -> str:
     """The place that the catalogue has chosen for a name that it has."""
-    table = find_table(spark, name)
-    assert table is not None
-    return table.location
+    return known_table(spark, name).location
 
 
 def _absolute(path: str | None) -> str | None:
@@ -261,32 +259,62 @@ def _absolute(path: str | None) -> str | None:
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
 
-def add_name(spark: SparkSession, name: str, location: str, head: Head) -> None:
-    """Let a name of the catalogue stand for the table at ``location``, and say what it is by its newest version.
+def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *, managed: bool) -> None:
+    """Let a name of the catalogue say what the table at ``location`` is by its newest version, behind a write to it.
 
-    A name that stands for that place already keeps what it is, managed or not.  Raises ``TableExistsError`` where it
-    stands for another place, which it keeps, and ``InvalidArgumentError`` where for no Delta table.
+    A name that stands for that place keeps what it is, managed or not.  One that is gone stays gone, and a table that
+    went with it, or elsewhere, has the write all the same.  But where the catalogue kept its files, as ``managed``
+    says, and there is a table, the write came behind the drop and made a new one, which gets the name.
+
+    Raises ``TableExistsError`` where the name stands for another place, which it keeps, and ``InvalidArgumentError``
+    where for no Delta table.
     """
-    about = About.of(head)
     known = find_entry(spark, parts_of(name))
-    if known is not None:
-        place = location_of(spark, name)  # refuses to take the place of anything else
-        if place is None or open_store(place).uri != open_store(location).uri:
-            raise TableExistsError(
-                f"the table at {location} is written, and the name {name} stands for another table by now",
-                help="drop that name, or choose another one",
-                file=place,
-            )
-        if change_entry(spark, parts_of(name), about) or known.managed:
-            return
-        # What SQL cannot say must be known before the name goes.
-        create_text(parts_of(name), about, path=_absolute(location))
-        if HAS_DATA_SOURCES:
-            with name_aside(spark, name, head.engine.runtime.new_hex_id()):
-                make_entry(spark, parts_of(name), about, path=_absolute(location))
-            return
-        with spark_alone():  # which gives no name to a table whose source it does not know
-            spark.sql(f"DROP TABLE {quoted(name)}")
+    about = newest(log)
+    if known is None:
+        if managed and about is not None:
+            make_entry(spark, parts_of(name), about, path=_absolute(location), managed=True)
+        return
+    if _FORMATS.get(known.provider) != "delta" or known.location is None:
+        raise InvalidArgumentError(
+            f"the table at {location} is written, and the name {name} stands for no Delta table by now",
+            help="drop that name, or choose another one",
+            condition="DELTA_MISSING_DELTA_TABLE",
+        )
+    if not same_place(known.location, location):
+        raise TableExistsError(
+            f"the table at {location} is written, and the name {name} stands for another table by now",
+            help="drop that name, or choose another one",
+            file=known.location,
+        )
+    if about is None or change_entry(spark, parts_of(name), about) or known.managed:
+        return
+    # What SQL cannot say must be known before the name goes.
+    create_text(parts_of(name), about, path=_absolute(location))
+    if HAS_DATA_SOURCES:
+        with name_aside(spark, name, log.engine.runtime.new_hex_id()):
+            add_name(spark, name, location, about)
+        return
+    with spark_alone():  # which gives no name to a table whose source it does not know
+        spark.sql(f"DROP TABLE {quoted(name)}")
+    add_name(spark, name, location, about)
+
+
+def same_place(a: str, b: str) -> bool:
+    """Whether two locations are the same one."""
+    return open_store(a).uri == open_store(b).uri
+
+
+def newest(log: DeltaLog) -> About | None:
+    """What the catalogue shall say of a table that was just written; ``None`` where it is gone by now."""
+    try:
+        return About.of(log.head())
+    except (TableNotFoundError, VersionNotFoundError):  # or its files went while they were read
+        return None
+
+
+def add_name(spark: SparkSession, name: str, location: str, about: About) -> None:
+    """Make a name that the catalogue does not have for the table at ``location``."""
     make_entry(spark, parts_of(name), about, path=_absolute(location))
 
 
@@ -319,9 +347,36 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
         spark.sql(f"DROP TABLE {aside}")
 
 
-def change_columns(spark: SparkSession, name: str, schema: StructType) -> None:
-    """Let a name show these columns, where the catalogue can be told."""
-    change_entry(spark, parts_of(name), About(to_spark(read_schema(schema))))
+def refresh_other(
+    spark: SparkSession,
+    name: str,
+    location: str,
+    store: Store,
+    table: About,
+    format: str,
+    *,
+    managed: bool,
+    replaced: bool,
+) -> None:
+    """As :func:`refresh_name` for a table of another format than Delta, of which the catalogue is told what it is where
+    the write ``replaced`` it."""
+    if find_entry(spark, parts_of(name)) is not None:
+        if replaced:
+            change_entry(spark, parts_of(name), table)
+    elif managed and not holds_nothing(store):
+        make_entry(spark, parts_of(name), table, path=_absolute(location), provider=format, managed=True)
+
+
+def known_table(spark: SparkSession, name: str) -> NamedTable:
+    """The table of a name that was just there.  Raises ``TableNotFoundError`` where it has been dropped since."""
+    table = find_table(spark, name)
+    if table is None:
+        raise TableNotFoundError(
+            f"the catalogue has no table {name} any more: another one dropped it, or gave it another name",
+            help="do it again",
+            condition="TABLE_OR_VIEW_NOT_FOUND",
+        )
+    return table
 
 
 def known_location(spark: SparkSession, name: str) -> str:

@@ -67,9 +67,9 @@ def find_entry(spark: SparkSession, parts: list[str]) -> Entry | None:
     name = _identifier(spark, parts)
     if catalog.isTempView(name):
         return Entry("", None, False)
-    if not catalog.tableExists(name):
+    table = _metadata(catalog, name)
+    if table is None:
         return None
-    table = catalog.getTableMetadata(name)
     provider, place, kind = table.provider(), table.storage().locationUri(), str(table.tableType().name())
     return Entry(
         str(provider.get()).lower() if provider.isDefined() and kind != "VIEW" else "",
@@ -160,14 +160,25 @@ def create_text(
 
 
 def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
-    """Let the entry of a table say what the table is now, files untouched; whether that was possible."""
+    """Let the entry of a table say what the table is now, files untouched; whether that was possible.
+
+    What it says already is not said again: the place of the table may get another one at the same time, and the
+    catalogue takes a whole entry.  An entry that is gone by now needs nothing.
+    """
     if not has_catalog(spark, parts):
         return False
-    catalog = _catalog(spark)
-    entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
+    catalog, name = _catalog(spark), _identifier(spark, _short(parts))
+    entry = _metadata(catalog, name)
+    if entry is None:
+        return True
     columns = java_session(spark).parseDataType(about.columns.json())
     identifier = entry.identifier()
-    catalog.alterTable(changed(entry, properties=text_map(spark, about.properties), comment=some(spark, about.comment)))
+    properties, comment = text_map(spark, about.properties), some(spark, about.comment)
+    if not (entry.properties().equals(properties) and entry.comment().equals(comment)):
+        catalog.alterTable(changed(entry, properties=properties, comment=comment))
+    if entry.schema().equals(columns):
+        catalog.refreshTable(identifier)
+        return True
     for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
         try:
             getattr(catalog.externalCatalog(), method)(
@@ -177,7 +188,20 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
             continue
         catalog.refreshTable(identifier)
         return True
-    return False
+    return not catalog.tableExists(name)
+
+
+def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:
+    """Let the entry of a table stand for the Delta table at another place, files untouched; see :func:`has_catalog`.
+
+    It is there all the time, and becomes that of an external table: the files at the old place stay where it goes.
+    Raises Spark's ``TABLE_OR_VIEW_NOT_FOUND`` where it is gone.
+    """
+    catalog, external = _catalog(spark), _package(spark).catalog.CatalogTableType.EXTERNAL()
+    entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
+    place = changed(entry.storage(), locationUri=some(spark, jvm(spark).org.apache.hadoop.fs.Path(path).toUri()))
+    catalog.externalCatalog().alterTable(changed(entry, storage=place, tableType=external))
+    change_entry(spark, parts, about)
 
 
 def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
@@ -215,9 +239,9 @@ def drop_entry(spark: SparkSession, parts: list[str]) -> None:
             spark.sql(f"DROP TABLE IF EXISTS {quote_parts(parts)}")
         return
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))
-    if not catalog.tableExists(name):
+    entry = _metadata(catalog, name)
+    if entry is None:
         return
-    entry = catalog.getTableMetadata(name)
     kinds = _package(spark).catalog.CatalogTableType
     if str(entry.tableType().name()) == "MANAGED":  # the files of an external table stay
         catalog.externalCatalog().alterTable(changed(entry, tableType=kinds.EXTERNAL()))
@@ -265,6 +289,18 @@ def _package(spark: SparkSession) -> Any:
 
 def _catalog(spark: SparkSession) -> Any:
     return java_session(spark).sessionState().catalog()
+
+
+def _metadata(catalog: Any, name: Any) -> Any:
+    """What the catalogue says of a name, ``None`` where it is gone, if only since it was looked for."""
+    if not catalog.tableExists(name):
+        return None
+    try:
+        return catalog.getTableMetadata(name)
+    except PySparkException as e:
+        if "[TABLE_OR_VIEW_NOT_FOUND]" not in str(e):
+            raise
+        return None
 
 
 def _identifier(spark: SparkSession, parts: list[str]) -> Any:
