@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
 from trilake.display import text_of
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, masked
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
 from trilake.extras import load
 from trilake.relations.parquet import parquet_relation
 
@@ -41,6 +41,20 @@ FilterLike: TypeAlias = str | pc.Expression
 _REPORTING = "trilake.reporting"
 #: Files that a notebook shows of an explanation.
 _SHOWN = 20
+
+
+def table_gone(uri: str) -> TableNotFoundError:
+    """The error for a table that was there when a query that writes into it began.
+
+    >>> table_gone("/lake/t").code
+    'TABLE_NOT_FOUND'
+    """
+    return TableNotFoundError(
+        "the table was dropped, or got another name, while rows were on their way into it: they are not written",
+        help="write to the name that the table has now; a stream into one that was made anew has all rows with a new"
+        " checkpoint",
+        file=uri,
+    )
 
 
 def as_version(version: object) -> int | None:

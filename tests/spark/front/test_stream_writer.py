@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
 from trilake.errors import InvalidArgumentError, TableNotFoundError, UnknownOptionError
+from trilake.spark.delta.names.catalogue import default_location
+from trilake.spark.front import dataframe_writer
 
 _NAME = "stream_writer_t"
 
@@ -166,3 +170,42 @@ def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, t
     with pytest.raises(UnknownOptionError):
         writer.option("checkpointLocation", str(tmp_path / "cp")).option("nope", "1").toTable(_NAME)
     assert not session.catalog.tableExists(_NAME)
+
+
+@pytest.mark.parametrize(
+    "statement", [f"DROP TABLE {_NAME}", f"ALTER TABLE {_NAME} RENAME TO {_NAME}_2"], ids=["dropped", "renamed"]
+)
+def test_a_stream_into_a_name_makes_no_table_that_has_none(
+    session: SparkSession, tmp_path: Path, statement: str
+) -> None:
+    """Batches were written, and noted as done, where the name's files had been: nobody found these rows."""
+    session.range(1).write.format("delta").save(str(tmp_path / "source"))
+    rows = session.readStream.format("delta").load(str(tmp_path / "source"))
+    query = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "cp")).toTable(_NAME)
+    try:
+        query.processAllAvailable()
+        place = Path(default_location(session, _NAME))
+        session.sql(statement)
+        session.range(1, 2).write.format("delta").mode("append").save(str(tmp_path / "source"))
+        with pytest.raises(StreamingQueryException, match="was dropped, or got another name"):
+            query.processAllAvailable()
+        assert not list(place.rglob("*.json"))
+    finally:
+        query.stop()
+        session.sql(f"DROP TABLE IF EXISTS {_NAME}_2")
+
+
+def test_an_insert_by_position_makes_no_table_anew(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.range(1).write.format("delta").saveAsTable(_NAME)
+    own = dataframe_writer.stored_columns
+
+    def late(*args: Any, **more: Any) -> Any:
+        with ThreadPoolExecutor(1) as other:  # in this one a write of ours is at work
+            other.submit(session.sql, f"DROP TABLE {_NAME}").result()
+        return own(*args, **more)
+
+    monkeypatch.setattr(dataframe_writer, "stored_columns", late)
+    with pytest.raises(TableNotFoundError, match="was dropped, or got another name"):
+        session.range(1, 2).write.insertInto(_NAME)
+    assert not session.catalog.tableExists(_NAME)
+    assert not Path(default_location(session, _NAME)).exists()

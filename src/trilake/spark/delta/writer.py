@@ -22,6 +22,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.sources.api import DataSourceArrowWriter, WriterCommitMessage
+from trilake.spark.session.stream_options import EXISTING
 from trilake.storage import open_store
 
 _log = logging.getLogger("trilake.spark")
@@ -65,6 +66,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         max_records_per_file=options.positive("maxRecordsPerFile", "rows"),
         compression=options.get("compression"),
         data_change=options.get("dataChange") is None or options.flag("dataChange"),
+        must_exist=options.flag(EXISTING),
     )
 
 

@@ -85,6 +85,8 @@ class SaveRequest:
     operation: str | None = None
     #: Whether the catalogue keeps the files of that table.
     managed: bool = False
+    #: Whether the table must be there: a Delta table that was dropped is not made anew.
+    must_exist: bool = False
 
 
 class Saver(Protocol):
@@ -229,10 +231,11 @@ def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> N
     if table is None or table_at(name) is None:
         return table
     store = session_store(spark, table.location, store_options(options))
-    return table if _is_there(table.format, store) else None
+    return table if is_there(table.format, store) else None
 
 
-def _is_there(format: str, store: Store) -> bool:
+def is_there(format: str, store: Store) -> bool:
+    """Whether a table of a format is at a place."""
     if format == "delta":
         return DeltaLog(store, spark_engine()).exists()
     try:
@@ -416,6 +419,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     given = request.df.toDF(*names)
     df = stored_columns(given, schema, by_name=False, evolve=evolve, widen=widen)
     with overflows_named(narrowed=df is not given):
-        SAVERS[request.format](SaveRequest(df, request.format, mode, request.options, None), table.location)
+        save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True)
+        SAVERS[request.format](save, table.location)
     if evolve:
         rename(spark, name, table.location, request.options, managed=table.managed)

@@ -55,6 +55,7 @@ _OPTION_FIELDS = (
     "max_records_per_file",
     "compression",
     "data_change",
+    "must_exist",
 )
 #: How often a merge that meets conflicts is tried.
 _ATTEMPTS = 5

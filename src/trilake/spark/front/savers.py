@@ -68,6 +68,7 @@ def save_delta(request: SaveRequest, path: str) -> None:
         cluster_by=request.cluster_by,
         operation=request.operation or write.operation,
         managed=None if request.operation is None else request.managed,
+        must_exist=request.must_exist,
     )
     if request.replaces or comment is not None:
         if request.operation is None:

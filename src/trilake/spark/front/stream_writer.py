@@ -51,6 +51,7 @@ from trilake.spark.front.dataframe_writer import (
     SaveRequest,
     check_one_place,
     format_of_new,
+    is_there,
     must_be_at,
     must_be_of,
     our_table,
@@ -72,7 +73,7 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, chec
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import session_options, session_store
-from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS, checkpoint_of
+from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS, checkpoint_of
 from trilake.storage import open_store
 from trilake.timestamps import iso
 
@@ -185,6 +186,9 @@ def _to_table(
             must_be_at(table, tableName, path)
         place = _created_place(request, tableName, path) if table is None else table.location
         others = {k: v for k, v in request.options.items() if k.lower() != "path"}
+        spark = request.df.sparkSession
+        if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
+            others[EXISTING] = "true"  # where it is dropped, no batch makes one that has no name
         return _started(replace(request, options=others), place, batches=batches)
 
     return lambda: translated(act)

@@ -28,7 +28,7 @@ from trilake.lance.table import OPTIONS, version_at, write_options
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import parse_options
-from trilake.lance.versions.versions import read_tag
+from trilake.lance.versions.versions import list_versions, read_tag
 from trilake.runtime import Runtime
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter, stored_names
@@ -47,8 +47,9 @@ from trilake.spark.session.sources.api import (
     stream_writer,
 )
 from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
-from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
+from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
+from trilake.table import table_gone
 
 READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "mlVectors")
 WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
@@ -108,6 +109,8 @@ class LanceDataSource(DataSource):
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
+        if options.flag(EXISTING) and not list_versions(open_store(table_path(self.options), options.store)).versions:
+            raise table_gone(table_path(self.options))
         return stream_writer(LanceStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def opened(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:

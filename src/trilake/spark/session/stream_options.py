@@ -5,7 +5,9 @@ from __future__ import annotations
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.options import Options
 
-STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName")
+#: Says that the table was there when the query began, as ``toTable`` says: no batch makes it anew.
+EXISTING = "existingTable"
+STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName", EXISTING)
 
 
 def checkpoint_of(options: Options) -> str:

@@ -74,6 +74,8 @@ class WriteRequest:
     compression: str | None = None
     #: ``False`` for rows that the table has already, in other files: who follows its changes sees nothing of them.
     data_change: bool = True
+    #: Whether the table must be there: one that was dropped is not made anew.
+    must_exist: bool = False
 
     def __post_init__(self) -> None:
         for name, value, allowed in (

@@ -60,6 +60,7 @@ from trilake.errors import (
 from trilake.expr import Filter, parse_filter
 from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
+from trilake.table import table_gone
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,8 @@ def plan_write(
     ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot, and ``zoned`` that
     its session's zone is not UTC.  ``seen`` is the table where somebody looked at it already: the rows are for that
     version of it, and it is not looked at again.
-    Raises ``TableExistsError``, ``SchemaMismatchError``, ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
+    Raises ``TableExistsError``, ``TableNotFoundError`` where the table must be there, ``SchemaMismatchError``,
+    ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
     runtime = runtime or log.engine.runtime
     uri = log.store.uri
@@ -132,6 +134,8 @@ def plan_write(
         # Only a write that replaces files needs to know them.
         base: Head | None = _looked_at(log, request, seen)
     except TableNotFoundError:
+        if request.must_exist:
+            raise table_gone(uri) from None
         base = None
     if base is None:
         protocol, metadata, domains = _created(log, request, runtime)
