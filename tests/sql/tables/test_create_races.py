@@ -105,6 +105,20 @@ def test_who_takes_a_table_that_is_there_takes_that_of_another(
 
 
 @pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+def test_who_takes_a_name_that_is_there_takes_it_whatever_the_place(
+    session: SparkSession, before: Any, tmp_path: Path, placed: bool
+) -> None:
+    places = ["", f" LOCATION '{tmp_path / 't'}'"]
+    before(place_names, "make_entry", OTHER + places[not placed])
+    try:
+        session.sql(OTHER + places[placed])
+        assert ids(session) == [7]
+    finally:
+        if not placed:
+            shutil.rmtree(names.default_location(session, "raced"))
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
 def test_who_refuses_a_table_that_is_there_leaves_that_of_another(
     session: SparkSession, before: Any, tmp_path: Path, placed: bool
 ) -> None:

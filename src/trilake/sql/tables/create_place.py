@@ -109,13 +109,14 @@ def _absolute(session: SqlSession, path: str) -> str:
 
 
 @contextmanager
-def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> Iterator[Namer]:
+def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
     """Gives a function that makes or refreshes the name, once the table is there, and is told who made that.
 
     Where the name cannot be made, a table that the statement made stays: others may have found it by now, and a table
     whose log goes is lost to all of them.  The statement done again finds it.  Where somebody else gives the table that
-    name meanwhile, that is the name, unless the statement refuses one that is there and is not ``lenient``.  A Connect
-    session can only make a managed name before its files: ``about`` is what is known of the table by then.
+    name meanwhile, that is the name, unless the statement of ``call`` refuses one that is there; where another table
+    got it, IF NOT EXISTS leaves it to that.  A Connect session can only make a managed name before its files: ``about``
+    is what is known of the table by then.
     """
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:
@@ -135,13 +136,17 @@ def named(session: SqlSession, place: Place, about: About, *, lenient: bool) -> 
                     take_back(session.spark, list(place.parts), log.store)
             except Exception:
                 if is_name_of(session, place):
-                    if made or lenient:
+                    if made or call.if_not_exists or call.replace:
                         return
-                elif made:
-                    shown = quote_parts(place.parts)
+                    raise
+                if made:
                     _log.warning(
-                        "the table at %s is there, and has no name: CREATE TABLE %s names it", place.path, shown
+                        "the table at %s is there, and has no name: CREATE TABLE %s names it",
+                        place.path,
+                        quote_parts(place.parts),
                     )
+                if call.if_not_exists and find_entry(session, place.parts) is not None:
+                    return
                 raise
         elif place.entry is not None:
             catalogue.refresh(

@@ -81,7 +81,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
     table = replace(_with_defaults(session, description_of(call, schema, None)), managed=place.managed)
     made = False
     about = About(to_spark(schema), call.comment, call.properties)
-    with named(session, place, about, lenient=_is_lenient(call)) as name:
+    with named(session, place, about, call=call) as name:
         there = log.exists()
         new_name = place.parts is not None and not place.exists
         if there and (new_name or (place.parts is None and not table.schema.fields)):
@@ -97,11 +97,6 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
                 check_same_table(log, description_of(call, schema, None))
         name(log, made)
     return nothing(session)
-
-
-def _is_lenient(call: Create) -> bool:
-    """Whether a statement takes a table that is there."""
-    return call.if_not_exists or call.replace
 
 
 def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
@@ -134,7 +129,7 @@ def create_as_select(session: SqlSession, call: Create, format: str) -> DataFram
     there = log.exists()
     request = write_of_query(call, schema, table, there=there, managed=place.managed)
     about = About(frame.schema, call.comment, call.properties)
-    with named(session, place, about, lenient=_is_lenient(call)) as name:
+    with named(session, place, about, call=call) as name:
         done = write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
         name(log, done.version == 0 and (request.mode != "ignore" or done.files_added > 0))
     return nothing(session)
@@ -163,7 +158,7 @@ def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
         table = replace(description_of(call, from_spark(frame.schema, limits=True), None), partition_by=inside)
     log = session_log(session.spark, session.store(place.path))
     about = About(to_spark(table.schema), call.comment, call.properties)
-    with named(session, place, about, lenient=_is_lenient(call)) as name:
+    with named(session, place, about, call=call) as name:
         done = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
         name(log, done.is_new_table)
     return nothing(session)
@@ -183,7 +178,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
     if place.exists and call.if_not_exists:
         return nothing(session)
     into = session_log(session.spark, session.store(place.path))
-    with named(session, place, About.of(source.snapshot), lenient=_is_lenient(call)) as name:
+    with named(session, place, About.of(source.snapshot), call=call) as name:
         result = clone(
             source.snapshot,
             source.log,
