@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import TableNotFoundError
+from trilake.lance.versions import transaction
 from trilake.spark.delta.names import catalogue as names
 from trilake.spark.delta.names import entries
 from trilake.spark.front import dataframe_writer
@@ -107,10 +108,13 @@ def test_a_table_that_is_dropped_before_an_append_is_made_anew_with_its_name(
     assert entry.managed
 
 
-def test_a_replacement_of_a_table_that_is_dropped_has_its_name(session: SparkSession, before: Before) -> None:
-    make(session)
-    before(create_table, "write_dataframe", "DROP TABLE raced")
-    session.sql("CREATE OR REPLACE TABLE raced USING delta AS SELECT 7 AS id")
+@pytest.mark.parametrize(("format", "function"), [("delta", "write_dataframe"), ("lance", "SaveRequest")])
+def test_a_replacement_of_a_table_that_is_dropped_has_its_name(
+    session: SparkSession, before: Before, format: str, function: str
+) -> None:
+    make(session, format)
+    before(create_table, function, "DROP TABLE raced")
+    session.sql(f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 7 AS id")
     assert ids(session) == [7]
 
 
@@ -144,6 +148,17 @@ def test_a_name_that_gets_another_place_behind_a_write_keeps_that(
     finally:
         session.conf.unset("spark.databricks.delta.alterLocation.bypassSchemaCheck")
     assert ids(session) == [9]
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE raced", "ALTER TABLE raced RENAME TO renamed"])
+def test_what_a_lance_write_leaves_of_a_dataset_that_went_has_no_name(
+    session: SparkSession, before: Before, statement: str
+) -> None:
+    """Its commit had landed, and only the copy of the newest manifest was written where nothing is."""
+    make(session, "lance")
+    before(transaction, "_copy_latest", statement)
+    append(session, "lance")
+    assert not session.catalog.tableExists("raced")
 
 
 def test_a_name_that_is_dropped_gets_no_other_place(session: SparkSession, before: Before, tmp_path: Path) -> None:

@@ -34,7 +34,6 @@ from trilake.spark.delta.names.catalogue import (
     find_table,
     new_name,
     refresh_name,
-    refresh_other,
     table_at,
 )
 from trilake.spark.delta.names.entries import About
@@ -50,7 +49,7 @@ from trilake.spark.front.chains import (
     source_of,
     watch_chains,
 )
-from trilake.spark.front.other_columns import other_columns
+from trilake.spark.front.other_columns import other_columns, refresh_other
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.analysis_errors import job_error
@@ -363,7 +362,7 @@ def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) ->
         store = session_store(spark, place, store_options(options))
         about = About(to_spark(read_schema(table_columns(request.df.schema, format))))
         replaced = request.mode == "overwrite"
-        refresh_other(spark, name, place, store, about, format, managed=managed, replaced=replaced)
+        refresh_other(spark, name, place, store, format, about, managed=managed, replaced=replaced)
 
 
 def rename(

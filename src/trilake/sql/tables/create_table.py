@@ -20,6 +20,7 @@ from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
+from trilake.spark.front.other_columns import refresh_other
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.grammar.create import Create
@@ -234,6 +235,9 @@ def _create_other(
         except Exception:
             if not is_name_of(session, place):  # else another one gave it meanwhile
                 raise
+    elif place.parts is not None and session.classic:
+        name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed
+        refresh_other(session.spark, name, place.path, store, place.format, about, managed=managed, replaced=False)
     return nothing(session)
 
 

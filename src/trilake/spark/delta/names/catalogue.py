@@ -182,7 +182,7 @@ def new_name(
     about = About(to_spark(read_schema(schema)), comment)
     there_before = path is not None and _is_table(session_store(spark, path, options), format)
     try:
-        make_entry(spark, parts_of(name), about, path=_absolute(path), provider=format)
+        make_entry(spark, parts_of(name), about, path=absolute(path), provider=format)
     except PySparkException as e:
         if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(e):
             raise TableExistsError(
@@ -254,7 +254,7 @@ def _place_of(spark: SparkSession, name: str) -> str:
     return known_table(spark, name).location
 
 
-def _absolute(path: str | None) -> str | None:
+def absolute(path: str | None) -> str | None:
     """A path that means the same to the catalogue, which takes others for places below its warehouse."""
     return path if path is None or re.match(r"[A-Za-z][A-Za-z0-9+.\-]*:/", path) else os.path.abspath(path)
 
@@ -273,7 +273,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     about = newest(log)
     if known is None:
         if managed and about is not None:
-            make_entry(spark, parts_of(name), about, path=_absolute(location), managed=True)
+            make_entry(spark, parts_of(name), about, path=absolute(location), managed=True)
         return
     if _FORMATS.get(known.provider) != "delta" or known.location is None:
         raise InvalidArgumentError(
@@ -290,7 +290,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
     if about is None or change_entry(spark, parts_of(name), about) or known.managed:
         return
     # What SQL cannot say must be known before the name goes.
-    create_text(parts_of(name), about, path=_absolute(location))
+    create_text(parts_of(name), about, path=absolute(location))
     if HAS_DATA_SOURCES:
         with name_aside(spark, name, log.engine.runtime.new_hex_id()):
             add_name(spark, name, location, about)
@@ -315,7 +315,7 @@ def newest(log: DeltaLog) -> About | None:
 
 def add_name(spark: SparkSession, name: str, location: str, about: About) -> None:
     """Make a name that the catalogue does not have for the table at ``location``."""
-    make_entry(spark, parts_of(name), about, path=_absolute(location))
+    make_entry(spark, parts_of(name), about, path=absolute(location))
 
 
 @contextmanager
@@ -345,26 +345,6 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
         raise
     with spark_alone():
         spark.sql(f"DROP TABLE {aside}")
-
-
-def refresh_other(
-    spark: SparkSession,
-    name: str,
-    location: str,
-    store: Store,
-    table: About,
-    format: str,
-    *,
-    managed: bool,
-    replaced: bool,
-) -> None:
-    """As :func:`refresh_name` for a table of another format than Delta, of which the catalogue is told what it is where
-    the write ``replaced`` it."""
-    if find_entry(spark, parts_of(name)) is not None:
-        if replaced:
-            change_entry(spark, parts_of(name), table)
-    elif managed and not holds_nothing(store):
-        make_entry(spark, parts_of(name), table, path=_absolute(location), provider=format, managed=True)
 
 
 def known_table(spark: SparkSession, name: str) -> NamedTable:
