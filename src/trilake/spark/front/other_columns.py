@@ -6,6 +6,7 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
+from trilake.lance.versions.versions import list_versions
 from trilake.spark.delta.names.catalogue import absolute, holds_nothing, parts_of
 from trilake.spark.delta.names.entries import About, change_entry, find_entry, make_entry
 from trilake.spark.session.engine import spark_engine
@@ -51,7 +52,5 @@ def refresh_other(
 def _is_whole(format: str, store: Store) -> bool:
     """Whether a table is there that was begun after a drop, and not the rest of one whose files went."""
     if format == "lance":
-        from trilake.lance.versions.versions import list_versions  # late, as above
-
         return 1 in list_versions(store).versions
     return not holds_nothing(store)
