@@ -23,9 +23,10 @@ venv: $(LOCKED) ## Make or refresh .venv from the lock file (PYTHON=... chooses 
 demo: $(LOCKED) ## Run the main job: the flights of 2013 through Spark into a table and back
 	@$(PY) examples/flights.py
 
-# All of them in two processes, a file at a time in one of them, in their order: the longest single test is not last;
+# All of them in three processes, as one of two would often wait for Spark; a file is run by one of them, and files begin in their
+# order: the longest single test is not last.
 test: $(LOCKED) ## Run the tests (ARGS="tests/storage -k contract" for some of them)
-	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 2 --dist loadfile --no-loadscope-reorder)
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
 
 lint: $(LOCKED) ## Check style and formatting
 	@$(PY) -m ruff check --quiet .

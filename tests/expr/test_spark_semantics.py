@@ -38,7 +38,6 @@ REFUSED = {
     "w RLIKE '[[:alpha:]]'": "character classes",
     "substring(bin, 1, 1) = X'61'": "not string",
     "shiftleft(i32, 1) = 2": "function shiftleft",
-    "hex(i32) = '1'": "function hex",
 }
 
 

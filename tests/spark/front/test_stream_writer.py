@@ -173,23 +173,31 @@ def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, t
 
 
 @pytest.mark.parametrize(
-    "statement", [f"DROP TABLE {_NAME}", f"ALTER TABLE {_NAME} RENAME TO {_NAME}_2"], ids=["dropped", "renamed"]
+    ("format", "statement"),
+    [
+        ("delta", f"DROP TABLE {_NAME}"),
+        ("delta", f"ALTER TABLE {_NAME} RENAME TO {_NAME}_2"),
+        ("lance", f"DROP TABLE {_NAME}"),
+        ("trevni", f"DROP TABLE {_NAME}"),
+    ],
+    ids=["dropped", "renamed", "lance", "trevni"],
 )
 def test_a_stream_into_a_name_makes_no_table_that_has_none(
-    session: SparkSession, tmp_path: Path, statement: str
+    session: SparkSession, tmp_path: Path, format: str, statement: str
 ) -> None:
     """Batches were written, and noted as done, where the name's files had been: nobody found these rows."""
     session.range(1).write.format("delta").save(str(tmp_path / "source"))
     rows = session.readStream.format("delta").load(str(tmp_path / "source"))
-    query = rows.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "cp")).toTable(_NAME)
+    query = rows.writeStream.format(format).option("checkpointLocation", str(tmp_path / "cp")).toTable(_NAME)
     try:
         query.processAllAvailable()
+        assert session.table(_NAME).count() == 1
         place = Path(default_location(session, _NAME))
         session.sql(statement)
         session.range(1, 2).write.format("delta").mode("append").save(str(tmp_path / "source"))
         with pytest.raises(StreamingQueryException, match="was dropped, or got another name"):
             query.processAllAvailable()
-        assert not list(place.rglob("*.json"))
+        assert not [p for p in place.rglob("*") if p.suffix in (".json", ".manifest", ".trv", ".lance")]
     finally:
         query.stop()
         session.sql(f"DROP TABLE IF EXISTS {_NAME}_2")

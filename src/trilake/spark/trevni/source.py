@@ -27,10 +27,11 @@ from trilake.spark.session.sources.api import (
     stream_writer,
 )
 from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
-from trilake.spark.session.stream_options import STREAM_WRITE_OPTIONS
+from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
-from trilake.trevni.tables.dataset import Split, read_split
+from trilake.table import table_gone
+from trilake.trevni.tables.dataset import Split, list_files, read_split
 from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.stream import parse_limit
 from trilake.trevni.tables.table import TrevniTable
@@ -80,6 +81,8 @@ class TrevniDataSource(DataSource):
 
     def streamWriter(self, schema: T.StructType, overwrite: bool) -> DataSourceStreamWriter:
         options = Options(self.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS))
+        if options.flag(EXISTING) and not list_files(open_store(table_path(self.options), options.store)):
+            raise table_gone(table_path(self.options))
         return stream_writer(TrevniStreamWriter(self._writer(schema, overwrite, options), options), schema)
 
     def _writer(self, schema: T.StructType, overwrite: bool, options: Options) -> TrevniWriter:
