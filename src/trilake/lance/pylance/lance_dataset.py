@@ -62,6 +62,7 @@ class LanceDataset(LaterNames):
     >>> from trilake.lance import write_dataset
     >>> made = write_dataset(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), "memory://doc-lance", mode="overwrite")
     >>> made.delete("a = 2")
+    {'num_deleted_rows': 1}
     >>> made.version, made.to_table(filter="a > 1").to_pylist()
     (2, [{'a': 3, 'b': 'z'}])
     """

@@ -49,7 +49,7 @@ from trilake.spark.front.chains import (
     source_of,
     watch_chains,
 )
-from trilake.spark.front.other_columns import other_columns, refresh_other
+from trilake.spark.front.other_tables import other_columns, refresh_other
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.analysis_errors import job_error

@@ -20,7 +20,7 @@ from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
-from trilake.spark.front.other_columns import refresh_other
+from trilake.spark.front.other_tables import refresh_other
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.grammar.create import Create

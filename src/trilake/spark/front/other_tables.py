@@ -1,5 +1,5 @@
-"""Lance datasets and Trevni files: the columns that a write by position, or by the name of a path, goes by, and their
-names behind a write."""
+"""Lance datasets and Trevni files as tables of Spark's writers: the columns that a write by position, or by the name of
+a path, goes by, and their names behind a write."""
 
 from __future__ import annotations
 
