@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
-from trilake.spark.front.read_errors import damaged_file, missing_file
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.errors import SchemaMismatchError
+from trilake.spark.front.read_errors import damaged_file, missing_file, other_type
 from trilake.spark.native.roots import note_root
 
 _TEXT = (
@@ -48,3 +57,32 @@ def test_other_files_rights_and_stores_are_spark_s() -> None:
     assert damaged_file(ours, "java.io.FileNotFoundException: /lake/t/part-0.parquet (Permission denied)") is None
     assert damaged_file(ours, "java.net.SocketTimeoutException: Read timed out") is None
     assert damaged_file(ours, "") is None
+
+
+def test_a_file_whose_column_has_another_type_is_named(spark: SparkSession, tmp_path: Path) -> None:
+    """Collecting was an error of py4j's, with a trace of Java's."""
+    place = tmp_path / "t"
+    trilake.write(pa.table({"a": [1.5]}), place)
+    (file,) = place.glob("*.parquet")
+    pq.write_table(pa.table({"a": pa.array([1.5], pa.float32()).cast(pa.float16())}), file)
+    trilake.register(spark)
+    frame = spark.read.format("delta").load(str(place))
+    with pytest.raises(SchemaMismatchError, match="makes no double of the FIXED_LEN_BYTE_ARRAY") as caught:
+        frame.collect()
+    assert caught.value.context["file"].endswith(file.name)
+    assert caught.value.context["column"] == "a"
+    if hasattr(frame, "toArrow"):
+        with pytest.raises(SchemaMismatchError):
+            frame.toArrow()
+
+
+def test_older_sparks_say_it_otherwise() -> None:
+    note_root("file:///lake/t")
+    text = (
+        "org.apache.spark.sql.execution.QueryExecutionException: Parquet column cannot be converted in file"
+        " file:///lake/t/part-0.parquet. Column: [a], Expected: double, Found: FIXED_LEN_BYTE_ARRAY"
+    )
+    found = other_type(text)
+    assert found is not None
+    assert found.context["column"] == "a"
+    assert other_type(text.replace("/lake/t/", "/lake/u/")) is None

@@ -5,6 +5,7 @@ PySpark makes one of its errors of each of the JVM's in one function, Spark Conn
 
 * where a data file of a table that was read by a frame of ours is gone, a :class:`~trilake.errors.MissingFileError`;
 * where Spark's scan finds such a file damaged, a :class:`~trilake.errors.CorruptFileError`;
+* where it cannot make the table's type of a column of such a file, a :class:`~trilake.errors.SchemaMismatchError`;
 * where a task ended with an error of ours, that one, without the traceback of the task's process.
 
 Others are Spark's.  The log ``trilake.spark`` has all that Spark said at level INFO.
@@ -17,7 +18,7 @@ import re
 from functools import partial
 from typing import Any
 
-from trilake.errors import CorruptFileError, MissingFileError
+from trilake.errors import CorruptFileError, MissingFileError, SchemaMismatchError
 from trilake.parquet_files import UNREADABLE_HELP
 from trilake.spark.front.converted_errors import converters, error_text, first_cause
 from trilake.spark.front.recorder import Action, patch
@@ -29,6 +30,13 @@ _log = logging.getLogger("trilake.spark")
 
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException")
 _UNREADABLE = re.compile(r"\[FAILED_READ_FILE(?:\.NO_HINT)?\]")
+#: What Spark says of a column of a file that has another type than the table: from 4.0 on, and before.
+_OTHER_TYPE = re.compile(
+    r"Parquet column (?:"
+    r"\[(?P<column>[^\]]*)\]\. Expected Spark type (?P<wanted>.+?), actual Parquet type (?P<stored>\w+)"
+    r"|cannot be converted in file \S+"
+    r" Column: \[(?P<column_3>[^\]]*)\], Expected: (?P<wanted_3>.+?), Found: (?P<stored_3>\w+))"
+)
 _FILE = re.compile(r"(?:file:/|[a-z0-9]+://)[^\s'\"]+\.\w+")
 #: What readers of Parquet and codecs say of bytes that are not theirs; errors of stores and of rights are not among it.
 _DAMAGE = re.compile(
@@ -48,7 +56,7 @@ def take_over_errors() -> None:
 def _converted(own: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None:
     convert = partial(own, *args, **kwargs)
     text = error_text(convert, error)
-    found = missing_file(text) or error_at_end(text)
+    found = missing_file(text) or other_type(text) or error_at_end(text)
     if found is None and _UNREADABLE.search(text):
         found = damaged_file(text, first_cause(convert, error))
     if found is None:
@@ -63,6 +71,21 @@ def missing_file(text: str) -> MissingFileError | None:
         return None
     file = _file_of_ours(text)
     return None if file is None else MissingFileError("a data file that the table names is not there", file=file)
+
+
+def other_type(text: str) -> SchemaMismatchError | None:
+    """Our error for a text of Spark's that says that it cannot make the table's type of a column of one of our files,
+    such as one of half floats; ``None`` for any other text."""
+    said, file = _OTHER_TYPE.search(text), _file_of_ours(text)
+    if said is None or file is None:
+        return None
+    column, wanted, stored = (said[name] or said[f"{name}_3"] for name in ("column", "wanted", "stored"))
+    return SchemaMismatchError(
+        f"Spark makes no {wanted} of the {stored} that is stored in a data file",
+        help="read it without Spark, by trilake.open, which converts what fits, and write the rows anew",
+        file=file,
+        column=column,
+    )
 
 
 def damaged_file(text: str, cause: str) -> CorruptFileError | None:
