@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import split_names
-from trilake.delta.scan.statistics import NAN_TAG
+from trilake.delta.scan.statistics import IN_FILE, NAN_TAG
 
 #: Characters kept of a string bound, as the reference implementation does.
 STRING_PREFIX = 32
@@ -72,7 +72,7 @@ class StatisticsPlan:
     def tags(self, schema: pa.Schema) -> dict[str, str]:
         """What the action of a file of ``schema`` says of statistics that we compute: how NaN counts in them."""
         paths = [p for p in self.wanted(schema) if p is not None]
-        return {NAN_TAG: "true"} if any(pa.types.is_floating(type_at(schema, p)) for p in paths) else {}
+        return {NAN_TAG: IN_FILE} if any(pa.types.is_floating(type_at(schema, p)) for p in paths) else {}
 
 
 def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:

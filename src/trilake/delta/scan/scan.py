@@ -24,6 +24,7 @@ from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, nested_fields
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.skipping import Skipped, skip_files
+from trilake.delta.scan.statistics import files_count_nan, is_float
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.table import FilterLike
@@ -117,6 +118,11 @@ class Scan:
         return typed_partitions(
             self.files, partition_fields(self.snapshot.schema, self.snapshot.metadata.partition_columns)
         )
+
+    @cached_property
+    def nan_counted(self) -> bool:
+        """Whether no bound inside of the files leaves a NaN out, as far as their tags say so."""
+        return not any(map(is_float, nested_fields(self.snapshot.schema))) or files_count_nan(self.files)
 
     def tasks(self) -> list[FileTask]:
         """The files as tasks, in the order of ``files``."""

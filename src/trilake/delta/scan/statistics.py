@@ -38,6 +38,9 @@ _KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high
 #: The tag of an ``add`` whose ``maxValues`` leave a floating-point column out where it holds a NaN, which is greater
 #: than all else: a bound that is there holds for every value.  Other engines carry it along without reading it.
 NAN_TAG = "trilake.maxCountsNaN"
+#: Its values: the same holds for the bounds inside the file; it holds for the statistics alone, where we took those of
+#: a file that somebody else wrote.
+IN_FILE, IN_STATISTICS = "true", "statistics"
 #: Digits that a JSON number keeps for certain on its way through a double.
 _SAFE_DIGITS = 15
 
@@ -150,7 +153,18 @@ def is_float(leaf: StructField) -> bool:
 
 def max_counts_nan(tags: pa.ChunkedArray) -> pa.ChunkedArray:
     """By the tags of files whether their ``maxValues`` leave out columns with a NaN, see :data:`NAN_TAG`."""
-    return pc.fill_null(pc.equal(pc.map_lookup(tags, pa.scalar(NAN_TAG, pa.string()), "first"), "true"), False)
+    return pc.is_in(_nan_tag(tags), pa.array([IN_FILE, IN_STATISTICS]))
+
+
+def files_count_nan(adds: pa.Table) -> bool:
+    """Whether no bound inside of any of these files leaves a NaN out, by their tags."""
+    if "tags" not in adds.column_names:
+        return not adds.num_rows
+    return bool(pc.all(pc.fill_null(pc.equal(_nan_tag(adds["tags"]), IN_FILE), False), min_count=0).as_py())
+
+
+def _nan_tag(tags: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.map_lookup(tags, pa.scalar(NAN_TAG, pa.string()), "first")
 
 
 def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArray | None = None) -> ColumnStats:

@@ -45,7 +45,7 @@ from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.columns import is_certain_of_chars
 from trilake.spark.native.hidden_metadata import TrackedRows
-from trilake.spark.native.plan_conditions import plan_filter
+from trilake.spark.native.planning.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
 from trilake.spark.native.row_counts import note_row_count
 from trilake.spark.native.scan import (
@@ -232,6 +232,7 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
         plan.provider,
         sorted(plan.format_options.items()),
         [scan.snapshot.metadata.configuration.get(key) for key in row_tracking.KEYS],
+        scan.nan_counted,
     )
     digest = _Digest(repr(how).encode())
     files = scan.files.select(_OF_FILES)
@@ -267,7 +268,8 @@ def _native_output(schema: StructType) -> list[tuple[str, T.StructField]]:
 def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
     """The files of a scan, and all columns of the table, as Spark's native scan reads them."""
     schema = read_schema(scan.snapshot.schema)
-    return _native_files(store, schema, scan.plan, scan.paths, scan.files["size"], scan.partitions, vectors)
+    files = _native_files(store, schema, scan.plan, scan.paths, scan.files["size"], scan.partitions, vectors)
+    return replace(files, nan_counted=scan.nan_counted)
 
 
 def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:

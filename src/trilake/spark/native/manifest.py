@@ -135,7 +135,9 @@ def _uris(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(heads, paths, pa.scalar("", paths.type))
 
 
-def scan_options(options: Mapping[str, str], *, hive: bool, floats: bool = False) -> dict[str, str]:
+def scan_options(
+    options: Mapping[str, str], *, hive: bool, floats: bool = False, bounds: bool = True
+) -> dict[str, str]:
     """The options of a read of exactly a manifest's files: with these, no setting of a session makes Spark pass over
     a file.
 
@@ -145,6 +147,7 @@ def scan_options(options: Mapping[str, str], *, hive: bool, floats: bool = False
     hive: let Spark infer partition columns from the folders.
     floats: whether there are floating point columns.  Parquet's reader looks a value up in dictionaries and Bloom
         filters by its bits, and so passes over row groups of -0.0 where 0.0 is asked for: those are not asked then.
+    bounds: let the reader skip row groups and pages by the bounds that a file states.
     """
     out = {k: v for k, v in options.items() if not _FILE_CHOICE.fullmatch(k)}
     out["ignoreMissingFiles"] = out["ignoreCorruptFiles"] = "false"
@@ -153,6 +156,8 @@ def scan_options(options: Mapping[str, str], *, hive: bool, floats: bool = False
     out["recursiveFileLookup"] = str(not hive).lower()
     if floats:
         out["parquet.filter.dictionary.enabled"] = out["parquet.filter.bloom.enabled"] = "false"
+    if not bounds:
+        out["parquet.filter.stats.enabled"] = out["parquet.filter.columnindex.enabled"] = "false"
     # What has no note of an old calendar in its footer was written in today's, whatever the session assumes.
     out["datetimeRebaseMode"] = out["int96RebaseMode"] = "CORRECTED"
     # A page of Parquet that is not what it was when it was written is an error, where the file has checksums of pages.

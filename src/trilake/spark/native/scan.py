@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +24,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.spark.native.bases import base_frame
-from trilake.spark.native.file_index import Prune, planned_frame
 from trilake.spark.native.hidden_metadata import (
     METADATA,
     TrackedRows,
@@ -36,6 +34,8 @@ from trilake.spark.native.hidden_metadata import (
 )
 from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
 from trilake.spark.native.partitions import attached, distinct, hive_columns
+from trilake.spark.native.planning.file_index import Prune, planned_frame
+from trilake.spark.native.planning.nan_bounds import has_bounded_floats, has_floats, is_float, unpushed
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
 from trilake.spark.native.roots import note_root
 from trilake.spark.native.row_counts import RowCount
@@ -104,6 +104,8 @@ class NativeFiles:
     #: Columns, by the names that ``output`` uses, that hold no nulls.  Spark believes it, where it can be told: on
     #: classic sessions.
     required: frozenset[str] = frozenset()
+    #: Whether no bound that the files themselves state of a column leaves a NaN out.
+    nan_counted: bool = False
     #: Ids of the rows, which ``_metadata`` shows in classic sessions.
     tracked: TrackedRows | None = None
 
@@ -185,8 +187,10 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     modified = key.packed(len(files.paths), times)
     schema = T.StructType([*read.values(), *row_index, *inferred.values()])
     required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
-    floats = files.provider == "parquet" and any(map(_has_floats, files.read_schema.fields))
-    options = scan_options(files.options, hive=folders is not None, floats=floats)
+    floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
+    nan_hides = floats and not files.nan_counted
+    bounds = not (nan_hides and any(has_bounded_floats(f.dataType) for f in files.read_schema.fields))
+    options = scan_options(files.options, hive=folders is not None, floats=floats, bounds=bounds)
 
     def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
         paths, sizes, times = files.paths, files.sizes, modified
@@ -216,6 +220,8 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     stored = base
     sources = {**read, **inferred}
     columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
+    if nan_hides:
+        columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
     at, number, metadata = {}, ROW_INDEX, None
     if key.parts:
         if tracked is not None and has_metadata(base):
@@ -335,19 +341,6 @@ def _output(term: str | Column | None, source: T.StructField | None, target: T.S
     # A cast renames nested fields by position, and keeps the metadata of the source away.
     cast = type_ if source.dataType != type_ or source.metadata else None
     return _aliased(term, target, cast)
-
-
-def _has_floats(part: Any) -> bool:
-    """Whether there are floating point numbers in a field or type."""
-    if isinstance(part, T.StructField):
-        return _has_floats(part.dataType)
-    if isinstance(part, T.StructType):
-        return any(map(_has_floats, part.fields))
-    if isinstance(part, T.ArrayType):
-        return _has_floats(part.elementType)
-    if isinstance(part, T.MapType):
-        return _has_floats(part.keyType) or _has_floats(part.valueType)
-    return isinstance(part, T.FloatType | T.DoubleType)
 
 
 def _nullable(type_: T.DataType) -> T.DataType:

@@ -27,7 +27,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan
-from trilake.delta.scan.statistics import StatisticsReader
+from trilake.delta.scan.statistics import IN_STATISTICS, StatisticsReader
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
@@ -68,9 +68,10 @@ def compute_statistics(
     names = decoded_paths(files["path"]).to_pylist()
     job = _Job.of(log.store, now)
     texts = dict(run(job, [tasks[name] for name in names]))
-    tags = job.which.tags(physical_schema(job.columns, job.mode))
+    # The files may be somebody else's, whose own bounds we know nothing of.
+    tags = dict.fromkeys(job.which.tags(physical_schema(job.columns, job.mode)), IN_STATISTICS)
     actions = [
-        add_action({**row, "tags": {**dict(row["tags"] or ()), **tags} or None}, dataChange=False, stats=texts[name])
+        add_action({**row, "tags": {**tags, **dict(row["tags"] or ())} or None}, dataChange=False, stats=texts[name])
         for name, row in zip(names, files.to_pylist(), strict=True)
     ]
     touched = frozenset(files["path"].to_pylist())

@@ -17,6 +17,7 @@ import pyarrow as pa
 from trilake.errors import FilterError
 from trilake.expr import Conjunct, Filter, parse_filter
 from trilake.expr.terms.predicate import renamed
+from trilake.spark.native.planning.nan_bounds import pushed
 from trilake.spark.session.settings import UTC_ZONES
 
 #: What is printed like a call of a function but is none.
@@ -61,6 +62,8 @@ def plan_filter(conditions: Sequence[str], schema: pa.Schema, names: Mapping[str
 def _readable(text: str, schema: pa.Schema, zone: str) -> str | None:
     """The text with its times in UTC; ``None`` where it may mean something else here."""
     parts = _TEXTS.split(text)
+    parts[::2] = [pushed(part) for part in parts[::2]]
+    text = "".join(parts)
     outside = _NO_CALL.sub(" ", " ".join(parts[::2]))
     casts = re.sub(r"(?i)\bCAST\s*\(", " ", outside)
     if _CALL.search(casts):

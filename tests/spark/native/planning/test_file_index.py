@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import deltalake
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -13,8 +15,8 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.conftest import SOAK
-from trilake.spark.native import file_index
-from trilake.spark.native.plan_conditions import plan_filter
+from trilake.spark.native.planning import file_index
+from trilake.spark.native.planning.plan_conditions import plan_filter
 
 FILES, ROWS = 5, 10
 
@@ -142,6 +144,20 @@ def test_functions_of_users_choose_nothing() -> None:
     assert _filter("(upper(s) = 'A')") is None
     assert _filter("((n = 1L) AND (NOT (s IN ('upper(', 'b'))))") is not None
     assert _filter("(s = 'it\\'s upper(')") is not None
+
+
+def test_numbers_that_no_reader_gets_choose_files(
+    spark: SparkSession, tmp_path: Path, read_files: Callable[[], list[int]]
+) -> None:
+    for d in ([1.0, float("nan")], [7.0, 8.0]):
+        deltalake.write_deltalake(str(tmp_path), pa.table({"my d": d}), mode="append")
+    df = trilake.read(spark, str(tmp_path))
+    assert df.where("`my d` < 5").count() == 1
+    assert read_files() == [1]
+    assert df.where("`my d` > 5").count() == 3
+    assert _filter("(s = 'nanvl(n, n)')") == "s = 'nanvl(n, n)'"
+    assert _filter("(nanvl(n, n) = 1)") == "n = 1"
+    assert _filter("(nanvl(n, s) = 1)") is None
 
 
 def test_times_are_in_the_zone_of_the_session() -> None:
