@@ -171,7 +171,7 @@ class Report:
 
 
 def discover(names: Sequence[str] = ()) -> dict[str, Benchmark]:
-    """The benchmarks of this package by ``module.name``; with ``names``, those only.
+    """The benchmarks of this package, those of its rooms included, by ``module.name``; with ``names``, those only.
 
     A name may be a module (``delta``), one benchmark (``delta.snapshot``) or a pattern (``*.snapshot*``).
 
@@ -179,8 +179,9 @@ def discover(names: Sequence[str] = ()) -> dict[str, Benchmark]:
     """
     package = importlib.import_module(__package__ or "bench")
     found: dict[str, Benchmark] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__) if m.name not in _NO_BENCHMARKS):
-        offer = getattr(importlib.import_module(f"{package.__name__}.{module}"), "benchmarks", None)
+    modules = {m.name.rpartition(".")[2]: m.name for m in pkgutil.walk_packages(package.__path__, "bench.")}
+    for module in sorted(modules.keys() - _NO_BENCHMARKS):
+        offer = getattr(importlib.import_module(modules[module]), "benchmarks", None)
         if offer is not None:
             found |= by_name(module, offer())
     return select(found, names)

@@ -23,8 +23,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import trilake
+from bench.formats.lance import LEGACY, SIDES
 from bench.harness import ROOT, Benchmark, Contender, data
-from bench.lance import LEGACY, SIDES
 from trilake.delta.table import ArrowDeltaTable
 from trilake.storage import open_store
 

@@ -24,9 +24,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import trilake
-from bench.delta import scratch, spark
-from bench.delta_logs import long_table
 from bench.harness import Benchmark, Contender, data
+from bench.logs.delta_logs import long_table
+from bench.tables.delta import scratch, spark
 
 #: Where this is set, a file of 4 GB is written and read, too.
 _HUGE = "TRILAKE_BENCH_HUGE"

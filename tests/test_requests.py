@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
-from bench.delta_logs import long_table
+from bench.logs.delta_logs import long_table
 from tests.s3_server import Request, S3Server
 from trilake import lance
 from trilake.delta.table import ArrowDeltaTable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import trilake
-from bench.delta_logs import append_commit, busy_table, commit_time
+from bench.logs.delta_logs import append_commit, busy_table, commit_time
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log import history as history_module
 from trilake.delta.log import log as log_module

@@ -52,7 +52,7 @@ def _many(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
     select = ", ".join(f"try_cast(x[{i}] as {c.type}) as {c.name}" for i, c in enumerate(wanted, 1))
 
     def values(text: str) -> pa.Table:
-        # Costs less than a struct of each text (DuckDB 2.0.0): a lookup of bench/large_logs.py is mostly this.
+        # Costs less than a struct of each text (DuckDB 2.0.0): a lookup of bench/logs/large_logs.py is mostly this.
         taken = f"json_extract_string({text}, [{places}])"
         return engine.query(f"select {select} from (select {taken} as x from t)", t=pa.table({"s": stats}))
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import deltalake
 
-from bench.delta import million, scratch
 from bench.harness import Benchmark, Contender
+from bench.tables.delta import million, scratch
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 
 import trilake
-from bench.delta import scratch, spark
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
+from bench.tables.delta import scratch, spark
 from trilake import DeltaTable
 from trilake.delta.table import ArrowDeltaTable
 

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import trilake
-from bench.delta import spark
-from bench.delta_logs import long_table
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
+from bench.logs.delta_logs import long_table
+from bench.tables.delta import spark
 from trilake.delta.protocol.deletion_vectors import file_bytes, serialize, z85_encode
 from trilake.delta.protocol.schema import from_arrow
 from trilake.spark.native import bases as native_bases

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trilake
-from bench.delta import scratch, spark
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem
+from bench.tables.delta import scratch, spark
 from trilake import DeltaTable
 
 _ON = "t.l_orderkey = s.l_orderkey AND t.l_linenumber = s.l_linenumber"

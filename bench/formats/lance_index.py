@@ -112,7 +112,7 @@ def _train(side: str) -> int:
 
 @cache
 def _spark() -> Any:
-    from bench.delta import spark  # late, as above
+    from bench.tables.delta import spark  # late, as above
 
     return spark()
 

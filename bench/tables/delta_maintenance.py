@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trilake
-from bench.delta import scratch
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
+from bench.tables.delta import scratch
 from trilake.delta.table import ArrowDeltaTable
 
 _FILES, _STRAYS, _PARTITIONS = 50_000, 5_000, 50

@@ -16,9 +16,9 @@ from typing import Any
 import duckdb
 
 import trilake
-from bench.delta import spark
 from bench.harness import Benchmark, Contender, data
-from bench.tpch_queries import QUERIES
+from bench.spark.tpch_queries import QUERIES
+from bench.tables.delta import spark
 
 _SCALE = os.environ.get("TRILAKE_TPCH_SCALE", "1")
 _PARTS = 4

@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 import trilake
-from bench.delta import scratch, spark
-from bench.delta_dml import lineitem_delta
-from bench.delta_merge import _linked, _on_spark, _spark_setup, copied
-from bench.delta_optimize import small_files
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
+from bench.tables.delta import scratch, spark
+from bench.tables.delta_dml import lineitem_delta
+from bench.tables.delta_merge import _linked, _on_spark, _spark_setup, copied
+from bench.tables.delta_optimize import small_files
 from trilake import DeltaTable
 from trilake.delta.table import ArrowDeltaTable
 

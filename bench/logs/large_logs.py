@@ -1,7 +1,7 @@
 """Delta logs of ten thousand to ten million files: what opening, a point lookup, listing and an append cost.
 
-``python -m bench.large_logs`` prints seconds, memory and the exponent of each curve, every job in a process of its own;
-``python -m bench large_logs`` runs the sizes up to a million under the rules of all benchmarks.
+``python -m bench.logs.large_logs`` prints seconds, memory and the exponent of each curve, every job in a process of its
+own; ``python -m bench large_logs`` runs the sizes up to a million under the rules of all benchmarks.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 import trilake
 from bench import harness
-from bench.delta_logs import long_table
 from bench.harness import ROOT, Benchmark, Contender, data
+from bench.logs.delta_logs import long_table
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 #: The largest that deltalake is asked: it keeps all files in memory.
@@ -134,7 +134,7 @@ def benchmarks() -> Iterator[Benchmark]:
 
 def _measured(job: str, who: str, size: int) -> tuple[float, float]:
     """Seconds and MB of one run in a new process, imports not counted."""
-    command = [sys.executable, "-m", "bench.large_logs", "--run", job, who, str(size)]
+    command = [sys.executable, "-m", "bench.logs.large_logs", "--run", job, who, str(size)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     seconds, memory = json.loads(done.stdout.splitlines()[-1])
     return seconds, memory

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trilake
-from bench.delta import spark
 from bench.harness import Benchmark, Contender
 from bench.lineitem import lineitem_files
+from bench.tables.delta import spark
 from trilake.storage import open_store
 
 if TYPE_CHECKING:

@@ -2,8 +2,8 @@
 
 The scans in Spark go through Spark's Python data sources on both sides: Parquet is read by pyarrow.
 
-``python -m bench trevni`` compares seconds; ``python -m bench.trevni`` prints MB of values a second of CPU time, with
-the speeds that are asked of Trevni.
+``python -m bench trevni`` compares seconds; ``python -m bench.formats.trevni`` prints MB of values a second of CPU
+time, with the speeds that are asked of Trevni.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from rich.table import Table
 
 import trilake
 from bench import harness
-from bench.delta import spark
 from bench.harness import Benchmark, Contender, data, data_root
+from bench.tables.delta import spark
 from trilake.trevni import TrevniFile, write
 
 ROWS = 5_000_000

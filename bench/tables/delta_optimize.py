@@ -10,9 +10,9 @@ import deltalake
 import pyarrow as pa
 
 import trilake
-from bench.delta import _emptied, _rows, scratch, spark
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem
+from bench.tables.delta import _emptied, _rows, scratch, spark
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.table import DeltaTable
 from trilake.storage import open_store

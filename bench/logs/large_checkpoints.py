@@ -1,7 +1,7 @@
 """Checkpoints of version 2 of large Delta logs: what they cost the process that commits, and tasks of Spark's.
 
-``python -m bench.large_checkpoints`` prints seconds and memory, each job in a process of its own.  ``first`` writes all
-sidecars from a single file of another writer; ``next`` writes each again, since every one has lost a file.
+``python -m bench.logs.large_checkpoints`` prints seconds and memory, each job in a process of its own.  ``first``
+writes all sidecars from a single file of another writer; ``next`` writes each again, since every one has lost a file.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from functools import partial
 from pathlib import Path
 
 from bench import harness
-from bench.delta_logs import long_table
 from bench.harness import ROOT, Benchmark, Contender, data
+from bench.logs.delta_logs import long_table
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
@@ -105,7 +105,7 @@ def main() -> None:
         for files in given.sizes:
             _table(job, files)
             for by in ("here", "tasks"):
-                command = [sys.executable, "-m", "bench.large_checkpoints", "--run", job, by, str(files)]
+                command = [sys.executable, "-m", "bench.logs.large_checkpoints", "--run", job, by, str(files)]
                 done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
                 seconds, memory = json.loads(done.stdout.splitlines()[-1])
                 print(f"{job:6} {by:6} {files:>10,} files: {seconds:6.1f} s, {memory:5.0f} MB", flush=True)

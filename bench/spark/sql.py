@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import trilake
-from bench.delta import scratch, spark
-from bench.delta_merge import copied, source, table
 from bench.harness import Benchmark, Contender
+from bench.tables.delta import scratch, spark
+from bench.tables.delta_merge import copied, source, table
 from trilake import DeltaTable
 
 _ROWS, _CHANGED = 2_000_000, 20_000

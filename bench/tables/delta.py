@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from bench.delta_logs import long_table, young_table
 from bench.harness import ROOT, Benchmark, Contender, data
 from bench.lineitem import lineitem_files
+from bench.logs.delta_logs import long_table, young_table
 from trilake.spark.session.local import local_session
 from trilake.table import Table
 

@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 import trilake
-from bench.delta import spark
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
-from bench.native import table
+from bench.spark.native import table
+from bench.tables.delta import spark
 from trilake.delta.protocol.schema import from_arrow
 
 _FILES, _ROWS = 8, 2_000_000

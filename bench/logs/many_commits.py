@@ -15,8 +15,8 @@ import deltalake
 import pyarrow as pa
 
 import trilake
-from bench.delta_logs import append_commit, busy_table, commit_time
 from bench.harness import Benchmark, Contender, data
+from bench.logs.delta_logs import append_commit, busy_table, commit_time
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading

@@ -1,0 +1,1 @@
+"""Logs of many files and of many commits."""

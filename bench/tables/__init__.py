@@ -1,0 +1,1 @@
+"""Reads, writes and commands of Delta tables."""
