@@ -31,7 +31,7 @@ from typing import IO, Any
 
 import trilake
 from tests.reliability.victims import MIXES, begin, op_of, run_stream
-from tests.simulation.delta_rows import model
+from tests.simulation.delta.delta_rows import model
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
 from trilake.delta.log.log import DeltaLog

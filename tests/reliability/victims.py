@@ -30,9 +30,9 @@ from typing import Any
 import pyarrow as pa
 
 import trilake
-from tests.simulation.delta_rows import SCHEMA, arrow
-from tests.simulation.lance_rows import SCHEMA as LANCE_SCHEMA
-from tests.simulation.lance_rows import arrow as lance_arrow
+from tests.simulation.delta.delta_rows import SCHEMA, arrow
+from tests.simulation.lance.lance_rows import SCHEMA as LANCE_SCHEMA
+from tests.simulation.lance.lance_rows import arrow as lance_arrow
 from tests.simulation.model import KEYS, new_rows, source_rows, upserted
 from tests.simulation.plan import Op
 from trilake.delta.log.checkpoint_writer import write_checkpoint

@@ -108,8 +108,8 @@ def one_thread() -> Iterator[None]:
 def run_plan(plan: Plan) -> Result:
     """Run a plan; call it within :func:`one_thread`."""
     if plan.format == "delta":
-        from tests.simulation.delta_history import DeltaHistory
-        from tests.simulation.delta_ops import DeltaOps, begin
+        from tests.simulation.delta.delta_history import DeltaHistory
+        from tests.simulation.delta.delta_ops import DeltaOps, begin
         from trilake.delta.log.log import DeltaLog
 
         large = mock.patch("trilake.delta.log.segment.LARGE_BYTES", 0) if "large" in plan.options else nullcontext()
@@ -121,9 +121,9 @@ def run_plan(plan: Plan) -> Result:
 
         return _result(plan, World(plan, NewHistory, execute), lambda world: None)
     else:
-        from tests.simulation.lance_history import LanceHistory
-        from tests.simulation.lance_ops import LanceOps
-        from tests.simulation.lance_ops import begin as begin_lance
+        from tests.simulation.lance.lance_history import LanceHistory
+        from tests.simulation.lance.lance_ops import LanceOps
+        from tests.simulation.lance.lance_ops import begin as begin_lance
 
         world = World(plan, LanceHistory, LanceOps())
         return _result(plan, world, begin_lance)

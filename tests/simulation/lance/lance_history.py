@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 import pyarrow as pa
 
-from tests.simulation.lance_rows import SIDE, side_columns, wrong_side
+from tests.simulation.lance.lance_rows import SIDE, side_columns, wrong_side
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
 from tests.simulation.world import DAY_MS, Outcome, Violation

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from tests.simulation.delta_feature_ops import COPY
-from tests.simulation.delta_history import WEEK_MS, DeltaHistory
-from tests.simulation.delta_rows import SCHEMA, model
+from tests.simulation.delta.delta_feature_ops import COPY
+from tests.simulation.delta.delta_history import WEEK_MS, DeltaHistory
+from tests.simulation.delta.delta_rows import SCHEMA, model
 from tests.simulation.model import difference
 from tests.simulation.world import Violation
 from trilake.delta.commands.write.request import WriteRequest

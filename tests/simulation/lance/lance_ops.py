@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.simulation.delta_ops import Watched
-from tests.simulation.lance_feature_ops import OPERATIONS, feature_explains
-from tests.simulation.lance_history import WEEK_MS, LanceHistory
-from tests.simulation.lance_rows import SCHEMA, arrow
+from tests.simulation.delta.delta_ops import Watched
+from tests.simulation.lance.lance_feature_ops import OPERATIONS, feature_explains
+from tests.simulation.lance.lance_history import WEEK_MS, LanceHistory
+from tests.simulation.lance.lance_rows import SCHEMA, arrow
 from tests.simulation.model import Rows, new_rows, upserted
 from tests.simulation.plan import Op
 from tests.simulation.store import SimStore

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tests.simulation.commit_rules import EXTRA
+from tests.simulation.delta.commit_rules import EXTRA
 from tests.simulation.model import Rows
 from tests.simulation.world import Violation
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from tests.simulation.lance_rows import SIDE, arrow, side_columns
+from tests.simulation.lance.lance_rows import SIDE, arrow, side_columns
 from tests.simulation.model import new_rows, source_rows, upserted
 from tests.simulation.world import Violation
 from trilake.errors import (
@@ -35,7 +35,7 @@ from trilake.lance.versions.versions import LATEST, list_versions, read_tag
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.lance_ops import Job
+    from tests.simulation.lance.lance_ops import Job
     from tests.simulation.model import Rows
 
 

@@ -12,11 +12,11 @@ from urllib.parse import unquote
 import orjson
 import pyarrow.parquet as pq
 
-from tests.simulation.commit_rules import BLIND, CommitRules
-from tests.simulation.derived_files import FileId, check_derived, check_sidecar_deleted, file_id
+from tests.simulation.delta.commit_rules import BLIND, CommitRules
+from tests.simulation.delta.derived_files import FileId, check_derived, check_sidecar_deleted, file_id
+from tests.simulation.delta.row_rules import Columns, RowRules
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
-from tests.simulation.row_rules import Columns, RowRules
 from tests.simulation.world import DAY_MS, Outcome, Violation
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.errors import PostCommitHookError, UnknownOutcomeError
@@ -355,7 +355,7 @@ class DeltaHistory:
                 raise Violation(
                     f"#{outcome.op.number} {outcome.op.kind} failed with {outcome.value!r} and landed later"
                 )
-        from tests.simulation.delta_end import check_end
+        from tests.simulation.delta.delta_end import check_end
 
         check_end(self)
 

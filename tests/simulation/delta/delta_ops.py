@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from tests.runtimes import runtime_in_ms
-from tests.simulation.commit_rules import EXTRA
-from tests.simulation.delta_end import check_feed, run_stream
-from tests.simulation.delta_feature_ops import OPERATIONS, feature_explains
-from tests.simulation.delta_history import MAIN_COLUMNS, WEEK_MS, DeltaHistory
-from tests.simulation.delta_rows import FIRST_ROWS, SCHEMA, arrow, model
+from tests.simulation.delta.commit_rules import EXTRA
+from tests.simulation.delta.delta_end import check_feed, run_stream
+from tests.simulation.delta.delta_feature_ops import OPERATIONS, feature_explains
+from tests.simulation.delta.delta_history import MAIN_COLUMNS, WEEK_MS, DeltaHistory
+from tests.simulation.delta.delta_rows import FIRST_ROWS, SCHEMA, arrow, model
 from tests.simulation.model import Rows, difference, new_rows, source_rows
 from tests.simulation.plan import Op
 from tests.simulation.store import SimStore

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from tests.simulation.world import DAY_MS, Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.delta_history import DeltaHistory, Version
+    from tests.simulation.delta.delta_history import DeltaHistory, Version
     from trilake.storage.memory import MemoryStore
 
 FileId = tuple[str, str | None]

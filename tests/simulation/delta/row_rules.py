@@ -10,7 +10,7 @@ import orjson
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.delta_history import Version
+    from tests.simulation.delta.delta_history import Version
 
 #: The identity column of tables that have one.
 NUMBER = "n"

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from tests.simulation.commit_rules import EXTRA
-from tests.simulation.delta_history import MAIN_COLUMNS
-from tests.simulation.delta_rows import model
-from tests.simulation.derived_files import damageable
+from tests.simulation.delta.commit_rules import EXTRA
+from tests.simulation.delta.delta_history import MAIN_COLUMNS
+from tests.simulation.delta.delta_rows import model
+from tests.simulation.delta.derived_files import damageable
 from tests.simulation.model import difference, new_rows
 from tests.simulation.world import Violation
 from trilake.delta.commands.alter.alter_table import Alter
@@ -29,7 +29,7 @@ from trilake.errors import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.simulation.delta_ops import Job
+    from tests.simulation.delta.delta_ops import Job
 
 COPY = "copy"
 _FEATURES = (

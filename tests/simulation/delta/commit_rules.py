@@ -9,7 +9,7 @@ import orjson
 from tests.simulation.world import Violation
 
 if TYPE_CHECKING:
-    from tests.simulation.delta_history import Version
+    from tests.simulation.delta.delta_history import Version
 
 #: Operations that read nothing before they add files.
 BLIND = frozenset(("append", "batch", "stream", "txn"))
