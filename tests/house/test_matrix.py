@@ -75,7 +75,7 @@ def test_the_newest_result_of_a_call_is_in_the_table_and_one_that_fails_spoils_i
     results("connect", ("a", "read", "works"), ("a", "read", "failed"))
     matrix.write_table()
     assert (tmp_path / "compatibility.md").read_text().split("\n\n")[2].splitlines() == [
-        "| call | 3.5.9<br>classic<br>Python 3.11 | 3.5.9<br>connect<br>Python 3.11 |",
+        "| call | 3.5.9<br>classic<br>Python 3.11 | 3.5.9<br>connect, served by 4.0.5<br>Python 3.11 |",
         "|---|:-:|:-:|",
         "| read | yes | **fails** |",
         "| write | **fails** |  |",

@@ -88,7 +88,6 @@ def test_stream_limits(lake: Lake) -> None:
     assert len(trilake.DeltaTable.forPath(lake.spark, lake.path("limited-target")).history().collect()) >= 3
 
 
-@since(3, 5, connect=(4, 0))
 def test_foreach_batch(lake: Lake) -> None:
     """`trilake.foreach_batch.append`, `merge`"""
     trilake.write(lake.simple(10), lake.path("batch-merge"))

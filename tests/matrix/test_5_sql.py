@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import trilake
-from tests.matrix.calls import Lake
+from tests.matrix.calls import Lake, since
 
 
 @pytest.fixture
@@ -18,6 +18,7 @@ def sql(lake: Lake) -> Iterator[Lake]:
     trilake.uninstall(lake.spark)
 
 
+@since(3, 5, connect=(4, 0))
 def test_queries(sql: Lake) -> None:
     """`spark.sql` after `trilake.install`: SELECT by path and by name, versions, joins, views"""
     spark, place = sql.spark, sql.path("queried")
@@ -53,6 +54,7 @@ def test_views_of_frames(sql: Lake) -> None:
         spark.catalog.dropTempView(name)
 
 
+@since(3, 5, connect=(4, 0))
 def test_changes(sql: Lake) -> None:
     """CREATE TABLE, INSERT, UPDATE, DELETE, MERGE, ALTER TABLE, DROP TABLE in SQL"""
     spark = sql.spark

@@ -21,10 +21,14 @@ _LACKING: dict[str, tuple[str, str]] = {}
 _NAMELESS: set[str] = set()
 if RELEASE < (4, 0):
     _LACKING["variables-in-merge-and-execute"] = ("at or near 'DECLARE'", "session variables came with Spark 4.0")
-    _NAMELESS |= {"truncate-table-path", "err-analysis-exists-already"}  # TRUNCATE and CREATE VIEW of another kind
+    if MODE != "connect":  # whose server is of a newer release
+        _NAMELESS |= {"truncate-table-path", "err-analysis-exists-already"}  # TRUNCATE and CREATE VIEW of another kind
 if MODE == "connect":
     _VIEWS = ("UNSUPPORTED_SPARK", "the catalogue of a Connect server takes no text for a permanent view")
     _LACKING |= dict.fromkeys(("show-tables-schema", "drop-table-external"), _VIEWS)
+
+#: What refuses each case that makes a name, where a client cannot register our formats with its server.
+_NO_NAMES = "makes no names of tables of ours" if MODE == "connect" and RELEASE < (4, 0) else None
 
 
 @pytest.fixture
@@ -49,6 +53,9 @@ def test_corpus(sql: Lake, name: str, record_property: Callable[[str, object], N
         verdict, step, why = run.run()
     finally:
         run.clean()
+    if _NO_NAMES is not None and verdict == "error" and _NO_NAMES in why:
+        record_property("refused", "a client of PySpark 3.5 registers no formats")
+        return
     if name in _LACKING:
         refusal, reason = _LACKING[name]
         assert verdict == "error", f"{name} is not refused, though {reason}"

@@ -20,11 +20,11 @@ import sys
 from datetime import timedelta
 import pyarrow as pa
 from pyspark.errors import AnalysisException, StreamingQueryException
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession, functions as F
 import trilake
 from tests.connect_session import connect_session
 from trilake.spark.delta.names import catalogue
-from trilake.sql.session import connect_frames
+from trilake.sql.session import connect_frames, jvm
 
 said = []
 listener = logging.Handler(logging.WARNING)
@@ -124,6 +124,21 @@ try:
     raise AssertionError("the view was made")
 except trilake.errors.UnsupportedSparkError:
     assert not spark.catalog.tableExists("stays")
+
+# A permanent view that is not ours is Spark's business, and one over our table, of a classic session, is known.
+spark.sql("CREATE VIEW plain (a, b) AS SELECT 1 AS x, 'it''s' AS y")
+assert [r[0] for r in spark.sql("DESCRIBE TABLE plain").collect()] == ["a", "b"]
+for of in ("DESCRIBE DETAIL", "OPTIMIZE", "VACUUM", "DELETE FROM", "TRUNCATE TABLE"):
+    try:
+        spark.sql(f"{of} plain").collect()
+        raise AssertionError(f"{of} was taken")
+    except (AttributeError, AssertionError):
+        raise
+    except Exception as e:
+        assert "view" in str(e).lower() or "PARSE_SYNTAX_ERROR" in str(e) or "relation" in str(e), (of, e)
+entry = jvm.Entry("default", "plain", "VIEW", "", None)
+jvm.set_view_text(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
+assert rows(spark.sql("SELECT a, b FROM plain")) == rows(spark.table("plain")) == wanted
 
 # Versions by Spark's other words and by any expression, whole tables, names of spark.read, rows without values.
 first = min(trilake.open(path).history()["timestamp"].to_pylist())

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
-from trilake.spark.session.compat import is_connect
+from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import java_session
 from trilake.storage.base import Store
@@ -179,14 +179,17 @@ def delta_settings(spark: SparkSession) -> dict[str, str]:
     Keys are spelled as they were set.
     """
     if is_connect(spark):
-        return {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
+        return _below_prefix(all_settings(spark))
     try:
         text = str(java_session(spark).conf().getAll().toString())
     except Py4JError:
-        rows = spark.sql("SET").collect()
-        return {str(r[0]): str(r[1]) for r in rows if str(r[0]).startswith(PREFIX)}
+        return _below_prefix(all_settings(spark))
     names = set(re.findall(rf"(?:\(|, )({re.escape(PREFIX)}[^\s,()]+) -> ", text))
     return {name: str(spark.conf.get(name)) for name in names}
+
+
+def _below_prefix(settings: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in settings.items() if k.startswith(PREFIX)}
 
 
 def check_settings(settings: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.front.recorder import Record, watch
 from trilake.spark.native.newest_frames import pinned
+from trilake.spark.session.compat import frame_of_plan
 
 #: Where each class is, by what it does: the classic one, and that of Spark Connect.
 _CLASSES: dict[str, tuple[str, ...]] = {
@@ -66,10 +67,7 @@ def frame_of(record: Record) -> DataFrame:
     first: DataFrame = record.made_of[0]
     if hasattr(first, "sparkSession"):
         return first
-    from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
-
-    plan: Any = first  # Connect's writers are made of a plan and a session
-    return ConnectFrame(plan, record.made_of[1])
+    return frame_of_plan(first, record.made_of[1])  # Connect's writers are made of a plan and a session
 
 
 def table_of(record: Record) -> str:

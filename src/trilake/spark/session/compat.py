@@ -10,6 +10,7 @@ limits of a stream's batches            no    no    no    yes
 frames to and from Arrow                ours  yes   yes   yes
 scalar subqueries, metadata columns     ours  yes   yes   yes
 ``try_cast`` of a column                ours  yes   yes   yes
+all settings of a session               SQL   yes   yes   yes
 ======================================  ====  ====  ====  ====
 
 Classes of the data source API come from :mod:`~trilake.spark.session.sources.api`, which stands in for what is lacking.
@@ -74,6 +75,23 @@ def is_connect(spark: SparkSession) -> bool:
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
+def all_settings(spark: SparkSession) -> dict[str, str]:
+    """What the session has set, in one call to the JVM or server."""
+    known: dict[str, str] | None = getattr(spark.conf, "getAll", None)
+    if known is not None:
+        return dict(known)
+    return {str(r[0]): str(r[1]) for r in spark.sql("SET").collect()}
+
+
+def frame_of_plan(plan: object, spark: SparkSession) -> DataFrame:
+    """The frame of a plan of a Connect client."""
+    from pyspark.sql.connect import dataframe
+
+    made: Any = dataframe.DataFrame
+    frame: DataFrame = made(plan, spark) if RELEASE >= (4, 0) else made.withPlan(plan, spark)
+    return frame
+
+
 def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None = None) -> DataFrame:
     """Arrow data as a frame, with the columns of ``schema`` where it is given.
 
@@ -86,11 +104,9 @@ def arrow_frame(spark: SparkSession, rows: pa.Table, schema: T.StructType | None
         with _active_session_kept():
             return spark.createDataFrame(rows, schema)
     if is_connect(spark):
-        from pyspark.sql.connect import dataframe, plan
+        from pyspark.sql.connect import plan
 
-        relation = plan.LocalRelation(rows, schema=schema.json())
-        frame: DataFrame = dataframe.DataFrame.withPlan(relation, spark)  # type: ignore[attr-defined]
-        return frame
+        return frame_of_plan(plan.LocalRelation(rows, schema=schema.json()), spark)
     return _classic_frame(spark, rows, schema)
 
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlglot import exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from trilake.spark.delta.names.entries import decoded, shown_entries
-from trilake.sql.session.jvm import Entry, Relation
+from trilake.spark.session.passing import spark_alone
+from trilake.sql.session.jvm import Entry, Relation, ViewForm
 from trilake.sql.session.session import SqlSession
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.places import Edit, Edited
@@ -208,13 +211,48 @@ def find_entry(session: SqlSession, database: str, table: str) -> Entry | None:
         return None
     for row, stated in shown_entries(session.spark, (database, table)):
         if not row["isTemporary"]:
-            place = stated.get("Location")
-            return Entry(
+            place, kind = stated.get("Location"), stated.get("Type", "")
+            entry = Entry(
                 database.lower(),
                 row["tableName"],
-                stated.get("Type", ""),
+                kind,
                 stated.get("Provider", "").lower(),
                 None if place is None else decoded(place),
-                stated.get("View Text"),
             )
+            return _described(session, entry) if entry.is_view else entry
     return None
+
+
+def _described(session: SqlSession, view: Entry) -> Entry:
+    """The view with its text and form, which only a description has whole: the text may have many lines."""
+    with spark_alone():
+        rows = session.spark.sql(f"DESCRIBE TABLE EXTENDED {quote_parts((view.database, view.table))}").collect()
+    text, form = view_description([(row["col_name"], row["data_type"]) for row in rows])
+    return replace(view, view_text=text, form=form)
+
+
+def view_description(rows: Sequence[tuple[str, str]]) -> tuple[str | None, ViewForm]:
+    r"""Text and form of a view, out of the first two columns of its description.
+
+    >>> rows = [("n", "int"), ("", ""), ("# Detailed Table Information", ""), ("View Text", "SELECT `a b`\nFROM t")]
+    >>> rows += [("View Catalog and Namespace", "spark_catalog.`d b`"), ("View Query Output Columns", "[`a b`]")]
+    >>> text, form = view_description(rows)
+    >>> text
+    'SELECT `a b`\nFROM t'
+    >>> form.namespace, form.queried, form.shown
+    (('spark_catalog', 'd b'), ('a b',), (('n', 'int'),))
+    """
+    end = next((i for i, (name, _) in enumerate(rows) if not name), len(rows))
+    stated = dict(rows[end:])
+    queried = stated.get("View Query Output Columns", "[]")[1:-1]
+    return stated.get("View Text"), ViewForm(
+        _names(stated.get("View Catalog and Namespace", ""), r"[^.`]+"),
+        _names(queried, r"[^`]+?(?=, |$)"),
+        tuple(rows[:end]),
+    )
+
+
+def _names(text: str, plain: str) -> tuple[str, ...]:
+    """Names that are told apart, each in backticks or, where it is ``plain``, without."""
+    found = re.findall(rf"`((?:[^`]|``)*)`|(?:(?<=, )|(?<=\.)|^)({plain})", text)
+    return tuple((quoted or bare).replace("``", "`") for quoted, bare in found)

@@ -117,8 +117,24 @@ def _span(node: Any) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
+class ViewForm:
+    """What a permanent view shows, and where its query belongs.
+
+    ``namespace`` has the catalogue and the database in which it was made, ``queried`` the names of its query's columns,
+    which are none for views of old releases, and ``shown`` name and type of the columns that it shows.
+    """
+
+    namespace: tuple[str, ...]
+    queried: tuple[str, ...]
+    shown: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
 class Entry:
-    """What the catalogue says of a name: a table or a permanent view."""
+    """What the catalogue says of a name: a table or a permanent view.
+
+    ``form`` is that of a view, where the catalogue is asked by SQL; ``java`` what the JVM has, where it is asked.
+    """
 
     database: str
     table: str
@@ -126,6 +142,7 @@ class Entry:
     provider: str
     location: str | None
     view_text: str | None = None
+    form: ViewForm | None = None
     java: Any = field(default=None, compare=False, repr=False)
 
     @property
@@ -175,7 +192,7 @@ def find_entry(catalogues: Catalogues, database: str, table: str) -> Entry | Non
         str(provider.get()).lower() if provider.isDefined() else "",
         decoded(str(place.get().toString())) if place.isDefined() else None,
         str(text.get()) if text is not None and text.isDefined() else None,
-        metadata,
+        java=metadata,
     )
 
 
@@ -202,17 +219,14 @@ def drop_view(catalogues: Catalogues, name: str) -> None:
         catalogues.session.dropTempView(name)
 
 
-def view_columns(entry: Entry) -> tuple[list[str], list[tuple[str, str]]]:
-    """Of a permanent view: the columns that its query gives, and name and type of the columns that it shows."""
-    names = entry.java.viewQueryColumnNames()
+def view_form(entry: Entry) -> ViewForm:
+    """What a permanent view shows, and where its query belongs."""
+    if entry.form is not None:
+        return entry.form
     schema = entry.java.schema()
     shown = [(str(schema.apply(i).name()), str(schema.apply(i).dataType().sql())) for i in range(schema.size())]
-    return list(_strings(names)), shown
-
-
-def view_namespace(entry: Entry) -> tuple[str, ...]:
-    """The catalogue and database in which a permanent view was made."""
-    return _strings(entry.java.viewCatalogAndNamespace())
+    namespace, queried = entry.java.viewCatalogAndNamespace(), entry.java.viewQueryColumnNames()
+    return ViewForm(_strings(namespace), _strings(queried), tuple(shown))
 
 
 # --- entries are changed ---------------------------------------------------------------------------------------------

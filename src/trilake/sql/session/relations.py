@@ -412,11 +412,10 @@ def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
 
 def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
     """The columns under the names and types that the view shows."""
-    names, shown = jvm.view_columns(entry)
-    if not names:
-        names = list(frame.columns)
+    form = jvm.view_form(entry)
+    names = form.queried or frame.columns
     columns = [
         f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
-        for have, (name, kind) in zip(names, shown, strict=False)
+        for have, (name, kind) in zip(names, form.shown, strict=False)
     ]
     return frame.selectExpr(*columns)

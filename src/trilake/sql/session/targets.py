@@ -101,7 +101,7 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
         return Target(parts, format, entry.location, entry, options=session.options(entry.location))
     if entry.view_text is None or depth > _MOST_VIEWS:
         return None
-    _, database = (*jvm.view_namespace(entry), _CATALOG, entry.database)[:2]
+    _, database = (*jvm.view_form(entry).namespace, _CATALOG, entry.database)[:2]
     view = View(parts, Query(entry.view_text, database), entry)
     return view if _names_ours(session, view, depth) else None
 
@@ -281,11 +281,11 @@ def _own_names(view: View) -> Sequence[str] | None:
     """The names that a view was made with, ``None`` for one that shows those of its query."""
     if view.temporary is not None:
         return view.temporary.columns
-    if view.entry is None or view.entry.java is None:
+    if view.entry is None:
         return None
-    queried, shown = jvm.view_columns(view.entry)
-    names = [name for name, _ in shown]
-    return None if not queried or names == queried else names
+    form = jvm.view_form(view.entry)
+    names = tuple(name for name, _ in form.shown)
+    return None if not form.queried or names == form.queried else names
 
 
 def _not_whole(parts: tuple[str, ...]) -> InvalidArgumentError:

@@ -30,7 +30,6 @@ from trilake.errors import (
     TableExistsError,
     TableNotFoundError,
     TrilakeError,
-    UnsupportedSparkError,
     VersionNotFoundError,
 )
 from trilake.spark.delta.names.entries import (
@@ -42,7 +41,6 @@ from trilake.spark.delta.names.entries import (
     find_entry,
     make_entry,
 )
-from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.schemas import to_spark
@@ -174,11 +172,6 @@ def new_name(
     would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
     its catalogue.
     """
-    if not HAS_DATA_SOURCES and is_connect(spark):
-        raise UnsupportedSparkError(
-            f"over Spark Connect, Spark {spark.version} takes no {name} of ours into its catalogue",
-            help="save to a path, use a classic session, or PySpark 4.0 or newer",
-        )
     about = About(to_spark(read_schema(schema)), comment)
     there_before = path is not None and _is_table(session_store(spark, path, options), format)
     try:

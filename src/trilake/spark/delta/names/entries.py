@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
+import pyspark
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
@@ -25,6 +26,7 @@ from trilake.spark.session.internals import java_session, jvm
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
 from trilake.spark.session.schemas import ddl_text, to_spark
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.text import quote_name, quote_parts, string_literal
 
 _CATALOG = "spark_catalog"
@@ -100,11 +102,17 @@ def make_entry(
 
     Raises Spark's ``TABLE_OR_VIEW_ALREADY_EXISTS`` for a name that is taken, ``LOCATION_ALREADY_EXISTS`` where files
     are at the place that the catalogue chooses, and ``UnsupportedSparkError`` for what SQL cannot say: a table without
-    columns, and a managed one at a place that is given.
+    columns, a managed one at a place that is given, and any name where a client cannot register our formats.
     """
     known = has_catalog(spark, parts)
     parts = _short(parts)
     if not known:
+        if not HAS_DATA_SOURCES and is_connect(spark):
+            raise UnsupportedSparkError(
+                f"over Spark Connect, a client of PySpark {pyspark.__version__} makes no names of tables of ours",
+                table=".".join(parts),
+                help="save to a path, use a classic session, or PySpark 4.0 or newer",
+            )
         text = create_text(parts, about, path=path, provider=provider, managed=managed)
         with spark_alone():
             spark.sql(text)

@@ -87,7 +87,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
     if not groups:
         return _empty(spark, schema)
     parts = [_files(store, schema, scan, tasks) for tasks in groups.values()]
-    return reduce(DataFrame.unionByName, [native_frame(spark, files) for files in parts])
+    return reduce(lambda one, other: one.unionByName(other), [native_frame(spark, files) for files in parts])
 
 
 def _files(store: Store, schema: StructType, scan: ChangeFeedScan, tasks: Sequence[ChangeFeedTask]) -> NativeFiles:
