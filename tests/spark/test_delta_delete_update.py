@@ -390,6 +390,17 @@ for name, properties in (("vectors", {"delta.enableDeletionVectors": "true"}), (
     assert trilake.open(path).to_arrow().to_pylist() == [{"id": 8, "v": "x"}]
     shown = str(trilake.open(path).history(1)["operationParameters"].to_pylist())
     assert "(`id` = 6)" in shown, shown
+    frame, other = table.toDF(), spark.createDataFrame([(8, "y"), (9, "z")], rows.schema)
+    table.update(frame["id"] == 8, {"v": F.concat(frame["v"], F.lit("!"))})
+    merge = table.merge(other, frame["id"] == other["id"])
+    merge = merge.whenMatchedUpdate(frame["v"] == "x!", {"v": F.concat(frame["v"], other["v"])})
+    merge.whenNotMatchedInsertAll().execute()
+    frame = table.toDF()  # over Connect a frame keeps its version
+    same = frame.where(frame["id"] > 8).select((frame["id"] - 1).alias("id"), frame["v"].alias("v"))
+    table.alias("t").merge(same.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"v": F.col("s.v")}).execute()
+    assert sorted(trilake.open(path).to_arrow()["v"].to_pylist()) == ["z", "z"]
+    table.delete(frame["id"] == 9)
+    assert trilake.open(path).count() == 1
     for call in (lambda: table.delete("nope = 1"), lambda: table.update(set={"v": "nope"})):
         try:
             call()

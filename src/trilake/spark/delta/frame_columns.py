@@ -3,7 +3,8 @@
 Spark resolves ``dt.toDF()["x"]`` to an attribute of that one frame, by a number.  Commands read the table by frames of
 their own, so these get more columns: each repeats a column under the number that an expression asks for.
 
-Classic sessions only: Spark Connect names such a column by its frame, and says itself that it does not find it.
+Spark Connect names such a column by the number of its frame's plan.  There the command's frame is found under the
+numbers that expressions ask for, and the server looks the column up in it by name.
 """
 
 from __future__ import annotations
@@ -11,12 +12,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable
+from typing import cast
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.spark.session.compat import column_text, dataset_of
-from trilake.spark.session.internals import jvm, query_execution
+from trilake.spark.native.connect_columns import column_plans, frame_plans
+from trilake.spark.session.compat import column_text, dataset_of, is_column
+from trilake.spark.session.internals import jvm, plan_id, query_execution, with_plan_id
 
 #: How the repeated columns are called.
 _NAME = "__trilake_of_frame_"
@@ -33,15 +36,29 @@ class FrameColumns:
 
     def __init__(self) -> None:
         self._frames: deque[dict[int, str]] = deque(maxlen=_FRAMES)
+        #: Frames of Connect, by the number of their plans: what else is remembered of them is nothing.
+        self._plans: deque[int] = deque(maxlen=_FRAMES)
+        self._spark: SparkSession
 
     def note(self, frame: DataFrame) -> None:
         """Remember the columns of a frame."""
+        plan = plan_id(frame)
+        if plan is not None:
+            self._plans.append(plan)
+            self._spark = frame.sparkSession
+            return
         numbers = _numbers(frame)
         if numbers:
             self._frames.append(numbers)
 
     def asked(self, expressions: Iterable[object]) -> dict[int, str]:
-        """The remembered columns that expressions name, by number; texts of SQL name none."""
+        """The remembered columns that expressions name, by number; texts of SQL name none.
+
+        On Connect the numbers are those of frames, and no column has a name of its own.
+        """
+        if self._plans:
+            named = (column_plans(self._spark, cast(Column, e)) for e in expressions if is_column(e))
+            return dict.fromkeys(set(self._plans) & set().union(*named), "")
         known = {number: name for numbers in self._frames for number, name in numbers.items()}
         if not known:
             return {}
@@ -63,6 +80,10 @@ class FrameColumns:
         What Spark's plans turn out not to have is left out: Spark then says which column it does not find.
         """
         wanted = self.asked(expressions)
+        if self._plans:
+            for number in wanted.keys() - (frame_plans(besides) if besides is not None else set()):
+                frame = with_plan_id(frame, number)
+            return frame
         if besides is not None:
             wanted = {n: name for n, name in wanted.items() if n not in _numbers(besides)}
         if not wanted:

@@ -10,11 +10,12 @@ import datetime as dt
 import decimal
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from pyspark.sql import Column, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
+from trilake.spark.session.internals import connect_plan
 from trilake.text import quote_parts, string_literal
 
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
@@ -45,6 +46,36 @@ def connect_sql(spark: SparkSession, column: Column) -> str | None:
         return _text(unsent.to_plan(session.client))
     except (_NoTextError, AttributeError, OverflowError, ValueError):  # the messages differ between releases
         return None
+
+
+def column_plans(spark: SparkSession, column: Column) -> set[int]:
+    """The numbers of the frames whose columns a column of a Connect session names; none on a classic session."""
+    return _plan_ids(column, spark)
+
+
+def frame_plans(frame: DataFrame) -> set[int]:
+    """The numbers of a Connect frame, and of all frames that it is made of; none for a classic frame."""
+    plan = connect_plan(frame)
+    return set() if plan is None else _plan_ids(plan, frame.sparkSession)
+
+
+def _plan_ids(unsent: Any, spark: Any) -> set[int]:
+    try:
+        message = unsent.to_plan(spark.client) if hasattr(unsent, "to_plan") else unsent.to_proto(spark.client)
+    except (AttributeError, ValueError, TypeError):  # classic, or a release that has other names
+        return set()
+    return set(_numbers(message))
+
+
+def _numbers(message: Any) -> Iterator[int]:
+    for field, value in message.ListFields():
+        if field.name == "plan_id":
+            yield value
+        elif field.message_type is not None:
+            inside = value.values() if hasattr(value, "values") and not hasattr(value, "ListFields") else value
+            for part in [inside] if hasattr(inside, "ListFields") else inside:
+                if hasattr(part, "ListFields"):
+                    yield from _numbers(part)
 
 
 def _text(message: Any) -> str:

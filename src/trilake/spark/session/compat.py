@@ -142,9 +142,9 @@ def to_arrow(df: DataFrame) -> pa.Table:
             return df.toArrow()
         except pa.ArrowInvalid:
             # Spark (4.3) casts what it collected to the same types: Arrow refuses that for a null variant in a value.
-            if is_connect(df.sparkSession):
-                raise
             collected: Any = df
+            if is_connect(df.sparkSession):
+                return collected._to_table()[0]
             return pa.Table.from_batches(collected._collect_as_arrow())
     from pyspark.sql.pandas.types import to_arrow_schema
 

@@ -19,6 +19,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 | a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
 | a newer version in a frame | ``_jdf``, ``Alias``, ``Project`` | a frame keeps the version that it was read at |
+| a Connect frame by number | ``_plan``, ``_plan_id``, ``_root_plan_id`` | columns of ``toDF()`` are not found |
 | a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
 """
 
@@ -112,6 +113,20 @@ def knows_class(spark: SparkSession, name: str) -> bool:
 def connect_plan(df: DataFrame) -> Any:
     """The plan that a frame of Spark Connect keeps on this side; ``None`` for a classic frame."""
     return getattr(df, "_plan", None)
+
+
+def plan_id(df: DataFrame) -> int | None:
+    """The number by which a column of a frame of Spark Connect names its frame; ``None`` for a classic frame."""
+    number = getattr(connect_plan(df), "_plan_id", None)
+    return number if isinstance(number, int) else None
+
+
+def with_plan_id(df: DataFrame, number: int) -> DataFrame:
+    """The rows of a frame of Spark Connect, found under another frame's number: its columns by name are that one's."""
+    same = df.select("*")
+    plan = connect_plan(same)
+    setattr(plan, "_root_plan_id" if hasattr(plan, "_root_plan_id") else "_plan_id", number)
+    return same
 
 
 def query_execution(df: DataFrame) -> Any:

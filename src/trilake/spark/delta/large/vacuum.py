@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.delta.commands.maintenance.vacuum import (
@@ -165,8 +165,8 @@ def _without(
     keys = named.where("kind = 'key'").select(F.col("text").alias("named_path")).distinct()
     names = named.where("kind = 'name'").select(F.col("text").alias("named_name")).distinct()
     base = F.regexp_replace("path", _NAME, "")
-    left = files.join(keys, F.col("path") == F.col("named_path"), "left_anti")
-    left = left.join(names, base == F.col("named_name"), "left_anti")
+    left = _without_rows_of(files, keys, F.col("path") == F.col("named_path"))
+    left = _without_rows_of(left, names, base == F.col("named_name"))
     if named.where("kind = 'every'").limit(1).count():
         left = left.where(~F.col("path").rlike(_VECTOR))
     return _less(files, left) if those else left
@@ -174,7 +174,13 @@ def _without(
 
 def _less(files: DataFrame, others: DataFrame) -> DataFrame:
     other = others.select(F.col("path").alias("other_path"))
-    return files.join(other, F.col("path") == F.col("other_path"), "left_anti")
+    return _without_rows_of(files, other, F.col("path") == F.col("other_path"))
+
+
+def _without_rows_of(files: DataFrame, others: DataFrame, same: Column) -> DataFrame:
+    """The files that have no equal among the others, sorted and merged: Spark takes what tasks found for small, however
+    much it is, and would send it whole to each executor by way of this process."""
+    return files.join(others.hint("merge"), same, "left_anti")
 
 
 def _accounted_for(
