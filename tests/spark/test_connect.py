@@ -140,6 +140,17 @@ entry = jvm.Entry("default", "plain", "VIEW", "", None)
 jvm.set_view_text(SparkSession._instantiatedSession, entry, f"SELECT n AS x,\\n p AS y FROM delta.`{path}`")
 assert rows(spark.sql("SELECT a, b FROM plain")) == rows(spark.table("plain")) == wanted
 
+# Streams in queries, and a name that nothing is called by, where no row would tell.
+for of in ("STREAM(made)", "STREAM made", f"STREAM delta.`{path}`", "STREAM(default.made) AS u"):
+    assert spark.sql(f"SELECT n FROM {of}").isStreaming, of
+spark.sql("CREATE TABLE bare (n BIGINT) USING delta")
+try:
+    trilake.DeltaTable.forName(spark, "bare").delete("nosuch = 1")
+    raise AssertionError("the condition was taken")
+except trilake.errors.FilterError as e:
+    assert "no column 'nosuch'" in str(e), e
+spark.sql("DROP TABLE bare")
+
 # Versions by Spark's other words and by any expression, whole tables, names of spark.read, rows without values.
 first = min(trilake.open(path).history()["timestamp"].to_pylist())
 moment = f"timestamp'{first - timedelta(seconds=1)}' + INTERVAL 1 SECOND"

@@ -56,3 +56,17 @@ def test_the_query_of_a_whole_table_names_it(text: str) -> None:
     [found] = [r for r in relations(text) if r.parts == ("db", "t")]
     assert text[found.start : found.end] == "db.t"
     assert found.travel_end is None
+
+
+@pytest.mark.parametrize(
+    "name", ["STREAM(db.t)", "STREAM db.t", "stream ( db . t ) AS u", "STREAM(`db`.`t`)", "u, STREAM db.t"]
+)
+def test_a_stream_names_its_table(name: str) -> None:
+    text = f"SELECT * FROM {name} WHERE a > 0"
+    [found] = [r for r in relations(text) if r.parts == ("db", "t")]
+    assert text[found.start : found.end] in ("db.t", "db . t", "`db`.`t`")
+
+
+def test_a_table_that_is_called_like_the_word_for_streams() -> None:
+    for text in ("SELECT * FROM stream", "SELECT * FROM stream WHERE a", "SELECT stream FROM stream ORDER BY 1"):
+        assert [r.parts for r in relations(text)] == [("stream",)]

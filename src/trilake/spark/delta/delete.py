@@ -54,7 +54,9 @@ def _delete(
         command.check()
         return command.finish(every_row(snapshot), SparkRunner(spark))
     frames = frames or FrameColumns()
-    read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
+    read = read_condition(
+        spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
+    )
     command = Deletion(table.log, snapshot, read.text, read.filter, table.log.engine.runtime, txn=txn)
     command.check()
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()

@@ -91,7 +91,9 @@ def _update(
     snapshot = table.snapshot
     read = None
     if condition is not None:
-        read = read_condition(spark, condition, snapshot.schema, alias=alias, extend=frames.added)
+        read = read_condition(
+            spark, condition, snapshot.schema, alias=alias, extend=frames.added, now=not snapshot.adds.num_rows
+        )
     text, chosen = (None, None) if read is None else (read.text, read.filter)
     command = Update(table.log, snapshot, text, chosen, table.log.engine.runtime, txn=txn)
     command.check()

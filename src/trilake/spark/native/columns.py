@@ -111,17 +111,19 @@ def read_condition(
     *,
     alias: str | None = None,
     extend: Extend | None = None,
+    now: bool = False,
 ) -> Condition:
     """A condition over the columns of a table of this ``schema``, under the name ``alias`` if there is one.
 
     ``extend`` gives a frame of the table the columns that the condition names besides.
 
-    Raises ``FilterError`` where it cannot be resolved; on Spark Connect, that may come later.
+    Raises ``FilterError`` where it cannot be resolved; on Spark Connect that comes with the rows, if not asked for
+    ``now``.
     """
     column = as_column(condition)
     text = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
-        text = _analysed(spark, column, schema, alias, extend)
+        text = _analysed(spark, column, schema, alias, extend, now=now)
     if isinstance(condition, str) and alias is None:
         text = condition
     elif text is None and alias is None and is_connect(spark):
@@ -170,18 +172,21 @@ def _depends_on_zone(filter: Filter) -> bool:
 
 
 def _analysed(
-    spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
+    spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None, *, now: bool
 ) -> str | None:
-    """The text of a condition as Spark resolves it, which its parser reads again; classic sessions only.
+    """The text of a condition as Spark resolves it, which its parser reads again; none on Connect.
 
     Raises what Spark raises for a condition that cannot be resolved over the table's columns.
     """
-    if is_connect(spark):
+    if is_connect(spark) and not now:
         return None
     frame = empty_frame(spark, schema)
     named = frame if alias is None else frame.alias(alias)
     if extend is not None:
         named = extend(named, [column])
+    if is_connect(spark):
+        _ = named.where(column).schema
+        return None
     plan = query_execution(named.where(column)).analyzed()
     text = built_in_text(plan.condition)
     return text if text is None or alias is None else _without_alias(text, alias)

@@ -26,6 +26,8 @@ _VERSIONS, _TIMES = ("VERSION", "SYSTEM_VERSION"), ("TIMESTAMP", "SYSTEM_TIME")
 _SAME = {"SYSTEM_VERSION": "VERSION", "SYSTEM_TIME": "TIMESTAMP"}
 #: Words that a query may follow.
 _BEFORE_QUERY = ("UNION", "EXCEPT", "INTERSECT", "MINUS", "ALL", "DISTINCT", "AS")
+#: Words that a table may follow.
+_BEFORE_TABLE = ("FROM", "JOIN")
 _OPERATORS = ("+", "-", "*", "/", "%", "||", "&", "|", "^")
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND", "MICROSECOND")
 
@@ -56,10 +58,13 @@ def relations(text: str) -> Iterator[Relation]:
 
 
 def _readable(text: str) -> Edited:
-    """The text as sqlglot reads it: with ``SELECT * FROM t`` for the query ``TABLE t``, and its own words for times.
+    """The text as sqlglot reads it: with ``SELECT * FROM t`` for the query ``TABLE t``, its own words for times, and
+    names alone for streams of them.
 
     >>> _readable("TABLE t UNION SELECT * FROM t FOR SYSTEM_VERSION AS OF 0").text
     'SELECT * FROM t UNION SELECT * FROM t FOR VERSION AS OF 0'
+    >>> [_readable(f"SELECT * FROM {name} AS u").text for name in ("STREAM(d.t)", "STREAM t")]
+    ['SELECT * FROM d.t AS u', 'SELECT * FROM  t AS u']
     """
     cursor, edits = Cursor(text), []
     while (token := cursor.token) is not None:
@@ -70,8 +75,23 @@ def _readable(text: str) -> Edited:
         begins = before is None or before.text in ("(", ")") or before.upper in _BEFORE_QUERY
         if token.upper == "TABLE" and begins and behind is not None and behind.is_name:
             edits.append(Edit(token.start, token.end, "SELECT * FROM"))
+        if token.upper == "STREAM" and before is not None and (before.upper in _BEFORE_TABLE or before.text == ","):
+            edits += _stream(cursor)
         cursor.at += 1
     return Edited.of(text, edits)
+
+
+def _stream(cursor: Cursor) -> list[Edit]:
+    """What leaves the name of ``STREAM t`` and ``STREAM(t)``; nothing for a table that is called so."""
+    word, behind = cursor.tokens[cursor.at], cursor.tokens[cursor.at + 1 :]
+    if behind and behind[0].is_name and behind[0].upper not in AFTER_RELATION:
+        return [Edit(word.start, word.end, "")]
+    if not behind or behind[0].text != "(":
+        return []
+    end = next((t for t in behind[1:] if not (t.is_name or t.text == ".")), None)
+    if end is None or end.text != ")":
+        return []
+    return [Edit(word.start, behind[0].end, ""), Edit(end.start, end.end, "")]
 
 
 def _ctes(node: Any) -> set[str]:

@@ -151,7 +151,8 @@ def _edits(
     if relation.function:
         return _function(session, out, cursor, relation, args)
     # ``STREAM t`` and ``STREAM(t)`` begin with other words than the name.
-    streamed = cursor.accept("STREAM") or (at > 1 and tokens[at - 1].text == "(" and tokens[at - 2].upper == "STREAM")
+    words = [t.upper or t.text for t in tokens[max(at - 2, 0) : at]]
+    streamed = cursor.accept("STREAM") or words[-1:] == ["STREAM"] or words == ["STREAM", "("]
     while cursor.token is not None and not cursor.token.is_name:
         cursor.at += 1
     source = resolve(session, relation.parts)
