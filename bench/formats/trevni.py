@@ -11,21 +11,19 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 from rich.console import Console
 from rich.table import Table
 
 import trilake
 from bench import harness
 from bench.harness import Benchmark, Contender, data, data_root
+from bench.spark.parquet_source import ParquetSource
 from bench.tables.delta import spark
 from trilake.trevni import TrevniFile, write
 
@@ -88,39 +86,6 @@ def _scratch(codec: str, name: str) -> Path:
 # --- in Spark --------------------------------------------------------------------------------------------------------
 
 
-class ParquetSource(DataSource):
-    """Parquet files as a Python data source: one task a file, batches of pyarrow's reader."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "bench-parquet"
-
-    def schema(self) -> str:
-        return "id bigint, x double, s string"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _ParquetReader(self.options["path"], schema.names)
-
-
-@dataclass
-class _File(InputPartition):
-    path: str
-
-
-class _ParquetReader(DataSourceReader):
-    def __init__(self, folder: str, columns: list[str]) -> None:
-        self.folder, self.columns = folder, columns
-
-    def partitions(self) -> list[InputPartition]:
-        return [_File(str(path)) for path in sorted(Path(self.folder).glob("*.parquet"))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _File)
-        with pq.ParquetFile(partition.path) as file:
-            yield from file.iter_batches(_BATCH, columns=self.columns, use_threads=False)
-
-
-#: Files of each format, and the rows of Parquet's batches, which is where pyarrow is fastest.
 _FILES, _BATCH = 4, 1 << 17
 
 
@@ -144,8 +109,9 @@ def _scan(format: str, codec: str, columns: tuple[str, ...]) -> None:
     session = spark()
     trilake.register(session)
     session.dataSource.register(ParquetSource)
-    name, folder = ("bench-parquet", "parquet") if format == "parquet" else ("trilake-trevni", "trevni")
-    df = session.read.format(name).load(str(scan_files(codec) / folder)).select(*columns)
+    name = ParquetSource.name() if format == "parquet" else "trilake-trevni"
+    options = {"batch": str(_BATCH)} if format == "parquet" else {}
+    df = session.read.format(name).options(**options).load(str(scan_files(codec) / format)).select(*columns)
     df.write.format("noop").mode("overwrite").save()
 
 

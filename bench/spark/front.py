@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 import trilake
 from bench.harness import Benchmark, Contender, data
 from bench.lineitem import lineitem_files
 from bench.spark.native import table
+from bench.spark.parquet_source import ParquetSource
 from bench.tables.delta import spark
 from trilake.delta.protocol.schema import from_arrow
 
@@ -61,38 +58,6 @@ _QUERIES: dict[str, tuple[Callable[[DataFrame], None], str]] = {
     "point": (_point, "one key"),
     "count": (_count, "count of all rows"),
 }
-
-
-class ParquetSource(DataSource):
-    """Parquet files as a Python data source: a task a file, batches of pyarrow's reader, the columns it is told."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "bench-front-parquet"
-
-    def schema(self) -> StructType:
-        return from_arrow_schema(pq.read_schema(next(Path(self.options["path"]).glob("*.parquet"))))
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _ParquetReader(self.options["path"], schema.names)
-
-
-@dataclass
-class _File(InputPartition):
-    path: str
-
-
-class _ParquetReader(DataSourceReader):
-    def __init__(self, folder: str, columns: list[str]) -> None:
-        self.folder, self.columns = folder, columns
-
-    def partitions(self) -> list[InputPartition]:
-        return [_File(str(path)) for path in sorted(Path(self.folder).glob("*.parquet"))]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, _File)
-        with pq.ParquetFile(partition.path) as file:
-            yield from file.iter_batches(1 << 16, columns=self.columns, use_threads=False)
 
 
 def _through_a_source() -> DataFrame:
