@@ -291,6 +291,18 @@ def test_a_change_feed_begins_with_the_rows_there_are() -> None:
         stream(log, read_change_feed=True).initial()
 
 
+def test_a_change_feed_does_not_begin_where_it_was_off() -> None:
+    on = metadata(delta__enableChangeDataFeed="true")
+    log = log_of([metadata(), add("a")], [remove("a", partitionValues={}), add("b")], [on], [add("c")])
+    for version in (0, 1):
+        with pytest.raises(ChangeFeedError, match=f"not recorded from version {version}"):
+            stream(log, starting_version=version, read_change_feed=True).initial()
+        assert stream(log, starting_version=version).initial().reservoir_version == version
+    found = stream(log, starting_version=2, read_change_feed=True)
+    start = found.initial()
+    assert changes(found, start, found.latest(start)) == [(3, "insert", "c")]
+
+
 # --- options ---------------------------------------------------------------------------------------------------------
 
 

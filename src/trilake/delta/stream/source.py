@@ -98,7 +98,7 @@ class DeltaStream:
         """The place where a new stream begins.
 
         Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` where the table has
-        other columns by now.
+        other columns by now, ``ChangeFeedError`` for changes that were not recorded there.
         """
         if self._initial is None:
             head = self.log.head(self._until)
@@ -131,12 +131,20 @@ class DeltaStream:
                 version=version,
                 condition="DELTA_VERSION_NOT_FOUND",
             )
+        if self.options.read_change_feed:  # its own commit may say nothing of the feed
+            then = head if version == head.version else self.log.head(version)
+            self._check_feed(then)
         return Start(version, False)
+
+    def _check_feed(self, head: Head) -> None:
+        problem = feed_problem(head.metadata, head.version, self.options, uri=self.uri)
+        if problem is not None:
+            raise problem
 
     def _starting(self, head: Head, start: Start) -> Start:
         """A start at the newest version, whose columns must be the declared ones."""
+        self._check_feed(head)
         problem = self.reading.check(head.metadata, head.version, uri=self.uri)
-        problem = problem or feed_problem(head.metadata, head.version, self.options, uri=self.uri)
         if problem is not None:
             raise problem
         return start
