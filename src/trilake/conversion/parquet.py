@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.conversion.columns import fitted, plain_schema
+from trilake.delta.commands.maintenance.sink_manifest import committed_files
 from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory
 from trilake.errors import (
     CorruptFileError,
@@ -58,8 +59,14 @@ def exists(store: Store) -> bool:
 
 
 def find(store: Store) -> tuple[Store, list[DataFile]]:
-    """The Parquet files of a location, and the store that has them; hidden ones are passed over."""
-    files = [data_file(m.key, m.size) for m in store.list() if m.key.endswith(".parquet") and not _hidden(m.key)]
+    """The Parquet files of a location, and the store that has them.
+
+    Hidden ones are passed over, and what a streaming sink of Spark did not commit.
+    """
+    listing = list(store.list())
+    committed = committed_files(store, frozenset(m.key for m in listing))
+    shown = (m for m in listing if m.key.endswith(".parquet") and not _hidden(m.key))
+    files = [data_file(m.key, m.size) for m in shown if committed is None or m.key in committed]
     place = parse_location(store.uri)
     if files or not place.path.endswith(".parquet"):
         return store, files

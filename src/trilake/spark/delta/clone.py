@@ -38,7 +38,7 @@ from trilake.spark.delta.names.catalogue import (
     refresh_name,
 )
 from trilake.spark.delta.names.entries import About, convert_entry, has_catalog
-from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.delta.settings import CONVERT_BY_MANIFEST, default_properties, session_flag, session_log
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import UTC_ZONES, session_time_ms, session_zone
@@ -177,6 +177,7 @@ def _convert(
         properties=default_properties(spark),
         user_metadata=session_log(spark, store).user_metadata,
         timezone="UTC" if zone in UTC_ZONES else zone,
+        by_manifest=session_flag(spark, CONVERT_BY_MANIFEST, True),
         run=ManyRunner(spark, store, least=16),
     )
 

@@ -36,6 +36,8 @@ AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
 #: Whether a change feed may begin or end after the newest commit: what is not there yet has no rows.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
+#: Whether a conversion takes just the files that a streaming sink committed.
+CONVERT_BY_MANIFEST = PREFIX + "convert.useMetadataLog"
 #: Whether the rows of replaceWhere must match its predicate.
 REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
 #: Whether the predicate of replaceWhere may name columns that the table is not partitioned by.
@@ -75,6 +77,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
         ("changeDataFeed.timestampOutOfRange.enabled", "a change feed may begin or end after the newest commit"),
         ("commitInfo.userMetadata", "a text that every commit carries"),
+        ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),
         ("properties.defaults.", "properties of new tables"),
         ("write.txnAppId", "an application: INSERT, DELETE, UPDATE and MERGE happen once for each version of it"),
         ("write.txnVersion", "the version of that application"),

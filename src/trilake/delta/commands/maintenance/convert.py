@@ -3,7 +3,8 @@
 The life of a conversion::
 
     a log is there: nothing to do
-    files listed, hidden ones left out --> partition columns from folder names --> footers read, in parallel
+    files listed, hidden ones left out, and those that a streaming sink did not commit
+      --> partition columns from folder names --> footers read, in parallel
       --> one schema over all --> one commit that names every file
 
 Until the commit nothing is there but what was there before.  Files that others write into the folder meanwhile may or
@@ -21,6 +22,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader, merged_schema
 from trilake.delta.commands.maintenance.convert_partitions import Partitions, discover, with_partition_columns
+from trilake.delta.commands.maintenance.sink_manifest import committed_files
 from trilake.delta.commands.maintenance.vacuum_files import nested_tables
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner, run_here
@@ -71,6 +73,7 @@ def convert_to_delta(
     properties: Mapping[str, str] | None = None,
     timezone: str = "UTC",
     user_metadata: str | None = None,
+    by_manifest: bool = True,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> ConvertResult:
@@ -87,12 +90,14 @@ def convert_to_delta(
     properties: table properties.
     timezone: the zone of timestamps in folder names that name none.
     user_metadata: a text kept in the table's history.
+    by_manifest: of a folder that a streaming sink of Spark wrote, take just the files that its list names.
     runtime: clock and ids.
     run: who reads the footers.
 
     Where a Delta table is there already, nothing happens.  Raises ``TableNotFoundError`` where there is no file,
-    ``CorruptFileError`` for one that is not Parquet, ``SchemaMismatchError`` for files that cannot be one table,
-    ``InvalidArgumentError`` for folders that contradict each other.
+    ``CorruptFileError`` for one that is not Parquet and for a sink's list that is none, ``MissingFileError`` for a file
+    that such a list names and that is not there, ``SchemaMismatchError`` for files that cannot be one
+    table, ``InvalidArgumentError`` for folders that contradict each other.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
     >>> from trilake.engine import standard_engine
@@ -114,7 +119,7 @@ def convert_to_delta(
         return converted
     if into is not None:
         check_place(into, now_ms=runtime.clock_ms())
-    files = _data_files(store)
+    files = _data_files(store, by_manifest=by_manifest)
     folders = pc.replace_substring_regex(files["path"], r"/?[^/]*$", "")
     partitions = discover(pc.unique(folders).to_pylist(), partition_by, timezone=timezone, uri=store.uri)
     footers = _footers(FooterReader(store, dict(properties or {}), collect_stats), files["path"], run)
@@ -170,8 +175,11 @@ def _already(log: DeltaLog) -> ConvertResult | None:
     return ConvertResult(snapshot.version, False, snapshot.adds.num_rows)
 
 
-def _data_files(store: Store) -> pa.Table:
+def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
     listing = list_files(store)
+    committed = committed_files(store, frozenset(listing["path"].to_pylist())) if by_manifest else None
+    if committed is not None:
+        listing = listing.filter(pc.is_in(listing["path"], pa.array(sorted(committed), pa.string())))
     inside = nested_tables(listing["path"])
     if inside:
         raise InvalidArgumentError(

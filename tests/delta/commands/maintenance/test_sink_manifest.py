@@ -1,0 +1,66 @@
+"""A folder that Spark's streaming file sink wrote becomes a table of the files that the sink committed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.delta.commands.maintenance.parquet_folder import folder, read
+from trilake.conversion.parquet import find
+from trilake.delta.commands.maintenance.convert import convert_to_delta
+from trilake.delta.commands.maintenance.sink_manifest import committed_files
+from trilake.engine import standard_engine
+from trilake.errors import CorruptFileError, MissingFileError
+from trilake.storage.memory import MemoryStore
+
+_PLACE = "file:///some/p%3D1%20folder"
+
+
+def _put(store: MemoryStore, batch: str, *paths: str, action: str = "add") -> None:
+    lines = [f'{{"path":"{_PLACE}/{p}","size":9,"isDir":false,"action":"{action}"}}' for p in paths]
+    store.put(f"_spark_metadata/{batch}", "\n".join(["v1", *lines]).encode())
+
+
+def test_files_that_no_batch_committed_are_left_out() -> None:
+    store = folder("a.parquet", "b c.parquet", "again.parquet")
+    _put(store, "0", "a.parquet")
+    _put(store, "1", "b%20c.parquet")
+    store.put("_spark_metadata/.1.crc", b"x")
+    assert [f.key for f in find(store)[1]] == ["a.parquet", "b c.parquet"]
+    assert convert_to_delta(store, standard_engine()).num_files == 2
+    assert read(store) == [{"n": 0}, {"n": 1}]
+
+
+def test_all_files_count_where_the_list_is_not_to_be_asked() -> None:
+    store = folder("a.parquet", "again.parquet")
+    _put(store, "0", "a.parquet")
+    assert convert_to_delta(store, standard_engine(), by_manifest=False).num_files == 2
+
+
+def test_a_compact_list_stands_for_all_before_it() -> None:
+    keys = {"p=1/a.parquet", "p=1/b.parquet", "a.parquet"}
+    store = MemoryStore()
+    for batch in range(9):
+        _put(store, str(batch), "gone.parquet")
+    _put(store, "9.compact", "p%3D1/a.parquet")
+    _put(store, "10", "p%3D1/b.parquet")
+    keys |= {m.key for m in store.list()}
+    assert committed_files(store, keys) == frozenset({"p=1/a.parquet", "p=1/b.parquet"})
+
+
+def test_a_list_that_is_not_whole_is_an_error() -> None:
+    store = folder("a.parquet", "b.parquet")
+    _put(store, "0", "a.parquet")
+    _put(store, "2", "b.parquet")
+    with pytest.raises(CorruptFileError, match="a gap: 0, 2"):
+        convert_to_delta(store, standard_engine())
+    _put(store, "1", "c.parquet")
+    with pytest.raises(MissingFileError, match=r"'c\.parquet'"):
+        convert_to_delta(store, standard_engine())
+    for text in (b"v2\n", b"v1\n{", b'v1\n["a"]', b'v1\n{"size":1}'):
+        store.put("_spark_metadata/1", text)
+        with pytest.raises(CorruptFileError, match="no list of a streaming sink's files"):
+            convert_to_delta(store, standard_engine())
+
+
+def test_a_folder_without_a_list_has_all_its_files() -> None:
+    assert committed_files(MemoryStore(), {"a.parquet", "_spark_metadata/.0.crc"}) is None
