@@ -69,6 +69,19 @@ def test_the_change_feed_needs_its_names() -> None:
         t.alter.set_properties({"delta.enableChangeDataFeed": "true"})
 
 
+@pytest.mark.parametrize("other", [{"delta.enableDeletionVectors": "true"}, MAPPED], ids=["vectors", "mapping"])
+def test_manifests_of_each_commit_exclude_what_their_readers_do_not_know(other: dict[str, str]) -> None:
+    manifests = {"delta.compatibility.symlinkFormatManifest.enabled": "true"}
+    for first, second in ((other, manifests), (manifests, other)):
+        t = Case()
+        t.alter.set_properties(first)
+        with pytest.raises(InvalidArgumentError, match="exclude each other"):
+            t.alter.set_properties(second)
+        assert t.head.version == 1
+    with pytest.raises(InvalidArgumentError, match="exclude each other"):
+        Case(properties={**other, **manifests})
+
+
 def test_mapping_turned_on_stays_on() -> None:
     t = Case()
     t.alter.set_properties(MAPPED)

@@ -242,6 +242,7 @@ def test_bounds_of_widened_floats_are_as_wide_as_their_text() -> None:
 def test_limits_of_strings_can_be_raised() -> None:
     t = Case()
     t.alter.add_columns({"v": "varchar(2)", "n": "struct<c: char(2), v: varchar(2)>"})
+    t.alter.change_type("n.c", "varchar(2)")
     t.alter.change_type("v", "varchar(4)")
     t.alter.change_type("n.v", "string")
     t.alter.change_type("n.c", "string")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import orjson
 
-from trilake.delta.commit import row_tracking
+from trilake.delta.commit import row_tracking, symlink_manifest
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.clustering import FEATURE as CLUSTERING
 from trilake.delta.metadata.schema_changes import STATS_COLUMNS, Condition, MetadataChange
@@ -23,6 +23,7 @@ from trilake.delta.protocol.features import has_feature, required, upgrade_proto
 from trilake.delta.protocol.properties import FEATURE, parse_keys, parse_properties
 from trilake.delta.protocol.property_values import column_list, is_on
 from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelled
+from trilake.delta.protocol.table_features import deletion_vectors
 from trilake.delta.rules.change_columns import check_change_columns
 from trilake.delta.rules.constraints import PREFIX, parse_check
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
@@ -95,6 +96,8 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
     """
     _check_stats_columns(after)
     check_change_columns(before, after)
+    if before is None or not _manifests_fail(before):
+        _check_manifests(after)
     if is_on(after.configuration, row_tracking.ENABLED):
         names = {k: f"{prefix}{new_id()}" for k, prefix in ROW_ID_COLUMNS.items() if k not in after.configuration}
         after = replace(after, configuration={**after.configuration, **names})
@@ -104,6 +107,29 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
 def _check_stats_columns(metadata: Metadata) -> None:
     for path in column_list(metadata.configuration.get(STATS_COLUMNS, "")):
         spelled(metadata.schema, path)
+
+
+def _manifests_fail(metadata: Metadata) -> bool:
+    on = metadata.configuration
+    vectors = is_on(on, deletion_vectors.KEY) or metadata.column_mapping_mode != "none"
+    return vectors and is_on(on, symlink_manifest.ENABLED)
+
+
+def _check_manifests(metadata: Metadata) -> None:
+    """Raise ``InvalidArgumentError`` where every later commit would stand and end in an error of its manifests."""
+    if not _manifests_fail(metadata):
+        return
+    vectors = is_on(metadata.configuration, deletion_vectors.KEY)
+    other = deletion_vectors.KEY if vectors else "delta.columnMapping.mode"
+    raise InvalidArgumentError(
+        f"{symlink_manifest.ENABLED} and {other} exclude each other: readers of manifests know nothing of"
+        f" {'deletion vectors' if vectors else 'column mapping'}",
+        help="turn one of them off",
+        condition="DELTA_VIOLATE_TABLE_PROPERTY_VALIDATION_FAILED."
+        "PERSISTENT_DELETION_VECTORS_WITH_INCREMENTAL_MANIFEST_GENERATION"
+        if vectors
+        else "DELTA_UNSUPPORTED_MANIFEST_GENERATION_WITH_COLUMN_MAPPING",
+    )
 
 
 def with_required(protocol: Protocol, metadata: Metadata) -> Protocol:

@@ -86,9 +86,9 @@ def _relaxes(before: DataType, after: DataType) -> bool:
     """Whether a limit of a string is raised or lifted."""
     if not (isinstance(before, PrimitiveType) and isinstance(after, PrimitiveType)):
         return False
-    limit = _limit(before, "varchar")
+    limit = _limit(before, "varchar") or _limit(before, "char")
     if after.name == "string":
-        return limit is not None or _limit(before, "char") is not None
+        return limit is not None
     new = _limit(after, "varchar")
     return limit is not None and new is not None and limit <= new
 

@@ -19,6 +19,7 @@ from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import symlink_manifest
 from trilake.delta.commit.symlink_manifest import ENABLED, FOLDER, check_mode, generate_manifests, path_text
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
@@ -187,8 +188,10 @@ def test_a_failure_says_that_the_commit_stands(fault: Fault) -> None:
 
 def test_vectors_fail_the_hook_and_not_the_commit() -> None:
     log = DeltaLog(MemoryStore(), standard_engine())
-    properties = {ENABLED: "true", "delta.enableDeletionVectors": "true"}
-    write(log, numbers(1, 4), partition_by=("p",), properties=properties)
+    write(log, numbers(1, 4), partition_by=("p",), properties={"delta.enableDeletionVectors": "true"})
+    first = log.store.read(commit_key(0)).to_pybytes()  # of another writer, as ours refuses the two together
+    log.store.delete([commit_key(0)])
+    log.store.put(commit_key(0), first.replace(b'"configuration":{', f'"configuration":{{"{ENABLED}":"true",'.encode()))
     with pytest.raises(PostCommitHookError, match="deletion vectors"):
         write(log, numbers(), "overwrite", replace_where="n = 1")
     assert log.head().version == 1

@@ -31,7 +31,7 @@ def committed_files(store: Store, keys: Collection[str]) -> frozenset[str] | Non
     >>> from trilake.storage import open_store
     >>> store = open_store("memory://doc-sink")
     >>> store.put("_spark_metadata/0", b'v1\n{"path":"file:///old/place/a.parquet","size":4,"action":"add"}')
-    >>> sorted(committed_files(store, ["a.parquet", "b.parquet"]))
+    >>> sorted(committed_files(store, ["a.parquet", "b.parquet", "_spark_metadata/0"]))
     ['a.parquet']
     """
     batches = sorted(_batches(keys))
