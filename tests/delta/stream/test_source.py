@@ -205,6 +205,22 @@ def test_what_is_no_offset_is_said(offset: Any) -> None:
         StreamOffset.from_json(offset)
 
 
+@pytest.mark.parametrize(
+    ("source", "condition"),
+    [
+        (4, "DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION"),
+        (0, "DELTA_INVALID_SOURCE_VERSION"),
+        (None, "DELTA_INVALID_SOURCE_VERSION"),
+        ("foo", "DELTA_INVALID_SOURCE_OFFSET_FORMAT"),
+    ],
+)
+def test_an_offset_of_an_unknown_form_says_so(source: Any, condition: str) -> None:
+    offset = {"reservoirId": "x", "reservoirVersion": 1, "index": 1, "isStartingVersion": True, "sourceVersion": source}
+    with pytest.raises(StreamOffsetError) as caught:
+        StreamOffset.from_json({k: v for k, v in offset.items() if v is not None})
+    assert caught.value.context["condition"] == condition
+
+
 def test_a_checkpoint_of_another_table_is_refused() -> None:
     log = log_of([add("a")])
     other = replace(stream(log).initial(), reservoir_id="another")

@@ -25,6 +25,7 @@ from trilake.delta.stream.errors import StreamOffsetError
 #: The place before the first file of a version.
 BASE_INDEX = -1
 _SOURCE_VERSION = 1
+_NEWEST_SOURCE = 3
 #: What newer sources write for the place before the first file, and for a schema change before it.
 _OTHER_BASES = {-100, -20, -19}
 
@@ -58,7 +59,8 @@ class StreamOffset:
     def from_json(data: Mapping[str, Any]) -> StreamOffset:
         """From the JSON of a checkpoint; raises ``StreamOffsetError`` for anything that is no offset of a table."""
         try:
-            version, source = int(data["reservoirVersion"]), int(data.get("sourceVersion", _SOURCE_VERSION))
+            version, source = int(data["reservoirVersion"]), data.get("sourceVersion")
+            source = None if source is None else int(source)
             index, began = int(data["index"]), data.get("startedAt")
             start = None if began is None else Start(int(began["reservoirVersion"]), bool(began["isStartingVersion"]))
             snapshot = data.get("isStartingVersion", data.get("isInitialSnapshot", False))
@@ -69,10 +71,12 @@ class StreamOffset:
                 help="use the checkpoint of a query that reads this table, or a new one",
                 condition="DELTA_INVALID_SOURCE_OFFSET_FORMAT",
             ) from e
-        if source > 3 or version < 0:
+        if source is None or not 1 <= source <= _NEWEST_SOURCE or version < 0:
+            newer = source is not None and source > _NEWEST_SOURCE
             raise StreamOffsetError(
                 f"the checkpoint's offset has sourceVersion {source} and reservoirVersion {version}",
-                help="known are offsets of source version 1 to 3",
+                help=f"known are offsets of source version 1 to {_NEWEST_SOURCE}",
+                condition="DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION" if newer else "DELTA_INVALID_SOURCE_VERSION",
             )
         if index < 0:
             if index != BASE_INDEX and index not in _OTHER_BASES:
