@@ -63,6 +63,27 @@ def test_evolution_adds_columns_and_keeps_what_the_source_lacks() -> None:
     assert {r["key"]: r["note"] for r in rows(t, "key")} == {"a": "n", "b": "n", "c": None, "d": None}
 
 
+@pytest.mark.parametrize("old", [{"y": 2, "in": {"d": 4, "e": 5}}, {"y": 2, "in": None}, None])
+@pytest.mark.parametrize("new", [{"x": 1, "in": {"d": 9}}, {"x": 1, "in": None}, None])
+def test_fields_that_the_source_lacks_outlive_a_null_of_its_struct(old: Any, new: Any) -> None:
+    inner = pa.struct({"d": pa.int64(), "e": pa.int64()})
+    t = table(pa.table({"id": [1], "st": pa.array([old], pa.struct({"y": pa.int64(), "in": inner}))}))
+    type_ = pa.struct({"x": pa.int64(), "in": pa.struct({"d": pa.int64()})})
+    source = pa.table({"id": [1, 2], "st": pa.array([new] * 2, type_)})
+    merge = t.merge(source, "t.id = s.id", "s", "t").when_matched_update_all().when_not_matched_insert_all()
+    merge.with_schema_evolution().execute()
+
+    def merged(old: Any, new: Any) -> Any:
+        if old is None and new is None:
+            return None
+        was, given = (old or {}), (new or {})
+        d, e = (given.get("in") or {}).get("d"), (was.get("in") or {}).get("e")
+        both = None if was.get("in") is None and given.get("in") is None else {"d": d, "e": e}
+        return {"y": was.get("y"), "in": both, "x": given.get("x")}
+
+    assert [r["st"] for r in rows(t, "id")] == [merged(old, new), merged(None, new)]
+
+
 def test_evolution_widens_types_where_the_table_allows_it() -> None:
     for allowed in (True, False):
         t = table(pa.table({"key": ["a"], "n": pa.array([1], pa.int32())}), {"delta.enableTypeWidening": str(allowed)})

@@ -217,6 +217,13 @@ def test_nested_columns_and_evolution(session: SparkSession, tmp_path: Path) -> 
     found = {r["id"]: r for r in trilake.open(tmp_path).to_arrow().to_pylist()}
     assert found[1] == {"id": 1, "st": {"a": 1, "b": {"c": "x"}}, "l": [{"p": 1, "q": 2}], "extra": None}
     assert found[2] == {"id": 2, "st": {"a": 5, "b": {"c": "new"}}, "l": [{"p": 10, "q": 20}], "extra": 1.5}
+    # Fields that the source lacks stay where its struct is null.
+    less = session.sql("SELECT id, CAST(NULL AS struct<a: bigint, z: int>) AS st FROM range(1, 3)").alias("s")
+    table.merge(less, "t.id = s.id").whenMatchedUpdateAll().withSchemaEvolution().execute()
+    assert {r["id"]: r["st"] for r in trilake.open(tmp_path).to_arrow().to_pylist()} == {
+        1: {"a": None, "b": {"c": "x"}, "z": None},
+        2: {"a": None, "b": {"c": "new"}, "z": None},
+    }
 
 
 def test_the_feed_records_updates_of_a_key_that_must_not_be_null(session: SparkSession, tmp_path: Path) -> None:

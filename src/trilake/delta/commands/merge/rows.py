@@ -190,7 +190,10 @@ class RowClause:
         for f in field.type.fields:
             child = self._column(parts.get(f.name, FromTarget()), f, (*path, f.name), rows, values)
             children.append(assign_array(child, f.type, path_text((*path, f.name))))
-        mask = None if null_with is None else _flat(rows.column("source", null_with)).is_null()
+        mask = None
+        if null_with is not None:
+            old = self._from_target(field.type, path, rows)
+            mask = pc.and_(_flat(rows.column("source", null_with)).is_null(), old.is_null())
         return pa.StructArray.from_arrays(children, fields=list(field.type.arrow), mask=mask)
 
     def _from_target(self, type_: DataType, path: Path, rows: Rows) -> pa.Array:

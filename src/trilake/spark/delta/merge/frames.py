@@ -193,7 +193,10 @@ class Values:
                     part = self._value(clause, fields.get(f.name, FromTarget()), f.dataType, inner, (*path, f.name))
                     parts.append(part.alias(f.name))
                 whole = F.struct(*parts)
-                return whole if null_with is None else F.when(self.sides.source_column(null_with).isNotNull(), whole)
+                if null_with is None:
+                    return whole
+                given = self.sides.source_column(null_with).isNotNull()
+                return F.when(given if old is None else given | self.sides.target_column(path).isNotNull(), whole)
         if old is None:
             return F.lit(None).cast(type_)
         return stored(self.sides.target_column(path), old, type_, shown, rules=self.sides.rules, fill=True)
