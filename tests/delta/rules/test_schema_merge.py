@@ -86,6 +86,16 @@ def test_what_cannot_be_merged_shows_both_schemas(table: StructType, rows: Struc
     assert str(rows) in str(caught.value)
 
 
+def test_flat_types_of_values_that_are_cast_may_differ_nested_ones_too() -> None:
+    old = s(a=I32, b=struct(x=I32), c=pa.list_(struct(x=I32)), d=pa.map_(struct(x=I32), I32))
+    rows = s(a=TEXT, b=struct(x=TEXT, y=I64), c=pa.list_(struct(x=TEXT)), d=pa.map_(struct(x=TEXT), pa.binary()))
+    wanted = "struct<a:integer,b:struct<x:integer,y:long>,c:array<struct<x:integer>>,d:map<struct<x:integer>,integer>>"
+    assert str(merge(old, rows, converted=True)) == wanted
+    for other in (s(a=struct(x=I32)), s(b=I32), s(c=struct(x=I32)), s(d=pa.list_(I32))):
+        with pytest.raises(SchemaMismatchError, match="cannot be merged"):
+            merge(old, other, converted=True)
+
+
 def test_types_widen_where_that_is_allowed() -> None:
     old = s(a=I8, b=pa.list_(pa.float32()), c=pa.decimal128(10, 2), d=I32, e=I32)
     rows = s(a=I64, b=pa.list_(pa.float64()), c=pa.decimal128(12, 3), d=pa.float64(), e=I8)

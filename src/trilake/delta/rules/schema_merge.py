@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -31,14 +32,17 @@ from trilake.delta.rules.store_assignment import check_assignable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 
-def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str | None = None) -> StructType:
+def merge(
+    table: StructType, rows: StructType, *, widen: bool = False, converted: bool = False, uri: str | None = None
+) -> StructType:
     """The table's schema with what the rows have beyond it.
 
     Columns are the same where their names are, without regard to case; the table's spelling and order stay, and new
     columns follow, nullable, as do new fields of structs inside structs, arrays and maps.  With ``widen`` a type
     becomes the rows' one where that is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`);
-    without, it stays, and a value that does not fit is refused when it is written.  A column of type void takes the
-    rows' type.
+    without, it stays, and a value that does not fit is refused when it is written.  With ``converted`` the rows' values
+    are cast as an assignment is before they are written, so flat types that stay may differ as they like.  A column of
+    type void takes the rows' type.
 
     Raises ``SchemaMismatchError`` that shows both schemas where a column's types cannot be brought together.
 
@@ -50,7 +54,7 @@ def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str 
     problems: list[str] = []
     limited = any(TYPE_STRING in f.metadata for f in (*table.fields, *rows.fields))
     before, incoming = (with_limits(table), with_limits(rows)) if limited else (table, rows)
-    merged = _merge(before, incoming, widen, "", problems)
+    merged = _merge(before, incoming, _Rules(widen, converted), "", problems)
     assert isinstance(merged, StructType)
     merged = without_limits(merged) if limited else merged
     if problems:
@@ -63,24 +67,32 @@ def merge(table: StructType, rows: StructType, *, widen: bool = False, uri: str 
     return merged
 
 
-def _merge(table: DataType, rows: DataType, widen: bool, path: str, problems: list[str]) -> DataType:
+class _Rules(NamedTuple):
+    """What a merge of schemas may do with a flat type: widen it, and let it stay for values that are cast to it."""
+
+    widen: bool
+    converted: bool
+
+
+def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: list[str]) -> DataType:
     if isinstance(table, StructType) and isinstance(rows, StructType):
-        return _merge_struct(table, rows, widen, path, problems)
+        return _merge_struct(table, rows, rules, path, problems)
     if isinstance(table, ArrayType) and isinstance(rows, ArrayType):
-        return replace(table, element=_merge(table.element, rows.element, widen, f"{path}element.", problems))
+        return replace(table, element=_merge(table.element, rows.element, rules, f"{path}element.", problems))
     if isinstance(table, MapType) and isinstance(rows, MapType):
         return replace(
             table,
-            key=_merge(table.key, rows.key, widen, f"{path}key.", problems),
-            value=_merge(table.value, rows.value, widen, f"{path}value.", problems),
+            key=_merge(table.key, rows.key, rules, f"{path}key.", problems),
+            value=_merge(table.value, rows.value, rules, f"{path}value.", problems),
         )
     if _is_void(rows):
         return table
     if _is_void(table):
         return all_nullable(rows)
-    if widen and type_widening.widens_by_itself(table, rows):
+    if rules.widen and type_widening.widens_by_itself(table, rows):
         return rows
-    if _fits(rows, table):
+    flat = isinstance(table, PrimitiveType) and isinstance(rows, PrimitiveType)
+    if (rules.converted and flat) or _fits(rows, table):
         return table
     problems.append(f"column {path.rstrip('.')} is {rows}, the table has {table}")
     return table
@@ -99,7 +111,7 @@ def _is_void(t: DataType) -> bool:
     return isinstance(t, PrimitiveType) and t.name == "void"
 
 
-def _merge_struct(table: StructType, rows: StructType, widen: bool, path: str, problems: list[str]) -> StructType:
+def _merge_struct(table: StructType, rows: StructType, rules: _Rules, path: str, problems: list[str]) -> StructType:
     incoming: dict[str, StructField] = {}
     for f in rows.fields:
         other = incoming.setdefault(f.name.lower(), f)
@@ -109,7 +121,7 @@ def _merge_struct(table: StructType, rows: StructType, widen: bool, path: str, p
     for f in table.fields:
         match = incoming.get(f.name.lower())
         fields.append(
-            f if match is None else replace(f, type=_merge(f.type, match.type, widen, f"{path}{f.name}.", problems))
+            f if match is None else replace(f, type=_merge(f.type, match.type, rules, f"{path}{f.name}.", problems))
         )
     known = {f.name.lower() for f in table.fields}
     new = [f for name, f in incoming.items() if name not in known]
@@ -128,17 +140,19 @@ def merged_metadata(
     rows: StructType,
     *,
     version: int,
+    converted: bool = False,
     uri: str | None = None,
     new_id: Callable[[], str],
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after rows of schema ``rows`` are written with ``mergeSchema``.
 
     New columns get ids and physical names where the table maps columns, widened types are noted, and the protocol has
-    the features that new types need.  ``version`` is the one to be committed.  Both are the objects given where nothing
+    the features that new types need.  ``version`` is the one to be committed, ``converted`` is as in :func:`merge`.
+    Both are the objects given where nothing
     changes.  Raises as :func:`merge`, and ``InvalidArgumentError`` for new columns that no table can have.
     """
     table = metadata.schema
-    schema = merge(table, rows, widen=type_widening.enabled(metadata), uri=uri)
+    schema = merge(table, rows, widen=type_widening.enabled(metadata), converted=converted, uri=uri)
     if schema == table:
         return protocol, metadata
     noted = version if type_widening.only_preview(protocol) else None

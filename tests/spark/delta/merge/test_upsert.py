@@ -206,6 +206,19 @@ def test_new_columns_of_the_source_come_too(session: SparkSession, tmp_path: Pat
     assert [(r["id"], r["more"]) for r in rows] == [(0, None), (1, None), (2, None), (3, 1.5), (4, 1.5)]
 
 
+def test_nested_values_of_other_types_are_cast_as_flat_ones_are(session: SparkSession, tmp_path: Path) -> None:
+    def row(a: str) -> list[str]:
+        one = f"named_struct('a', {a})"
+        return [f"{a} AS n", f"{one} AS s", f"map({one}, array({one})) AS m"]
+
+    session.range(1, 2, 1, 1).selectExpr("id", *row("1")).write.format("delta").save(str(tmp_path))
+    rows = session.range(1, 3, 1, 1).selectExpr("id", *row("'7'"), "'x' AS more")
+    _merge(session, tmp_path, rows, evolve=True)
+    found = _opened(tmp_path).to_arrow().sort_by("id").to_pylist()
+    same = {"n": 7, "s": {"a": 7}, "m": [({"a": 7}, [{"a": 7}])], "more": "x"}
+    assert found == [{"id": 1, **same}, {"id": 2, **same}]
+
+
 def test_an_empty_table_gets_all_rows(session: SparkSession, tmp_path: Path, reasons: Any) -> None:
     trilake.write(pa.table({"id": pa.array([], pa.int64()), "v": pa.array([], pa.string())}), tmp_path)
     _merge(session, tmp_path, _source(session, [1, 1]))

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, TypeVar
 
 from trilake.delta.metadata.write_schema import no_place_for_rows
-from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, parse_path, path_text
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.identity import identity_columns
@@ -88,8 +87,8 @@ class Absent:
 
 @dataclass(frozen=True)
 class Parts:
-    """A struct of which some fields change: the others are kept.  Null where the source's struct at ``null_with`` is
-    null, if that is given."""
+    """A struct of which some fields change: the others are kept.  Null where both the source's struct at ``null_with``,
+    if that is given, and the target's are null."""
 
     fields: Mapping[str, Any]
     null_with: Path | None = None
@@ -179,7 +178,7 @@ def evolved(
     Raises ``SchemaMismatchError`` where nested types cannot be brought together, ``InvalidArgumentError`` for new
     columns that no table can have.
     """
-    table, widen = metadata.schema, type_widening.enabled(metadata)
+    table = metadata.schema
     paths: list[Path] = []
     for clause in clauses:
         if clause.kind == "not_matched_by_source" or clause.action == "delete":
@@ -189,18 +188,7 @@ def evolved(
         else:
             paths += [_without_alias(parse_path(key), table, alias, source) for key in clause.values]
     rows = _subset(source, paths)
-    # Flat columns whose type stays are left out: their values are converted when they are stored.
-    fields = [f for f in rows.fields if _evolves(f, table.find(f.name), widen)]
-    if not fields:
-        return protocol, metadata
-    return merged_metadata(protocol, metadata, StructType(tuple(fields)), version=version, uri=uri, new_id=new_id)
-
-
-def _evolves(new: StructField, old: StructField | None, widen: bool) -> bool:
-    if old is None:
-        return True
-    nested = not isinstance(old.type, PrimitiveType)
-    return nested or str(old.type) == "void" or (widen and type_widening.widens_by_itself(old.type, new.type))
+    return merged_metadata(protocol, metadata, rows, version=version, converted=True, uri=uri, new_id=new_id)
 
 
 def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
