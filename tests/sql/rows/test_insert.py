@@ -156,6 +156,16 @@ def test_types_are_widened_where_the_schema_evolves(sql: SparkSession, tmp_path:
     assert trilake.open(f"{tmp_path}/alone").to_arrow().to_pylist() == [{"a": 100000}]
 
 
+def test_a_partition_may_be_overwritten_with_new_columns(sql: SparkSession, tmp_path: Path) -> None:
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, b INT) USING delta PARTITIONED BY (a)")
+    sql.sql(f"INSERT INTO {table} VALUES (1, 2), (2, 3)")
+    sql.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} PARTITION (a = 1) SELECT 4 AS b, 5 AS c")
+    assert rows(sql, table) == [(1, 4, 5), (2, 3, None)]
+    with pytest.raises(SchemaMismatchError, match=r"gives more columns \(3\)"):
+        sql.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} PARTITION (a = 1) SELECT 1 AS a, 4 AS b, 5 AS c")
+
+
 def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: SparkSession, tmp_path: Path) -> None:
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT NOT NULL, b INT) USING delta")

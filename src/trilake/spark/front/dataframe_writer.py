@@ -38,7 +38,7 @@ from trilake.spark.delta.names.catalogue import (
 )
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
-from trilake.spark.delta.storing.store_assignment import overflows_named, stored_columns
+from trilake.spark.delta.storing.store_assignment import needs_no_cast, overflows_named, stored_columns
 from trilake.spark.front.chains import (
     all_options,
     all_partitions,
@@ -405,6 +405,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     else:
         schema = from_arrow(other_columns(table.format, store))
     names = schema.names
+    by_name = needs_no_cast(request.df.schema, names, schema, evolve=evolve)
     if evolve:
         names += request.df.columns[len(names) :]  # which are new columns of the table
     if len(names) != len(request.df.columns):
@@ -416,7 +417,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
             else "DELTA_METADATA_MISMATCH",
         )
     given = request.df.toDF(*names)
-    df = stored_columns(given, schema, by_name=False, evolve=evolve, widen=widen)
+    df = stored_columns(given, schema, by_name=by_name, evolve=evolve, widen=widen)
     with overflows_named(narrowed=df is not given):
         save = SaveRequest(df, request.format, mode, request.options, None, must_exist=True)
         SAVERS[request.format](save, table.location)

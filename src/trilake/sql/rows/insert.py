@@ -14,7 +14,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
 from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
-from trilake.spark.delta.storing.store_assignment import overflows_named, stored_columns
+from trilake.spark.delta.storing.store_assignment import needs_no_cast, overflows_named, stored_columns
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark
@@ -93,9 +93,9 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
     if insert.if_not_exists and _partition_exists(session, target, static):
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
-    frame = _given(session, insert, schema, static, args, target, evolve=evolve)
+    frame, by_name = _given(session, insert, schema, static, args, target, evolve=evolve)
     widen, given = type_widening.enabled(metadata), frame
-    frame = stored_columns(given, schema, by_name=insert.by_name, evolve=evolve, widen=widen)
+    frame = stored_columns(given, schema, by_name=by_name, evolve=evolve, widen=widen)
     where, dynamic = insert.replace_where, False
     if insert.overwrite and where is None:
         dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
@@ -130,7 +130,8 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
             f"the schema of a {target.format.title()} table does not evolve with a write", file=target.path
         )
     schema = read_schema(from_spark(there))
-    frame = stored_columns(_given(session, insert, schema, {}, args, target), schema, by_name=insert.by_name)
+    frame, by_name = _given(session, insert, schema, {}, args, target)
+    frame = stored_columns(frame, schema, by_name=by_name)
     missing = [f for f in there.fields if f.name not in frame.columns]
     frame = frame.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in missing)).select(
         *(quote_name(n) for n in there.names)
@@ -165,16 +166,19 @@ def _given(
     target: Target,
     *,
     evolve: bool = False,
-) -> DataFrame:
-    """The rows under the names of the table's columns that they are for."""
+) -> tuple[DataFrame, bool]:
+    """The rows under the names of the table's columns that they are for, and whether structs are matched by name."""
     expected = expected_columns(insert, schema, static, shown=target.shown, path=target.path)
     text, absent = with_defaults(insert.query, schema, expected)
     frame = query(session, text, _args_of_query(insert, args))
-    if insert.by_name:
+    by_name = insert.by_name
+    if by_name:
         frame = _by_name(frame, schema, static, evolve)
     else:
-        if evolve and insert.columns is None and not static:
-            expected += frame.columns[len(expected) :]  # which are new columns of the table
+        by_name = insert.columns is None and needs_no_cast(frame.schema, expected, schema, evolve=evolve)
+        beyond = frame.columns[len(expected) :]
+        if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
+            expected += beyond  # which are new columns of the table
         if len(frame.columns) != len(expected):
             more = "more" if len(frame.columns) > len(expected) else "fewer"
             raise SchemaMismatchError(
@@ -189,7 +193,7 @@ def _given(
         frame = frame.select(*(quote_name(c) for c in frame.columns if c not in absent))
     if static:
         frame = frame.select("*", *(F.expr(v).alias(c) for c, v in static.items()))
-    return frame
+    return frame, by_name
 
 
 def _arity(insert: Insert, given: int, wanted: int) -> str:

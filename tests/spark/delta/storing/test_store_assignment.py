@@ -146,6 +146,34 @@ def test_insert_by_position_matches_structs_by_position(sql: SparkSession, t: st
         assert inside(rows(t)[0], column) == {"a": 5, "b": "q"}
 
 
+def test_rows_that_need_no_cast_keep_the_names_of_their_fields(sql: SparkSession, t: str) -> None:
+    """As on delta-spark: where columns have the table's names and types, structs go by name; else by position."""
+
+    def query(value: str, name: str = "id", id: str = "2L") -> str:
+        return f"SELECT {id} AS {name}, " + ", ".join(f"{w.format(value)} AS {c}" for c, w in WRAPPED.items())
+
+    def row(**fields: Any) -> dict[str, Any]:
+        return {"id": 2, "s": fields, "l": [fields], "m": [("k", {"i": fields})]}
+
+    reordered = "named_struct('b', '6', 'a', 5L)"
+    swapped = t[:-1] + "2`"
+    sql.sql(f"CREATE TABLE {swapped} USING delta AS {query(reordered)}")
+    for statement in (f"INSERT INTO {t} SELECT * FROM {swapped}", f"INSERT OVERWRITE {t} TABLE {swapped}"):
+        sql.sql(statement)
+        assert rows(t)[-1] == row(a=5, b="6")
+    sql.table(swapped).write.insertInto(t, overwrite=True)
+    assert rows(t) == [row(a=5, b="6")]
+    # A cast of one column, another name, or a list of columns: all by position.
+    for rest in (query(reordered, id="2S"), query(reordered, name="other")):
+        sql.sql(f"INSERT OVERWRITE {t} {rest}")
+        assert rows(t) == [row(a=6, b="5")]
+    sql.sql(f"INSERT OVERWRITE {t} ({', '.join(['id', *WRAPPED])}) {query(reordered)}")
+    assert rows(t) == [row(a=6, b="5")]
+    more = query(reordered.replace("'b'", "'z', 9, 'b'"))
+    sql.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {t} {more}")
+    assert rows(t)[-1] == row(a=5, b="6", z=9)
+
+
 def test_insert_by_position_takes_structs_of_as_many_fields(sql: SparkSession, t: str) -> None:
     for column, wrapped in WRAPPED.items():
         for value in ("named_struct('a', 5)", "named_struct('a', 5, 'b', 'q', 'z', 9)"):

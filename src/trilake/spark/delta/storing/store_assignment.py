@@ -7,7 +7,7 @@ every session, also in one that is not in ANSI mode, where a cast alone would ma
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -80,6 +80,30 @@ def stored_columns(
     if not changed:
         return frame
     return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
+
+
+def needs_no_cast(rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False) -> bool:
+    """Whether rows given by position are those of the columns ``names``: the same names and types.
+
+    Fields of structs may stand in another order; where the schema evolves, there may be more of them.  delta-spark
+    writes such rows as they are, so that their structs are matched by name.  All others it casts by position.
+    """
+    wanted = {f.name: f.dataType for f in to_spark(schema).fields}
+    given = rows.fields[: len(names)]
+    return [f.name for f in given] == list(names) and all(_is_of(f.dataType, wanted[f.name], evolve) for f in given)
+
+
+def _is_of(source: T.DataType, target: T.DataType, more: bool) -> bool:
+    if isinstance(source, T.StructType) and isinstance(target, T.StructType):
+        if not (more or len(source) == len(target)) or not set(target.names) <= set(source.names):
+            return False
+        return all(_is_of(source[f.name].dataType, f.dataType, more) for f in target.fields)
+    if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
+        return _is_of(source.elementType, target.elementType, more)
+    if isinstance(source, T.MapType) and isinstance(target, T.MapType):
+        return _is_of(source.keyType, target.keyType, more) and _is_of(source.valueType, target.valueType, more)
+    limited = isinstance(target, T.CharType | T.VarcharType) and isinstance(source, T.StringType)
+    return limited or source == target
 
 
 def _inserted(
