@@ -89,6 +89,17 @@ def test_an_index_takes_no_name_that_another_column_got_meanwhile() -> None:
     assert [i["fields"] for i in lance.dataset(ours.uri).list_indices()] == [["b"]]
 
 
+def test_an_index_of_a_column_that_got_another_name_says_that_there_is_none() -> None:
+    """It said that the index of its name was one of another column."""
+    made("renamed")
+    ours, other = (lance.dataset("memory://meanwhile-renamed") for _ in range(2))
+    other.create_scalar_index("a", "BTREE")
+    other.alter_columns({"path": "a", "name": "b"})
+    with pytest.raises(UnknownColumnError, match="a not found"):
+        ours.create_scalar_index("a", "BTREE")
+    assert [i["fields"] for i in lance.dataset(ours.uri).list_indices()] == [["b"]]
+
+
 @pytest.mark.parametrize("replace", [False, True])
 def test_an_index_that_comes_meanwhile_is_replaced_only_where_it_may_be(replace: bool) -> None:
     made("replaced")

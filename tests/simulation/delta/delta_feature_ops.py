@@ -21,6 +21,7 @@ from trilake.errors import (
     ConstraintViolatedError,
     CorruptLogError,
     InvalidArgumentError,
+    MetadataChangedError,
     MissingFileError,
     SchemaMismatchError,
     TrilakeError,
@@ -153,8 +154,9 @@ def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -
     if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:
         # The column that it has seen is not there any more.
         return kind in ("narrow", "rename", "bigger") or "extra" in job.world.plan.options
-    # Nothing is deleted where a checkpoint is in doubt.
-    return isinstance(e, CorruptLogError) and bool(history.rotten) and kind in ("cleanup", "drop")
+    # Nothing is deleted where a checkpoint is in doubt, or became another file meanwhile.
+    in_doubt = isinstance(e, CorruptLogError | MetadataChangedError)
+    return in_doubt and bool(history.rotten) and kind in ("cleanup", "drop")
 
 
 OPERATIONS: dict[str, Callable[[Job], object]] = {

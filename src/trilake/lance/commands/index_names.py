@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from trilake.arguments import flag
-from trilake.lance.file.errors import IndexExistsError
+from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.scan.snapshot import Snapshot
 
 
 def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> None:
-    """Raise ``IndexExistsError`` where an index of the name is there and must not make room for one of ``column``.
+    """Raise ``IndexExistsError`` where an index of the name is there and must not make room for one of ``column``, and
+    ``UnknownColumnError`` where the column itself is not there any more.
 
     A commit removes the indices of the names that it adds, so one of another column would be lost without a word.
     """
@@ -18,6 +19,9 @@ def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> 
     for index in snapshot.manifest.indices:
         if index.name != name:
             continue
+        if field is None:  # it was dropped or renamed since the caller looked
+            names = ", ".join(snapshot.schema.names)
+            raise UnknownColumnError(f"{column} not found in schema", help=f"there are {names}")
         if tuple(index.fields) != own:
             raise IndexExistsError(f"there is an index {name!r} of another column already", help="choose another name")
         if not replace:
