@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from trilake import lance
 from trilake.errors import TrilakeError
 from trilake.lance import LanceDataset
+from trilake.lance.index import btree
 from trilake.lance.scan import scalar_search
 from trilake.lance.vector import vec_to_table
 from trilake.storage import open_store
@@ -263,3 +265,50 @@ def test_half_floats_are_not_indexed() -> None:
     made = lance.write_dataset(pa.table({"h": np.array([1.5, 2], np.float16)}), "memory://scalar-halves")
     with pytest.raises(TypeError, match="halffloat"):
         made.create_scalar_index("h", "BTREE")
+
+
+DECIMAL_FILTERS = (
+    "v = 1.1",
+    "v = 1.105",
+    "v > 9.985",
+    "v <= -0.49",
+    "v IN (2, 3.00, 3.005)",
+    "v IN (1.1e0, 1.104e0)",
+    "v = 1.1e0",
+    "v > 99999999999",
+    "v BETWEEN -0.1 AND 0",
+)
+BYTES_FILTERS = ("v = X'0102'", "v > X'03'", "v < X'01'", "v = X'01'", "v IN (X'0102', X'01')", "v >= X'010203'")
+
+
+@pytest.mark.parametrize("nulls", ["error", "mask"])
+@pytest.mark.parametrize(
+    ("kind", "filters"),
+    [(pa.decimal128(10, 2), DECIMAL_FILTERS), (pa.binary(2), BYTES_FILTERS)],
+    ids=("decimals", "bytes"),
+)
+def test_decimals_and_bytes_of_one_width_can_be_indexed(
+    kind: pa.DataType, filters: tuple[str, ...], nulls: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = range(-50, 1000)
+    decimal = pa.types.is_decimal(kind)
+    values: list[Any] = [Decimal(n) / 100 if decimal else (n % 1000).to_bytes(2, "big") for n in numbers]
+    if nulls == "mask":
+        values[::7] = [None] * len(values[::7])
+    row_numbers = pa.array(range(len(values)))
+    table = pa.table({"v": pa.array(values, kind), "i": row_numbers, "other": row_numbers})
+    made = lance.write_dataset(table, "memory://scalar-widths", mode="overwrite", max_rows_per_file=400, nulls=nulls)
+    monkeypatch.setattr(btree, "PAGE_ROWS", 100)
+    made.create_scalar_index("v", "BTREE")
+    assert "MaterializeIndex" in made.scanner(filter=filters[0]).explain_plan()
+    for change in (lambda: None, lambda: made.delete("i % 5 = 0"), made.optimize.optimize_indices):
+        change()
+        for text in filters:
+            assert by_index(made, text) == plain(made, text), text
+    assert made.count_rows(filters[2])
+
+
+def test_decimals_that_filters_cannot_compare_are_not_indexed() -> None:
+    made = lance.write_dataset(pa.table({"v": pa.array([Decimal(1)], pa.decimal256(40, 2))}), "memory://scalar-wide")
+    with pytest.raises(TypeError, match="decimal256"):
+        made.create_scalar_index("v", "BTREE")

@@ -130,6 +130,8 @@ _INDEXABLE = (
     pa.types.is_binary,
     pa.types.is_large_binary,
     pa.types.is_temporal,
+    pa.types.is_decimal128,
+    pa.types.is_fixed_size_binary,
 )
 
 
@@ -142,7 +144,7 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
     if pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
         raise WrongTypeError(
             f"the column is of type {kind}",
-            help="index integers, floats, doubles, booleans, texts, bytes, dates or times",
+            help="index integers, decimals of up to 38 digits, floats, doubles, booleans, texts, bytes, dates or times",
             column=column,
         )
     return field
