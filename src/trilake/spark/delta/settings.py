@@ -75,7 +75,10 @@ SETTINGS: tuple[Setting, ...] = (
         ("dynamicPartitionOverwrite.enabled", "false: an overwrite is never dynamic"),
         ("schema.autoMerge.enabled", "writes and merges add the columns that a table lacks"),
         ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
-        ("changeDataFeed.timestampOutOfRange.enabled", "a change feed may begin or end after the newest commit"),
+        (
+            "changeDataFeed.timestampOutOfRange.enabled",
+            "a change feed may begin or end after the newest commit; a stream of one not",
+        ),
         ("commitInfo.userMetadata", "a text that every commit carries"),
         ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),
         ("properties.defaults.", "properties of new tables"),
