@@ -58,3 +58,26 @@ def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, column: str, value
         trilake.sql(f"INSERT INTO {name} ({column}) VALUES ({value})")
     assert refused.value.condition == condition
     assert trilake.open(tmp_path / "t").count() == 0
+
+
+def test_rows_that_need_no_cast_keep_the_names_of_their_fields(tmp_path: Path) -> None:
+    """As on Spark: where columns have the table's names and types, structs go by name; else by position."""
+    table, swapped = (f"delta.`{tmp_path}/{name}`" for name in ("t", "swapped"))
+    value, other = ("named_struct('a', 1L, 'b', 1L)", "named_struct('b', 6L, 'a', 5L)")
+    for name, s in ((table, value), (swapped, other)):
+        trilake.sql(
+            f"CREATE TABLE {name} USING delta AS SELECT 1L AS id, {s} AS s, array({s}) AS l, map('k', {s}) AS m"
+        )
+
+    def last() -> list[object]:
+        row = trilake.open(tmp_path / "t").to_arrow().to_pylist()[-1]
+        return [row["s"], *row["l"], row["m"][0][1]]
+
+    trilake.sql(f"INSERT OVERWRITE {table} SELECT * FROM {swapped}")
+    assert last() == [{"a": 5, "b": 6}] * 3
+    for columns in ("CAST(id AS INT) AS id, s, l, m", "id AS other, s, l, m"):
+        trilake.sql(f"INSERT OVERWRITE {table} SELECT {columns} FROM {swapped}")
+        assert last() == [{"a": 6, "b": 5}] * 3
+    more = f"SELECT 1L AS id, named_struct('z', 9L, 'b', 6L, 'a', 5L) AS s, l, m FROM {swapped}"
+    trilake.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} {more}")
+    assert last() == [{"a": 5, "b": 6, "z": 9}, {"a": 5, "b": 6}, {"a": 5, "b": 6}]
