@@ -136,6 +136,8 @@ def test_a_batch_that_comes_again_is_not_written_again() -> None:
     info = DeltaLog(store, standard_engine()).commit_info(1)
     assert info["operation"] == "STREAMING UPDATE"
     assert info["operationParameters"] == {"outputMode": "Append", "queryId": "q", "epochId": "1"}
+    counted = {k: v for k, v in info["operationMetrics"].items() if k != "numOutputBytes"}
+    assert counted == {"numAddedFiles": "1", "numRemovedFiles": "0", "numOutputRows": "1"}
 
 
 def test_the_same_files_committed_twice_stay() -> None:

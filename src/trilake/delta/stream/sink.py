@@ -73,6 +73,7 @@ def batch_request(request: WriteRequest, batch: BatchId) -> WriteRequest:
         request,
         txn=batch.txn,
         operation=OPERATION,
+        files_metric="numAddedFiles",
         parameters={"outputMode": mode, "queryId": batch.query_id, "epochId": str(batch.batch)},
     )
 

@@ -51,6 +51,8 @@ class WriteRequest:
     isolation: IsolationLevel | None = None
     user_metadata: str | None = None
     operation: str = "WRITE"
+    #: What the metrics of the commit call the number of new files.
+    files_metric: str = "numFiles"
     #: What the commit says of the operation; ``None`` for mode, partitioning and predicate.
     parameters: Mapping[str, Any] | None = None
     #: Of a write that makes or replaces a table by its name: whether a catalogue keeps its files.  Its commit says what

@@ -437,7 +437,7 @@ def _commit_files(
             metadata=metadata if base is None or metadata != base.metadata else None,
             protocol=plan.protocol if base is None or plan.protocol != base.protocol else None,
             metrics={
-                "numFiles": len(adds),
+                request.files_metric: len(adds),
                 "numOutputRows": rows,
                 "numOutputBytes": size,
                 **replaced.metrics,
