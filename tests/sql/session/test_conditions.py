@@ -195,6 +195,16 @@ _CALLS: dict[str, tuple[str, Callable[[SparkSession, str], Any]]] = {
     ),
     "forPath: no table": ("DELTA_MISSING_DELTA_TABLE", lambda s, d: DeltaTable.forPath(s, f"{d}/none")),
     "forName: no table": ("DELTA_MISSING_DELTA_TABLE", lambda s, d: DeltaTable.forName(s, "cond_nope")),
+    "create: two places": (
+        "DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
+        lambda s, d: (
+            DeltaTable.create(s).tableName(f"delta.`{d}/a`").location(f"{d}/b").addColumn("a", "int").execute()
+        ),
+    ),
+    "create: two places in SQL": (
+        "DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE",
+        lambda s, d: s.sql(f"CREATE TABLE delta.`{d}/a` (id INT) USING delta LOCATION '{d}/b'"),
+    ),
     "create: there already": (
         "TABLE_OR_VIEW_ALREADY_EXISTS",
         lambda s, d: DeltaTable.create(s).location(f"{d}/t").addColumn("id", "int").execute(),

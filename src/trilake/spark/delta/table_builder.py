@@ -212,7 +212,14 @@ class DeltaTableBuilder(Generic[Opened]):
                 help="call tableName or location",
                 condition="DELTA_CREATE_TABLE_MISSING_TABLE_NAME_OR_LOCATION",
             )
-        if known is not None and self._location is not None and same_place(known, self._location) is False:
+        apart = known is not None and self._location is not None and same_place(known, self._location) is False
+        if apart and self._name is not None and table_at(self._name) is not None:
+            raise InvalidArgumentError(
+                f"the table is to be at {known} and at {self._location}",
+                help="name the place once",
+                condition="DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
+            )
+        if apart:
             raise TableExistsError(
                 f"{self._name} is a table at {known}, and the location says {self._location}",
                 help="leave one of the two out, or drop the name from the catalogue first",

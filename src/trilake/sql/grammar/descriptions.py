@@ -117,7 +117,7 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
         raise InvalidArgumentError(
             f"the table is to be at {path} and at {call.location}",
             help="name the place once",
-            condition="DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
+            condition="DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE",
         )
     if exists and not call.replace and not call.if_not_exists:
         raise TableExistsError(
