@@ -195,6 +195,13 @@ _CALLS: dict[str, tuple[str, Callable[[SparkSession, str], Any]]] = {
     ),
     "forPath: no table": ("DELTA_MISSING_DELTA_TABLE", lambda s, d: DeltaTable.forPath(s, f"{d}/none")),
     "forName: no table": ("DELTA_MISSING_DELTA_TABLE", lambda s, d: DeltaTable.forName(s, "cond_nope")),
+    "insert: too few fields of a struct": (
+        "DELTA_INSERT_COLUMN_ARITY_MISMATCH",
+        lambda s, d: (
+            s.sql(f"CREATE TABLE delta.`{d}/fields` (id INT, s STRUCT<a: INT, b: INT>) USING delta"),
+            s.sql(f"INSERT INTO delta.`{d}/fields` SELECT 1, named_struct('a', 1)"),
+        ),
+    ),
     "create: two places": (
         "DELTA_CREATE_TABLE_IDENTIFIER_LOCATION_MISMATCH",
         lambda s, d: (

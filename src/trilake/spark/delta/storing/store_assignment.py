@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import widens_by_itself
-from trilake.errors import SchemaMismatchError, WriteFailedError
+from trilake.errors import SchemaMismatchError, WriteFailedError, stating
 from trilake.expr.nested import fields_problem
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
 from trilake.spark.session.compat import legacy_cast, try_cast
@@ -26,6 +26,8 @@ from trilake.text import quote_name
 
 #: How Spark refuses a cast to a smaller number.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
+#: The condition for a struct of another number of fields.
+_OTHER_STRUCT = "DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION"
 #: The conditions for a value that its column cannot hold: of Spark for an INSERT, of delta-spark for changes.
 OF_INSERT, OF_CHANGES = "CAST_OVERFLOW_IN_TABLE_INSERT", "DELTA_CAST_OVERFLOW_IN_TABLE_WRITE"
 
@@ -130,7 +132,9 @@ def _inserted(
             for s, t in zip(source.fields, target.fields, strict=True)
         ]
         return F.struct(*fields).cast(target)
-    return stored(value, source, target, name, rules=rules, by_name=False, fill=True).cast(target)
+    arity = "DELTA_INSERT_COLUMN_ARITY_MISMATCH" if len(source) < len(target) else _OTHER_STRUCT
+    with stating({_OTHER_STRUCT: arity}):
+        return stored(value, source, target, name, rules=rules, by_name=False, fill=True).cast(target)
 
 
 @contextmanager
@@ -298,7 +302,7 @@ def _by_position(
             f" {len(target)} ({', '.join(target.names)})",
             help="give a value for each field, or write BY NAME",
             column=name,
-            condition="DATATYPE_MISMATCH.CAST_WITHOUT_SUGGESTION",
+            condition=_OTHER_STRUCT,
         )
     return list(zip(source.fields, target.fields, strict=True))
 
