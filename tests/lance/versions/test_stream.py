@@ -212,6 +212,31 @@ def test_a_claim_that_nobody_can_look_up_is_not_guessed() -> None:
         write_batch(store, LanceBatch("q", 0), rows(1))
 
 
+class _TornStore(MemoryStore):
+    """The next listing of versions misses one that is there, as pages of different moments may."""
+
+    hidden = ""
+
+    def list(self, prefix: str = "", **more: Any) -> Any:
+        missed = self.hidden if prefix.startswith("_versions") else ""
+        self.hidden = "" if missed else self.hidden
+        return (m for m in super().list(prefix, **more) if not missed or not m.key.endswith(missed))
+
+
+def test_a_version_that_one_listing_missed_was_not_cleaned_up() -> None:
+    store = _TornStore()
+    append(store, 0)
+    assert write_batch(store, LanceBatch("q", 0), rows(1)) == 2
+    write(store, SCHEMA, rows(5).to_batches(), "overwrite", SYSTEM_RUNTIME)  # which has none of its files
+    plan = plan_write(store, "append", SYSTEM_RUNTIME)
+    target = plan.target(SCHEMA)
+    fragments = write_fragments(store, rows(1).to_batches(), target, plan.options, plan.runtime)
+    store.hidden = "/2.manifest"
+    assert commit_batch(store, plan, target, LanceBatch("q", 0), fragments) == 2
+    assert not store.hidden
+    assert ids(store) == [5]
+
+
 def _dies_at_the_manifest(op: str, keys: tuple[str, ...]) -> None:
     if op == "put_if_absent" and "_versions" in str(keys):
         raise SimulatedCrash

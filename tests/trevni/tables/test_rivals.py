@@ -112,6 +112,26 @@ def test_a_write_that_has_died_holds_nobody_up_for_long(ids: tuple[str, str]) ->
     assert _seen(store) == [3]
 
 
+@pytest.mark.parametrize("own", [LESSER, "b" * 32, GREATER + "f"], ids=["least", "between", "greatest"])
+def test_who_waits_for_a_write_that_has_died_is_not_given_up_for_it(own: str) -> None:
+    """Patience with the one that waited and with the dead one ran at once, and a live write was given up."""
+    store, clock = MemoryStore(), Clock()
+    dead = _crashed(store, "error", GREATER)
+    waiting = "8" * 32
+    jobs.begin(store, waiting, jobs.Plan(("part-8.trv",), alone=True))
+
+    def sleep(seconds: float) -> None:
+        clock.waited += seconds
+        if not jobs.is_at_work(store, dead):
+            jobs.record_outcome(store, waiting, "committed")
+
+    runtime = replace(clock.runtime, sleep=sleep)
+    plan = rivals.begin_alone(store, own, jobs.Plan(("part-0.trv",)), tuple, runtime)
+    assert plan.alone
+    assert jobs.record_outcome(store, waiting, "aborted") == "committed"
+    assert clock.waited < rivals.PATIENCE_S + 4
+
+
 def _crashed(store: MemoryStore, mode: str, id: str) -> str:
     """The id of a write whose process died when its files had moved, and nobody had been told that they count."""
     plan = _begun(store, mode, id)

@@ -134,6 +134,10 @@ def _committed(store: Store, listing: Listing, claimed: Transaction) -> int | No
         if _names(manifest) & {file.path for file in _data_files(claimed)}:
             return version  # a later version, which still has the batch's files
     if missing:
+        # The pages of a listing are of different moments: the last may have a version, and not the one before it.
+        again = list_versions(store)
+        if not set(again.versions).isdisjoint(missing):
+            return _committed(store, again, claimed)
         raise LanceStreamError(
             f"whether the batch was committed cannot be said: versions {missing[:5]} were cleaned up",
             help="look for the batch's rows; then start the query from scratch with a new checkpoint, or let it go on"

@@ -9,8 +9,9 @@ A job of them announces itself by its plan, which says so, and looks around befo
 
 Of two jobs the one that looks later sees the other's plan, or its files.  Who has looked before the other came is
 waited for, and who has not gives way to the lesser id: so they never wait for each other.  A job that has died holds
-nobody up for longer than :data:`PATIENCE_S`: it is given up then, and cannot be committed any more.  Rows that are
-added are held up by nobody, and hold up nobody.
+nobody up for longer than :data:`PATIENCE_S`: it is given up then, and cannot be committed any more.  A job waits for
+greater ids alone, so the greatest is waited for first: the patience with each begins when it has nobody to wait for.
+Rows that are added are held up by nobody, and hold up nobody.
 """
 
 from __future__ import annotations
@@ -42,9 +43,8 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
     while True:
         jobs.begin(store, job, plan)
         try:
-            others = jobs.alone_at_work(store, job)
-            lesser = [other for other in others if other < job]
-            if not lesser:
+            others = sorted(jobs.alone_at_work(store, job), reverse=True)
+            if not others or others[-1] > job:
                 for other in others:
                     _await(store, job, other, runtime)
                 # What was committed since the first look goes, too.
@@ -57,7 +57,7 @@ def begin_alone(store: Store, job: str, plan: Plan, removes: Callable[[], tuple[
                 jobs.take_back(store, job)
             raise
         jobs.take_back(store, job)
-        for other in lesser:
+        for other in others:
             _await(store, job, other, runtime)
 
 
