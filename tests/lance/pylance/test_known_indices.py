@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import lance as pylance
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -92,6 +93,22 @@ def test_what_indices_say(indexed: LanceDataset) -> None:
     given.create_scalar_index("id", "BTREE")
     assert {i["type"] for i in given.list_indices()} == {"Vector", "Scalar"}
     assert given.stats.index_stats("id_idx")["num_pages"] == 1
+
+
+def test_a_compaction_says_which_index_it_gives_up(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One that newer pylance made: it went without a word."""
+    path = str(tmp_path / "t")
+    rows = pa.table({"n": range(40)})
+    pylance.write_dataset(rows, path, max_rows_per_file=10, data_storage_version="legacy").create_scalar_index(
+        "n", "BTREE"
+    )
+    ours = lance.dataset(path)
+    ours.delete("n = 3")
+    assert [i["name"] for i in ours.list_indices()] == ["n_idx"]
+    ours.optimize.compact_files()
+    assert lance.dataset(path).list_indices() == []
+    assert "index n_idx of " in caplog.text
+    assert lance.dataset(path).count_rows("n >= 10") == 30
 
 
 def test_which_indices_are_brought_up_to_date(indexed: LanceDataset) -> None:

@@ -6,6 +6,7 @@ are looked at one by one, deleted rows are left out, so an index never needs to 
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +30,8 @@ from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
+
+_log = logging.getLogger("trilake.lance")
 
 
 def find(snapshot: Snapshot, name: str) -> IndexMetadata:
@@ -178,7 +181,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
     """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
 
     Rows of the fragments ``rewritten`` that are not among them are gone.  Returns what a transaction says of each index
-    that was written; those that cannot be are given up by the commit.
+    that was written; those that cannot be are given up by the commit, which the log says.
     """
     order = np.argsort(before)
     before, after = before[order], after[order]
@@ -207,6 +210,11 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             details = VECTOR_DETAILS
             vector.write_with(snapshot.store, new, move=move)
         else:
+            _log.warning(
+                "index %s of %s is of a kind that is not known here, and the compaction gives it up: make it again",
+                index.name,
+                snapshot.store.uri,
+            )
             continue
         rewritten_indices.append(op.RewrittenIndex(index.uuid, uuid, index.details or details))
     return tuple(rewritten_indices)
