@@ -169,10 +169,17 @@ def test_a_session_that_writes_what_replace_where_does_not_match(
         trilake.uninstall(session)
 
 
+_REFUSED = (
+    ("schema.typeCheck.enabled", "false"),
+    ("generatedColumn.allowNullable", "false"),
+    ("typeWidening.allowAutomaticWidening", "always"),
+)
+
+
 def test_what_is_not_done_is_refused_before_anything_is_stored(session: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "t")
     df = _frame(session, ("a", 1))
-    for name, value in (("schema.typeCheck.enabled", "false"), ("generatedColumn.allowNullable", "false")):
+    for name, value in _REFUSED:
         with _set(session, **{name: value}), pytest.raises(AnalysisException, match=name) as found:
             df.write.format("delta").save(path)
         assert isinstance(found.value, InvalidArgumentError)

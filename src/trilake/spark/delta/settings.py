@@ -158,6 +158,12 @@ SETTINGS: tuple[Setting, ...] = (
         unless="false",
     ),
     Setting(
+        PREFIX + "typeWidening.allowAutomaticWidening",
+        "refused",
+        "other types than wider ones of the same family widen by themselves, or none does",
+        unless="same_type_family",
+    ),
+    Setting(
         PREFIX + "generatedColumn.allowNullable", "refused", "false: checks of generated columns differ", unless="true"
     ),
 )
