@@ -148,8 +148,8 @@ def merged_metadata(
 
     New columns get ids and physical names where the table maps columns, widened types are noted, and the protocol has
     the features that new types need.  ``version`` is the one to be committed, ``converted`` is as in :func:`merge`.
-    Both are the objects given where nothing
-    changes.  Raises as :func:`merge`, and ``InvalidArgumentError`` for new columns that no table can have.
+    Both are the objects given where nothing changes.  Raises as :func:`merge`, and ``InvalidArgumentError`` for new
+    columns that no table can have.
     """
     table = metadata.schema
     schema = merge(table, rows, widen=type_widening.enabled(metadata), converted=converted, uri=uri)

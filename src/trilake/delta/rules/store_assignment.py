@@ -50,6 +50,31 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
         )
 
 
+def needs_no_cast(rows: StructType, names: Sequence[str], table: StructType, *, evolve: bool = False) -> bool:
+    """Whether rows given by position are those of the columns ``names`` of a table: the same names and types.
+
+    Fields of structs may stand in another order; where the schema evolves, there may be more of them.  delta-spark
+    writes such rows as they are, so that their structs are matched by name.  All others it casts by position.
+    """
+    given = rows.fields[: len(names)]
+    return [f.name for f in given] == list(names) and all(
+        _is_of(f.type, table.field(f.name).type, evolve) for f in given
+    )
+
+
+def _is_of(source: DataType, target: DataType, more: bool) -> bool:
+    if isinstance(source, StructType) and isinstance(target, StructType):
+        fields = {f.name: f.type for f in source.fields}
+        if not more and len(fields) != len(target.fields):
+            return False
+        return all(f.name in fields and _is_of(fields[f.name], f.type, more) for f in target.fields)
+    if isinstance(source, ArrayType) and isinstance(target, ArrayType):
+        return _is_of(source.element, target.element, more)
+    if isinstance(source, MapType) and isinstance(target, MapType):
+        return _is_of(source.key, target.key, more) and _is_of(source.value, target.value, more)
+    return source == target
+
+
 def _condition(problems: Sequence[str]) -> str:
     """What delta-spark calls the first of these problems that it finds."""
     if all(p.endswith(_NEW) for p in problems):

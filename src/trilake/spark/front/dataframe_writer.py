@@ -38,7 +38,7 @@ from trilake.spark.delta.names.catalogue import (
 )
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
-from trilake.spark.delta.storing.store_assignment import needs_no_cast, overflows_named, stored_columns
+from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.front.chains import (
     all_options,
     all_partitions,
@@ -405,7 +405,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     else:
         schema = from_arrow(other_columns(table.format, store))
     names = schema.names
-    by_name = needs_no_cast(request.df.schema, names, schema, evolve=evolve)
+    by_name = as_they_are(request.df.schema, names, schema, evolve=evolve)
     if evolve:
         names += request.df.columns[len(names) :]  # which are new columns of the table
     if len(names) != len(request.df.columns):

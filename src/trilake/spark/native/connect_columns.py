@@ -49,33 +49,31 @@ def connect_sql(spark: SparkSession, column: Column) -> str | None:
 
 
 def column_plans(spark: SparkSession, column: Column) -> set[int]:
-    """The numbers of the frames whose columns a column of a Connect session names; none on a classic session."""
-    return _plan_ids(column, spark)
+    """The numbers of the frames whose columns a column of a Connect session names."""
+    session: Any = spark
+    unsent: Any = column
+    return set(_plan_ids(unsent.to_plan(session.client)))
 
 
 def frame_plans(frame: DataFrame) -> set[int]:
     """The numbers of a Connect frame, and of all frames that it is made of; none for a classic frame."""
+    session: Any = frame.sparkSession
     plan = connect_plan(frame)
-    return set() if plan is None else _plan_ids(plan, frame.sparkSession)
+    return set() if plan is None else set(_plan_ids(plan.to_proto(session.client)))
 
 
-def _plan_ids(unsent: Any, spark: Any) -> set[int]:
-    try:
-        message = unsent.to_plan(spark.client) if hasattr(unsent, "to_plan") else unsent.to_proto(spark.client)
-    except (AttributeError, ValueError, TypeError):  # classic, or a release that has other names
-        return set()
-    return set(_numbers(message))
-
-
-def _numbers(message: Any) -> Iterator[int]:
+def _plan_ids(message: Any) -> Iterator[int]:
     for field, value in message.ListFields():
         if field.name == "plan_id":
             yield value
-        elif field.message_type is not None:
-            inside = value.values() if hasattr(value, "values") and not hasattr(value, "ListFields") else value
-            for part in [inside] if hasattr(inside, "ListFields") else inside:
-                if hasattr(part, "ListFields"):
-                    yield from _numbers(part)
+        elif field.message_type is not None:  # one message, a list of them, or values by key
+            parts = [value] if _is_message(value) else value.values() if isinstance(value, Mapping) else value
+            for part in filter(_is_message, parts):
+                yield from _plan_ids(part)
+
+
+def _is_message(value: object) -> bool:
+    return hasattr(value, "ListFields")
 
 
 def _text(message: Any) -> str:

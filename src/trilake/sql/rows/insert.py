@@ -14,7 +14,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
 from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
 from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
-from trilake.spark.delta.storing.store_assignment import needs_no_cast, overflows_named, stored_columns
+from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.lance.vectors import Vectors
 from trilake.spark.session.schemas import from_spark
@@ -175,7 +175,7 @@ def _given(
     if by_name:
         frame = _by_name(frame, schema, static, evolve)
     else:
-        by_name = insert.columns is None and needs_no_cast(frame.schema, expected, schema, evolve=evolve)
+        by_name = insert.columns is None and as_they_are(frame.schema, expected, schema, evolve=evolve)
         beyond = frame.columns[len(expected) :]
         if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
             expected += beyond  # which are new columns of the table

@@ -12,8 +12,9 @@ from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import DataType, StructType, from_arrow
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.row_rules import sql_type
+from trilake.delta.rules.store_assignment import needs_no_cast
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.format_writes import write_lance, write_trevni
 from trilake.sql.grammar.defaults import with_defaults
@@ -105,7 +106,7 @@ def _given(
             help="give a value for each column, or name the columns, or write BY NAME",
             file=place.path,
         )
-    elif insert.columns is not None or not _needs_no_cast(rows, expected, schema, evolve=insert.evolve):
+    elif insert.columns is not None or not _as_they_are(rows, expected, schema, evolve=insert.evolve):
         rows = _by_position(rows.rename_columns(expected), schema)
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
     for column, text in static.items():
@@ -113,28 +114,12 @@ def _given(
     return _stored(rows, schema, widen)
 
 
-def _needs_no_cast(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
-    """Whether rows given by position are those of the columns ``names``, but for the order of fields in structs, and
-    for more of them where the schema evolves: structs are matched by name then, as on Spark."""
-    if rows.column_names != list(names):
+def _as_they_are(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
+    try:
+        given = from_arrow(rows.schema)
+    except TrilakeError:  # a type that no table has, which its cast or the write refuses
         return False
-    types = [(rows.schema.field(name).type, schema.field(name).type.arrow) for name in names]
-    return all(_is_of(source, target, evolve) for source, target in types)
-
-
-def _is_of(source: pa.DataType, target: pa.DataType, more: bool) -> bool:
-    is_ = pa.types
-    if is_.is_struct(source) and is_.is_struct(target):
-        fields = {f.name: f.type for f in source}
-        if len(fields) < source.num_fields or not (more or source.num_fields == target.num_fields):
-            return False
-        return all(f.name in fields and _is_of(fields[f.name], f.type, more) for f in target)
-    if is_.is_list(source) and is_.is_list(target):
-        return _is_of(source.value_type, target.value_type, more)
-    if is_.is_map(source) and is_.is_map(target):
-        pairs = ((source.key_type, target.key_type), (source.item_type, target.item_type))
-        return all(_is_of(one, other, more) for one, other in pairs)
-    return bool(source == target)
+    return needs_no_cast(given, names, schema, evolve=evolve)
 
 
 def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:

@@ -120,24 +120,22 @@ def _one_set_of_names(parsed: Mapping[str, list[tuple[str, str]]], uri: str | No
 
 
 def _check_declared(declared: Sequence[str], names: Sequence[str], uri: str | None) -> None:
-    if len(declared) == len(names):
-        other = next((pair for pair in zip(declared, names, strict=True) if pair[0].lower() != pair[1].lower()), None)
-        if other is not None:
-            raise InvalidArgumentError(
-                f"expecting partition column {other[0]}, but found partition column {other[1]} from parsing the folder"
-                " names",
-                help="name the columns that the folders have, in their order, or leave them out",
-                file=uri,
-                condition="DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME",
-            )
-    else:
-        raise InvalidArgumentError(
-            f"expecting {len(declared)} partition column(s): {list(declared)}, but found {len(names)} partition"
-            f" column(s): {list(names)} from parsing the folder names",
-            help="name the columns that the folders have, in their order, or leave them out",
-            file=uri,
-            condition="DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME",
-        )
+    if len(declared) != len(names):
+        wanted, found = (f"{len(n)} partition column(s): {list(n)}" for n in (declared, names))
+        raise _unexpected(wanted, found, "DELTA_UNEXPECTED_NUM_PARTITION_COLUMNS_FROM_FILE_NAME", uri)
+    for one, other in zip(declared, names, strict=True):
+        if one.lower() != other.lower():
+            wanted, found = (f"partition column {n}" for n in (one, other))
+            raise _unexpected(wanted, found, "DELTA_UNEXPECTED_PARTITION_COLUMN_FROM_FILE_NAME", uri)
+
+
+def _unexpected(wanted: str, found: str, condition: str, uri: str | None) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"expecting {wanted}, but found {found} from parsing the folder names",
+        help="name the columns that the folders have, in their order, or leave them out",
+        file=uri,
+        condition=condition,
+    )
 
 
 # --- types -----------------------------------------------------------------------------------------------------------

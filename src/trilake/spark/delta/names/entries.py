@@ -335,5 +335,5 @@ def shown_entries(spark: SparkSession, parts: Sequence[str]) -> Iterator[tuple[R
         rows = spark.sql(f"SHOW TABLE EXTENDED{inside} LIKE '{pattern}'").collect()
     for row in rows:
         if row["tableName"].lower() == table.lower():
-            lines = re.findall(r"^(Provider|Location|Type|View Text): (.*)$", row["information"], re.MULTILINE)
+            lines = re.findall(r"^(Provider|Location|Type): (.*)$", row["information"], re.MULTILINE)
             yield row, dict(lines)

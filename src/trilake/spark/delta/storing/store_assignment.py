@@ -17,7 +17,8 @@ from pyspark.sql import types as T
 
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import widens_by_itself
-from trilake.errors import SchemaMismatchError, WriteFailedError, stating
+from trilake.delta.rules.store_assignment import needs_no_cast
+from trilake.errors import SchemaMismatchError, TrilakeError, WriteFailedError, stating
 from trilake.expr.nested import fields_problem
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
 from trilake.spark.session.compat import legacy_cast, try_cast
@@ -84,28 +85,13 @@ def stored_columns(
     return frame.select(*(changed.get(name, quote_name(name)) for name in frame.columns))
 
 
-def needs_no_cast(rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False) -> bool:
-    """Whether rows given by position are those of the columns ``names``: the same names and types.
-
-    Fields of structs may stand in another order; where the schema evolves, there may be more of them.  delta-spark
-    writes such rows as they are, so that their structs are matched by name.  All others it casts by position.
-    """
-    wanted = {f.name: f.dataType for f in to_spark(schema).fields}
-    given = rows.fields[: len(names)]
-    return [f.name for f in given] == list(names) and all(_is_of(f.dataType, wanted[f.name], evolve) for f in given)
-
-
-def _is_of(source: T.DataType, target: T.DataType, more: bool) -> bool:
-    if isinstance(source, T.StructType) and isinstance(target, T.StructType):
-        if not (more or len(source) == len(target)) or not set(target.names) <= set(source.names):
-            return False
-        return all(_is_of(source[f.name].dataType, f.dataType, more) for f in target.fields)
-    if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
-        return _is_of(source.elementType, target.elementType, more)
-    if isinstance(source, T.MapType) and isinstance(target, T.MapType):
-        return _is_of(source.keyType, target.keyType, more) and _is_of(source.valueType, target.valueType, more)
-    limited = isinstance(target, T.CharType | T.VarcharType) and isinstance(source, T.StringType)
-    return limited or source == target
+def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *, evolve: bool = False) -> bool:
+    """:func:`~trilake.delta.rules.store_assignment.needs_no_cast` of rows of a DataFrame."""
+    try:
+        given = from_spark(T.StructType(rows.fields[: len(names)]))
+    except TrilakeError:  # a type that no table has, which its cast or the write refuses
+        return False
+    return needs_no_cast(given, names, schema, evolve=evolve)
 
 
 def _inserted(
