@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -59,36 +60,48 @@ def _main(options: argparse.Namespace) -> int:
         return 0
     console = Console(stderr=options.json == "-", highlight=False)
     console.print(report.heading(), soft_wrap=True)
-    reports = []
-    for name, benchmark in chosen.items():
-        reports.append(harness.run(name, benchmark, rounds=options.rounds))
-        console.print(report.table(reports[-1]))
-    if options.json:
-        document = {
-            "when": datetime.now(UTC).isoformat(timespec="seconds"),
-            "machine": report.machine(),
-            "packages": report.packages(),
-            "benchmarks": [harness.as_json(r) for r in reports],
-        }
-        text = json.dumps(document, indent=2)
-        if options.json == "-":
-            print(text)
-        else:
-            Path(options.json).write_text(text + "\n")
-    if options.keep:
-        from bench import picture  # loads what draws
-
-        installed = report.packages()
-        versions = ", ".join(f"{name} {installed[name]}" for name in report.SHOWN if name in installed)
-        machine = report.machine()
-        where = f"{machine['cores']} cores ({machine['processor']}, {machine['memory']}), Python {machine['python']}, "
-        where += f"{machine['java'].split(' from')[0]}, {versions}"
-        rows = picture.rows_of(reports, datetime.now(UTC).date().isoformat(), machine["commit"], where)
-        picture.write(picture.keep(rows))
+    reports: list[harness.Report] = []
+    try:
+        for name, benchmark in chosen.items():
+            reports.append(harness.run(name, benchmark, rounds=options.rounds))
+            console.print(report.table(reports[-1]))
+    finally:  # a benchmark that fails behind an hour of others does not take their results with it
+        if options.json:
+            _write_json(options.json, reports)
+        if options.keep:
+            _keep(reports)
     missed = [f"{r.name}: {x.contender}" for r in reports for x in r.results if not x.good]
     if missed:
         console.print(f"targets missed: {', '.join(missed)}")
     return 1 if missed and options.check else 0
+
+
+def _write_json(target: str, reports: Sequence[harness.Report]) -> None:
+    """Everything measured, as a file or, for ``-``, on standard output."""
+    document = {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": report.machine(),
+        "packages": report.packages(),
+        "benchmarks": [harness.as_json(r) for r in reports],
+    }
+    text = json.dumps(document, indent=2)
+    if target == "-":
+        print(text)
+    else:
+        Path(target).write_text(text + "\n")
+
+
+def _keep(reports: Sequence[harness.Report]) -> None:
+    """The results in table and chart of the documentation."""
+    from bench import picture  # loads what draws
+
+    installed = report.packages()
+    versions = ", ".join(f"{name} {installed[name]}" for name in report.SHOWN if name in installed)
+    machine = report.machine()
+    where = f"{machine['cores']} cores ({machine['processor']}, {machine['memory']}), Python {machine['python']}, "
+    where += f"{machine['java'].split(' from')[0]}, {versions}"
+    rows = picture.rows_of(reports, datetime.now(UTC).date().isoformat(), machine["commit"], where)
+    picture.write(picture.keep(rows))
 
 
 if __name__ == "__main__":
