@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trilake.lance.pylance.lance_dataset import LanceDataset
     from trilake.lance.pylance.operation import LanceOperation
     from trilake.lance.pylance.scanner import LanceScanner
+    from trilake.lance.pylance.transactions import Transaction
     from trilake.lance.pylance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
     from trilake.version import __version__
@@ -35,6 +36,7 @@ _HOMES = {
     "LanceFragment": "fragment",
     "LanceOperation": "pylance.operation",
     "LanceScanner": "pylance.scanner",
+    "Transaction": "pylance.transactions",
     "batch_udf": "pylance.udf",
     "dataset": "pylance.functions",
     "json_to_schema": "file.schema_json",
@@ -72,6 +74,7 @@ __all__ = [
     "LanceFragment",
     "LanceOperation",
     "LanceScanner",
+    "Transaction",
     "__version__",
     "batch_udf",
     "dataset",

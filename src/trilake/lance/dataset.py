@@ -18,14 +18,17 @@ from trilake.lance.optimize import Compaction, DatasetOptimizer
 from trilake.lance.progress import FragmentWriteProgress
 from trilake.lance.pylance.functions import dataset, write_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
-from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.operation import Index, LanceOperation
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
-from trilake.lance.pylance.stats import DatasetStats, LanceStats
+from trilake.lance.pylance.stats import DatasetStats, IndexDescription, LanceStats
+from trilake.lance.pylance.transactions import Transaction
+from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.util import sanitize_ts, td_to_micros
 from trilake.version import __version__
 
 __all__ = [
     "CleanupStats",
+    "ColumnOrdering",
     "CommitLock",
     "Compaction",
     "CompactionMetrics",
@@ -33,6 +36,8 @@ __all__ = [
     "DatasetStats",
     "FragmentMetadata",
     "FragmentWriteProgress",
+    "Index",
+    "IndexDescription",
     "LanceDataset",
     "LanceFragment",
     "LanceOperation",
@@ -40,6 +45,7 @@ __all__ = [
     "LanceStats",
     "ReaderLike",
     "ScannerBuilder",
+    "Transaction",
     "__version__",
     "sanitize_ts",
     "td_to_micros",

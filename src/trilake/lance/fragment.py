@@ -7,7 +7,7 @@ and commits them at one place with a :class:`~trilake.lance.pylance.operation.La
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,6 +30,7 @@ from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, Wron
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
+from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.scanner import LanceScanner
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.projection import ColumnsLike, Selection
@@ -78,6 +79,9 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LanceFragment, (self._ds, self.fragment_id)
+
+    def __getattr__(self, name: str) -> Any:
+        raise not_in_format("LanceFragment", name)
 
     # --- making ------------------------------------------------------------------------------------------------------
 
@@ -236,6 +240,20 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         snapshot = self._ds.snapshot
         rows = snapshot.matching(condition_of(snapshot, predicate), self._fragment)
         if not len(rows):
+            return self.metadata
+        marked = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
+        return None if marked is None else FragmentMetadata.of(marked)
+
+    def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
+        """The fragment with the rows deleted at some offsets, deleted ones counted; ``None`` where no row is left.
+
+        The deletion file is written; a ``LanceOperation.Delete`` makes it count.  Raises ``UnknownRowError``.
+        """
+        rows = np.unique(np.asarray(list(offsets), np.int64))
+        if len(rows) and (rows[0] < 0 or rows[-1] >= self.physical_rows):
+            raise UnknownRowError(f"the fragment has {self.physical_rows} rows", fragment=self.fragment_id)
+        snapshot = self._ds.snapshot
+        if not len(rows) or not self._fragment.is_live(rows).any():
             return self.metadata
         marked = mark(self._fragment, rows, read_version=snapshot.version, runtime=snapshot.runtime)
         return None if marked is None else FragmentMetadata.of(marked)

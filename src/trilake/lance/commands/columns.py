@@ -19,7 +19,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
-from trilake.lance.commands.replan import REPLANS, replanned_with_files
+from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
@@ -144,7 +144,7 @@ def add_columns(
         check()
         return op.Merge(tuple(fragments), _merged(current, target.schema))
 
-    return replanned_with_files(snapshot, make, replans=REPLANS if repeatable else 0)
+    return replanned_with_files(snapshot, make, USUAL if repeatable else Retries(0))
 
 
 def add_expressions(snapshot: Snapshot, expressions: Mapping[str, str], *, nulls: NullPolicy = "error") -> Snapshot:

@@ -12,7 +12,7 @@ from pyroaring import BitMap
 from trilake.display import Displayed
 from trilake.errors import FilterError
 from trilake.expr import Filter
-from trilake.lance.commands.replan import replanned
+from trilake.lance.commands.replan import USUAL, Retries, replanned
 from trilake.lance.file.errors import DeletePredicateError
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows
 from trilake.lance.scan.snapshot import Snapshot
@@ -82,10 +82,11 @@ def delete(snapshot: Snapshot, predicate: FilterLike) -> Snapshot:
     return delete_rows(snapshot, predicate).snapshot
 
 
-def delete_rows(snapshot: Snapshot, predicate: FilterLike) -> DeleteResult:
+def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = USUAL) -> DeleteResult:
     """Delete the rows for which ``predicate`` is true.
 
-    A version is committed even where no row matches, as other writers of the format do.
+    A version is committed even where no row matches, as other writers of the format do.  ``retries`` say how often it
+    is planned anew after others have changed the same rows.
 
     Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
     """
@@ -98,5 +99,5 @@ def delete_rows(snapshot: Snapshot, predicate: FilterLike) -> DeleteResult:
         updated, removed = mark_all(current, offsets)
         return op.Delete(updated, removed, str(predicate))
 
-    changed = replanned(snapshot, plan)
+    changed = replanned(snapshot, plan, retries)
     return DeleteResult(changed, count)

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
+from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
@@ -81,6 +82,35 @@ def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """The :func:`statistics` of an index without the numbers of rows that it covers."""
     rows = ("num_indexed_rows", "num_unindexed_rows")
     return {key: value for key, value in statistics(snapshot, name).items() if key not in rows}
+
+
+def prewarm(snapshot: Snapshot, name: str) -> None:
+    """Open an index, and read the partitions of one of vectors.  Raises ``UnknownIndexError``."""
+    index = find(snapshot, name)
+    vector = snapshot.indices.vector(index)
+    if vector is not None:
+        vector.prewarm()
+    else:
+        snapshot.indices.scalar(index)
+
+
+def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.FixedSizeListArray:
+    """The centres of the partitions of an index of vectors, by its name or its column.
+
+    Raises ``InvalidArgumentError`` where neither is given, and ``UnknownIndexError``.
+    """
+    if name is None and column is None:
+        raise InvalidArgumentError("no index is named", help="pass index_name or column")
+    field = None if column is None else snapshot.view.schema.find(column)
+    of_column = [] if field is None else [i for i in snapshot.manifest.indices if i.fields == (field.id,)]
+    for entry in of_column if name is None else [find(snapshot, name)]:
+        opened = snapshot.indices.vector(entry)
+        if opened is not None:
+            centres = opened.model.centroids
+            return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
+    raise UnknownIndexError(
+        f"there is no IVF_PQ index of column {column!r}" if name is None else f"{name} is no IVF_PQ"
+    )
 
 
 # --- making ----------------------------------------------------------------------------------------------------------

@@ -5,7 +5,6 @@ The source is held in memory; of the dataset, only the key columns are, a large 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -24,9 +23,10 @@ from trilake.lance.commands import input_rows
 from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
-from trilake.lance.commands.replan import REPLANS, replanned_with_files
-from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
+from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
+from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
+from trilake.lance.scan.id_conditions import with_ids
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import operations as op
@@ -102,14 +102,13 @@ def merge_insert(
     source: pa.Table,
     *,
     nulls: NullPolicy = "error",
-    replans: int = REPLANS,
-    timeout: float = math.inf,
+    retries: Retries = USUAL,
 ) -> tuple[Snapshot, MergeStats]:
     """Run a merge insert as one commit.
 
     A null in a key column matches nothing.  Two rows of the source with one key may not both replace a row.  Columns
     that the source does not have keep their values in rows that are updated, and are null in rows that are inserted.
-    ``replans`` and ``timeout`` are those of :func:`~trilake.lance.commands.replan.replanned`.
+    ``retries`` are those of :func:`~trilake.lance.commands.replan.replanned`.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
     """
@@ -136,7 +135,7 @@ def merge_insert(
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
 
-    changed = replanned_with_files(snapshot, plan, replans=replans, timeout=timeout)
+    changed = replanned_with_files(snapshot, plan, retries)
     return changed, stats
 
 
@@ -250,7 +249,10 @@ def _unmatched(condition: Filter | None, targets: pa.Table, matched: Rows) -> Ro
     rest = np.setdiff1d(np.arange(targets.num_rows), matched)
     if condition is None or not len(rest):
         return rest
-    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(targets.take(pa.array(rest))))
+    rows = targets.take(pa.array(rest))
+    asked = [name for name in condition.columns if name not in rows.schema.names]  # an address, which is the id
+    rows = with_ids(rows, asked, rows.column(ROW_ID).to_numpy())
+    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(rows))
     unmatched: Rows = rest[mask]
     return unmatched
 
@@ -283,7 +285,7 @@ class MergeInsertBuilder:
                 help=f"there are {', '.join(dataset.schema.names)}",
             )
         self._dataset, self._what = dataset, MergeInsert(keys)
-        self._replans, self._timeout = REPLANS, math.inf
+        self._retries = USUAL
 
     def _with(self, **changes: Any) -> MergeInsertBuilder:
         self._what = replace(self._what, **changes)
@@ -319,14 +321,12 @@ class MergeInsertBuilder:
 
     def conflict_retries(self, max_retries: int) -> MergeInsertBuilder:
         """Set how often the merge is planned anew after others have changed the same rows."""
-        self._replans = max_retries
+        self._retries = replace(self._retries, times=Retries.of(max_retries).times)
         return self
 
     def retry_timeout(self, timeout: timedelta) -> MergeInsertBuilder:
         """Set for how long it is planned anew after others have changed the same rows; by default only how often."""
-        if not isinstance(timeout, timedelta):
-            raise WrongTypeError(f"the timeout must be a timedelta, got {type(timeout)}")
-        self._timeout = timeout.total_seconds()
+        self._retries = replace(self._retries, timeout=Retries.of(retry_timeout=timeout).timeout)
         return self
 
     def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
@@ -340,9 +340,7 @@ class MergeInsertBuilder:
             raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
         source = input_rows.table(data_obj, schema)
         dataset = self._dataset
-        done, stats = merge_insert(
-            dataset.snapshot, w, source, nulls=dataset.nulls, replans=self._replans, timeout=self._timeout
-        )
+        done, stats = merge_insert(dataset.snapshot, w, source, nulls=dataset.nulls, retries=self._retries)
         dataset.moved(done)
         return {
             "num_inserted_rows": stats.num_inserted_rows,

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
+from trilake.arguments import count
 from trilake.errors import ConflictError
 from trilake.lance.commands.fragment_writer import discard, discarded_on_failure
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment
@@ -19,26 +24,47 @@ REPLANS = 10
 _SHORTEST, _LONGEST_WAIT = 0.01, 5.0
 
 
+@dataclass(frozen=True)
+class Retries:
+    """How often, and for how many seconds, a change is planned anew after others have changed the same rows."""
+
+    times: int = REPLANS
+    timeout: float = math.inf
+
+    @classmethod
+    def of(cls, conflict_retries: Any = None, retry_timeout: Any = None) -> Retries:
+        """What users of the format say.  Raises ``WrongTypeError``."""
+        times = REPLANS
+        if conflict_retries is not None:
+            times = count("conflict_retries", conflict_retries, other_type=WrongTypeError)
+        if retry_timeout is None:
+            return cls(times)
+        if not isinstance(retry_timeout, timedelta):
+            raise WrongTypeError(f"the timeout must be a timedelta, got {type(retry_timeout)}")
+        return cls(times, retry_timeout.total_seconds())
+
+
+#: As often as anybody needs it.
+USUAL = Retries()
+
+
 def replanned(
     snapshot: Snapshot,
     plan: Callable[[Snapshot], Operation | None],
-    *,
-    replans: int = REPLANS,
-    timeout: float = math.inf,
+    retries: Retries = USUAL,
 ) -> Snapshot:
     """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one.
 
     Parameters
     ----------
     plan: gives ``None`` where nothing is to be done.
-    replans: how often it is made anew.
-    timeout: seconds after which it is not made anew.
+    retries: how often it is made anew, and for how long.
 
     Raises ``ConflictError`` of the last attempt.
     """
     snapshot.manifest.check_writable(snapshot.store.uri)
     first = snapshot.runtime.clock_ns()
-    for attempt in range(replans + 1):
+    for attempt in range(retries.times + 1):
         began = snapshot.runtime.clock_ns()
         operation = plan(snapshot)
         if operation is None:
@@ -47,7 +73,7 @@ def replanned(
             return snapshot.commit(operation)
         except ConflictError:
             now = snapshot.runtime.clock_ns()
-            if attempt == replans or (now - first) / 1e9 >= timeout:
+            if attempt == retries.times or (now - first) / 1e9 >= retries.timeout:
                 raise
             _wait(snapshot.runtime, (now - began) / 1e9, attempt)
             snapshot = snapshot.at(transaction.load(snapshot.store))
@@ -67,9 +93,7 @@ def _wait(runtime: Runtime, seconds: float, attempt: int) -> None:
 def replanned_with_files(
     snapshot: Snapshot,
     plan: Callable[[Snapshot, list[Fragment]], Operation],
-    *,
-    replans: int = REPLANS,
-    timeout: float = math.inf,
+    retries: Retries = USUAL,
 ) -> Snapshot:
     """Commit what ``plan`` makes, which lists the files it writes; they are removed where their commit fails."""
     written: list[Fragment] = []
@@ -80,4 +104,4 @@ def replanned_with_files(
         return plan(current, written)
 
     with discarded_on_failure(snapshot.store, written):
-        return replanned(snapshot, planned_anew, replans=replans, timeout=timeout)
+        return replanned(snapshot, planned_anew, retries)

@@ -15,7 +15,7 @@ from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, write_fragments
-from trilake.lance.commands.replan import replanned_with_files
+from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.scan import one_array
@@ -40,11 +40,12 @@ def update(
     where: FilterLike | None = None,
     *,
     options: WriteOptions | None = None,
+    retries: Retries = USUAL,
 ) -> UpdateResult:
     """Set columns to SQL expressions in the rows for which ``where`` is true.
 
     Expressions see the row as it was.  An update that loses against another writer is planned again on the newest
-    version.
+    version, as often as ``retries`` say.
 
     Raises ``InvalidArgumentError`` for an unknown column, ``ExpressionError``, ``FilterError``, ``ConflictError`` or
     ``WriteFailedError``.
@@ -65,7 +66,7 @@ def update(
 
     if not expressions:
         raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')
-    changed = replanned_with_files(snapshot, plan)
+    changed = replanned_with_files(snapshot, plan, retries)
     return UpdateResult(changed, count)
 
 

@@ -56,7 +56,7 @@ class PartitionCache:
     """
 
     def __init__(self, size: int = _KEPT) -> None:
-        self._size = size
+        self.size = size
         self._partitions: OrderedDict[tuple[str, int], tuple[Codes, RowIds]] = OrderedDict()
         self._lock = threading.Lock()
         #: Partitions that were asked for, and those among them that were here.
@@ -68,7 +68,7 @@ class PartitionCache:
     def resize(self, size: int) -> None:
         """Keep so many from now on."""
         with self._lock:
-            self._size = size
+            self.size = size
             self._shrink()
 
     def find(self, file: str, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
@@ -88,7 +88,7 @@ class PartitionCache:
             self._shrink()
 
     def _shrink(self) -> None:
-        while len(self._partitions) > self._size:
+        while len(self._partitions) > self.size:
             self._partitions.popitem(last=False)
 
 
@@ -189,6 +189,10 @@ class VectorIndex:
     def partition(self, number: int) -> tuple[Codes, RowIds]:
         """Codes, shape (rows, pieces), and row ids of a partition."""
         return self._partitions([number])[0]
+
+    def prewarm(self) -> None:
+        """Read the partitions, as many as are kept."""
+        self._partitions(range(min(len(self._lengths), self.partitions.size)))
 
     def _partitions(self, numbers: Sequence[int]) -> list[tuple[Codes, RowIds]]:
         partitions = self.partitions.find(self._source.file, numbers)

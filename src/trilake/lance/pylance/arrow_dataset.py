@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment, check_head
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
@@ -31,10 +33,21 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     snapshot: Snapshot
     nulls: NullPolicy
     _uri: str
+    #: What scans do unless they are told otherwise.
+    _scan_options: Mapping[str, Any] = MappingProxyType({})
 
     def moved(self, snapshot: Snapshot) -> None:
         """Show another version from now on."""
         self.snapshot = snapshot
+
+    def _set_scan_options(self, options: Mapping[str, Any] | None) -> None:
+        """Scan by these options from now on, unless a scan says another value.  Raises as :meth:`scanner` does."""
+        if options:
+            checked = dict(options)
+            if checked.get("nearest") is not None:
+                checked["nearest"] = _search_options(checked["nearest"])
+            ScannerBuilder(self).apply_defaults(checked)
+            self._scan_options = MappingProxyType(checked)
 
     def __len__(self) -> int:
         return self.count_rows()
@@ -61,23 +74,27 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         batch_size: int | None = None,
         batch_readahead: int | None = None,
         fragment_readahead: int | None = None,
-        scan_in_order: bool = True,
+        scan_in_order: bool | None = None,
         fragments: Iterable[LanceFragment] | None = None,
         *,
-        prefilter: bool = False,
-        with_row_id: bool = False,
-        with_row_address: bool = False,
-        use_stats: bool = True,
+        prefilter: bool | None = None,
+        with_row_id: bool | None = None,
+        with_row_address: bool | None = None,
+        use_stats: bool | None = None,
+        use_scalar_index: bool | None = None,
+        include_deleted_rows: bool | None = None,
+        strict_batch_size: bool | None = None,
+        order_by: Iterable[str | ColumnOrdering] | None = None,
         **arrow: Any,
     ) -> LanceScanner:
-        """Describe a scan.
+        """Describe a scan; what is not said here is what the dataset was opened with, see ``default_scan_options``.
 
         Parameters
         ----------
         columns: to return, all by default; ``"struct.field"`` is a part of one.  ``_rowid``, ``_rowaddr`` and, where
             ``nearest`` is given, ``_distance`` may be among them.  A mapping has SQL expressions by the name of the
             column that each makes; they may name ``_rowid`` and ``_distance``.
-        filter: SQL text, or a pyarrow expression.
+        filter: SQL text, or a pyarrow expression; it may name ``_rowid``, which finds such rows at once.
         limit, offset: rows to return at most, and rows to pass over first.
         nearest: ``{"column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"}``: the rows
             nearest to the vector ``q``, with their distance in the column ``_distance``; ``distance_range`` is the
@@ -90,27 +107,38 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         prefilter: with ``nearest``, whether the filter comes first.
         with_row_id, with_row_address: return a column ``_rowid`` or ``_rowaddr`` too; they are the same.
         use_stats: whether statistics may skip row groups.
+        use_scalar_index: whether scalar indices may be asked which rows match the filter.
+        include_deleted_rows: return deleted rows too, as far as their files still have them; their ``_rowid``, which
+            must be asked for, is null.
+        strict_batch_size: whether all batches but the last have ``batch_size`` rows, 8,192 where it is not said.
+        order_by: names of columns, or :class:`~trilake.lance.scan.ordering.ColumnOrdering`, in whose order the rows
+            come; the limit counts in this order.
         arrow: options of Arrow's scanners and hints of other implementations, such as ``use_threads``; they change
             nothing.
         """
         _check_names(arrow, _HINTS)
-        builder = (
-            ScannerBuilder(self)
-            .columns(columns)
-            .filter(filter)
-            .limit(limit)
-            .offset(offset)
-            .batch_size(batch_size)
-            .batch_readahead(batch_readahead)
-            .fragment_readahead(fragment_readahead)
-            .scan_in_order(scan_in_order)
-            .with_fragments(fragments)
-            .prefilter(prefilter)
-            .with_row_id(with_row_id)
-            .with_row_address(with_row_address)
-            .use_stats(use_stats)
-        )
-        return (builder if nearest is None else builder.nearest(**_search_options(nearest))).to_scanner()
+        said = {
+            "columns": columns,
+            "filter": filter,
+            "limit": limit,
+            "offset": offset,
+            "nearest": None if nearest is None else _search_options(nearest),
+            "batch_size": batch_size,
+            "batch_readahead": batch_readahead,
+            "fragment_readahead": fragment_readahead,
+            "scan_in_order": scan_in_order,
+            "fragments": fragments,
+            "prefilter": prefilter,
+            "with_row_id": with_row_id,
+            "with_row_address": with_row_address,
+            "use_stats": use_stats,
+            "use_scalar_index": use_scalar_index,
+            "include_deleted_rows": include_deleted_rows,
+            "strict_batch_size": strict_batch_size,
+            "order_by": order_by,
+        }
+        options = {**self._scan_options, **{name: value for name, value in said.items() if value is not None}}
+        return ScannerBuilder(self).apply_defaults(options).to_scanner()
 
     def to_table(
         self,
@@ -122,7 +150,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         batch_size: int | None = None,
         batch_readahead: int | None = None,
         fragment_readahead: int | None = None,
-        scan_in_order: bool = True,
+        scan_in_order: bool | None = None,
         **more: Any,
     ) -> pa.Table:
         """The rows as a table; parameters are those of :meth:`scanner`."""
@@ -149,7 +177,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         batch_size: int | None = None,
         batch_readahead: int | None = None,
         fragment_readahead: int | None = None,
-        scan_in_order: bool = True,
+        scan_in_order: bool | None = None,
         **more: Any,
     ) -> Iterator[pa.RecordBatch]:
         """The rows as batches; parameters are those of :meth:`scanner`."""
@@ -266,8 +294,6 @@ _BEYOND = {
     "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
     "fast_search": "rows that an index does not cover are always found",
     "blob_handling": "the format has no blobs",
-    "order_by": "sort the table, or use sql(...) with ORDER BY",
-    "include_deleted_rows": "check out an older version",
 }
 
 

@@ -32,6 +32,7 @@ def dataset(
     index_cache_size: int | None = None,
     *,
     storage_options: Mapping[str, str] | None = None,
+    default_scan_options: Mapping[str, Any] | None = None,
     nulls: NullPolicy = "error",
 ) -> LanceDataset:
     """Open a dataset.
@@ -42,7 +43,7 @@ def dataset(
     version: a number, or the name of a tag; the newest by default.
     asof: show the version that was newest before this time, local where it has no zone; not beside a version.
     block_size: accepted for other implementations' sake.
-    commit_lock, index_cache_size, storage_options, nulls: see :class:`LanceDataset`.
+    commit_lock, index_cache_size, storage_options, default_scan_options, nulls: see :class:`LanceDataset`.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
     """
@@ -55,6 +56,7 @@ def dataset(
         index_cache_size=index_cache_size,
         commit_lock=commit_lock,
         storage_options=storage_options,
+        default_scan_options=default_scan_options,
         nulls=nulls,
     )
     if asof is None:

@@ -10,6 +10,7 @@ import datetime as dt
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -23,14 +24,17 @@ from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, NullPolicy, WriteOptions, check_nulls
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commands.open_dataset import place_of
+from trilake.lance.commands.replan import Retries
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.optimize import DatasetOptimizer
+from trilake.lance.pylance import transactions
 from trilake.lance.pylance.later_names import LaterNames
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Tags
+from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
@@ -54,6 +58,7 @@ class LanceDataset(LaterNames):
     commit_lock: a function of a version that gives a context manager, which is held while that version is committed.
         No store needs one: each decides who wins.
     storage_options: credentials, region and endpoint of an object store.
+    default_scan_options: options of :meth:`scanner` by name, which scans have unless they say another value.
     nulls: what becomes of nulls that the format cannot hold, in changes by this object; see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
 
@@ -77,10 +82,12 @@ class LanceDataset(LaterNames):
         commit_lock: Any = None,
         *,
         storage_options: Mapping[str, str] | None = None,
+        default_scan_options: Mapping[str, Any] | None = None,
         nulls: NullPolicy = "error",
     ) -> None:
         del block_size, metadata_cache_size
         self._open(uri, version, dict(storage_options or {}), nulls, index_cache_size, commit_lock)
+        self._set_scan_options(default_scan_options)
 
     def _open(
         self,
@@ -105,8 +112,14 @@ class LanceDataset(LaterNames):
         dataset.snapshot = snapshot
         return dataset
 
+    def _beside(self, snapshot: Snapshot) -> LanceDataset:
+        """The dataset at another version, or with other caches, as another object."""
+        other = LanceDataset.of(snapshot, self._uri, self.nulls)
+        other._scan_options = self._scan_options
+        return other
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopen, (self._uri, self.version, self._options, self.nulls)
+        return _reopen, (self._uri, self.version, self._options, self.nulls, dict(self._scan_options))
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._uri, self.version, self._options, self.nulls
@@ -149,7 +162,7 @@ class LanceDataset(LaterNames):
         """Another version of the dataset, by number or tag, as another object."""
         store = self.snapshot.store
         number = read_tag(store, version).version if isinstance(version, str) else version
-        return LanceDataset.of(self.snapshot.at(transaction.load(store, number)), self._uri, self.nulls)
+        return self._beside(self.snapshot.at(transaction.load(store, number)))
 
     def checkout_latest(self) -> None:
         """Show the newest version from now on."""
@@ -173,20 +186,39 @@ class LanceDataset(LaterNames):
         wanted = WriteOptions(**{"nulls": self.nulls, **layout})
         self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
 
-    def delete(self, predicate: FilterLike) -> dict[str, int]:
+    def delete(
+        self,
+        predicate: FilterLike,
+        *,
+        conflict_retries: int | None = None,
+        retry_timeout: dt.timedelta | None = None,
+    ) -> dict[str, int]:
         """Delete the rows for which a condition is true; their number, as ``num_deleted_rows``.
 
-        ``None`` is no condition, and raises ``WrongTypeError``.
+        ``None`` is no condition, and raises ``WrongTypeError``.  Where others have changed the same rows meanwhile, it
+        is planned anew: ``conflict_retries`` times, 10 by default, and not after ``retry_timeout``.
         """
+        retries = Retries.of(conflict_retries, retry_timeout)
         if predicate is None:
             raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
-        done = delete.delete_rows(self.snapshot, predicate)
+        done = delete.delete_rows(self.snapshot, predicate, retries)
         self.moved(done.snapshot)
         return {"num_deleted_rows": done.num_deleted_rows}
 
-    def update(self, updates: Mapping[str, str], where: FilterLike | None = None) -> dict[str, int]:
-        """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``."""
-        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls))
+    def update(
+        self,
+        updates: Mapping[str, str],
+        where: FilterLike | None = None,
+        *,
+        conflict_retries: int | None = None,
+        retry_timeout: dt.timedelta | None = None,
+    ) -> dict[str, int]:
+        """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``.
+
+        ``conflict_retries`` and ``retry_timeout`` are those of :meth:`delete`.
+        """
+        retries = Retries.of(conflict_retries, retry_timeout)
+        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls), retries=retries)
         self.moved(done.snapshot)
         return {"num_rows_updated": done.num_rows_updated}
 
@@ -298,7 +330,7 @@ class LanceDataset(LaterNames):
         snapshot = vector_indices.create_vector_index(self.snapshot, plan)
         self.moved(snapshot)
         indexed = Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size)
-        return LanceDataset.of(indexed, self._uri, self.nulls)
+        return self._beside(indexed)
 
     def drop_index(self, name: str) -> None:
         """Take an index out of the dataset, from this version on.  Raises ``UnknownIndexError``."""
@@ -372,7 +404,7 @@ class LanceDataset(LaterNames):
     @staticmethod
     def commit(
         base_uri: str | os.PathLike[str] | LanceDataset,
-        operation: LanceOperation.BaseOperation,
+        operation: LanceOperation.BaseOperation | Transaction,
         read_version: int | None = None,
         commit_lock: Any = None,
         *,
@@ -383,10 +415,14 @@ class LanceDataset(LaterNames):
         Parameters
         ----------
         base_uri: the dataset, which need not exist for an overwrite, or may be open.
-        operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
+        operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`, or a
+            :class:`~trilake.lance.pylance.transactions.Transaction`, which knows its read version.
         read_version: the version that the job has read; not needed for overwrites and restores.
         commit_lock: held while the version is committed; see :class:`LanceDataset`.
         """
+        uuid = operation.uuid if isinstance(operation, Transaction) else None
+        if isinstance(operation, Transaction):
+            operation, read_version = transactions.given(operation, read_version)
         if not isinstance(operation, LanceOperation.BaseOperation):
             raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
         runtime = runtime_with(commit_lock)
@@ -399,6 +435,7 @@ class LanceDataset(LaterNames):
             read_version = listing.latest
         base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
         begun = transaction.begin(read_version, operation.resolve(base), runtime)
+        begun = begun if uuid is None else replace(begun, uuid=uuid)
         manifest = transaction.commit(store, begun, runtime)
         return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
 
@@ -414,5 +451,7 @@ class LanceDataset(LaterNames):
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
 
 
-def _reopen(uri: str, version: int, options: dict[str, str], nulls: NullPolicy) -> LanceDataset:
-    return LanceDataset(uri, version, storage_options=options, nulls=nulls)
+def _reopen(
+    uri: str, version: int, options: dict[str, str], nulls: NullPolicy, scans: Mapping[str, Any]
+) -> LanceDataset:
+    return LanceDataset(uri, version, storage_options=options, default_scan_options=scans, nulls=nulls)

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands import delete
+from trilake.lance.commands import delete, indices
 from trilake.lance.commands.schema_metadata import update_schema_metadata
+from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.pylance import transactions
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.beyond import not_in_format
+from trilake.lance.pylance.scanner import SCAN_OPTIONS
+from trilake.lance.pylance.stats import IndexDescription
+from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.projection import ColumnsLike
 from trilake.lance.util import local_time
 
@@ -57,6 +63,37 @@ class LaterNames(ArrowDataset):
         """False: row ids say where rows are."""
         return False
 
+    def read_transaction(self, version: int) -> Transaction | None:
+        """The transaction that made a version; ``None`` where its file is gone, or a newer writer made it.
+
+        Raises ``VersionNotFoundError``.
+        """
+        return transactions.read(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
+
+    def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
+        """The newest transactions up to the version that is shown, newest first; see :meth:`read_transaction`."""
+        wanted = count("recent_transactions", recent_transactions, other_type=WrongTypeError)
+        return transactions.recent(self.snapshot, wanted)
+
+    def describe_indices(self) -> list[IndexDescription]:
+        """The indices, and how many rows each covers."""
+        return [IndexDescription.of(self.snapshot, index) for index in self.snapshot.manifest.indices]
+
+    def prewarm_index(self, name: str, *, with_position: bool = False) -> None:
+        """Read an index now, and not with the first search.  ``with_position`` changes nothing.
+
+        Raises ``UnknownIndexError``, which is a ``KeyError``.
+        """
+        flag("with_position", with_position)
+        indices.prewarm(self.snapshot, name)
+
+    def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
+        """The centres of the partitions of an index of vectors, by its name or by its column.
+
+        Raises ``UnknownIndexError``, which is a ``KeyError``.
+        """
+        return indices.centroids(self.snapshot, index_name, column)
+
     def truncate_table(self) -> None:
         """Delete all rows."""
         self.moved(delete.delete(self.snapshot, "true"))
@@ -86,13 +123,6 @@ class LaterNames(ArrowDataset):
         raise not_in_format("LanceDataset", name)
 
 
-#: Parameters of scans, which what makes frames of tables does not have.
-_SCAN = (
-    *("filter", "limit", "offset", "nearest", "batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
-    *("fragments", "prefilter", "with_row_id", "with_row_address", "use_stats"),
-)
-
-
 def _taken(options: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a scan, taken out of ``options``."""
-    return {name: options.pop(name) for name in _SCAN if name in options}
+    """The parameters of a scan, which what makes frames of tables does not have, taken out of ``options``."""
+    return {name: options.pop(name) for name in SCAN_OPTIONS if name in options}

@@ -9,16 +9,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
+from uuid import UUID
 
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.columns import next_field_id
 from trilake.lance.file.null_masks import companions, masked_schema
 from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.view import View
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
-from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.manifest import Fragment, IndexDetails, IndexMetadata, Manifest
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
@@ -125,6 +128,153 @@ class LanceOperation:
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             return op.Restore(self.version)
+
+    @dataclass
+    class RewriteGroup:
+        """Some fragments, and those with the same rows that take their place."""
+
+        old_fragments: Iterable[FragmentMetadata]
+        new_fragments: Iterable[FragmentMetadata]
+
+    @dataclass
+    class RewrittenIndex:
+        """An index whose files were written anew because its rows have moved."""
+
+        old_id: str
+        new_id: str
+        new_details_type_url: str = ""
+        new_details_value: bytes = b""
+        new_index_version: int = 0
+
+    @dataclass
+    class Rewrite(BaseOperation):
+        """Rows moved to other fragments, and with them the entries of indices."""
+
+        groups: Iterable[LanceOperation.RewriteGroup]
+        rewritten_indices: Iterable[LanceOperation.RewrittenIndex]
+
+        def __post_init__(self) -> None:
+            for group in self.groups:
+                _entries(group.old_fragments)
+                _entries(group.new_fragments)
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            groups = [op.RewriteGroup(_entries(g.old_fragments), _entries(g.new_fragments)) for g in self.groups]
+            indices = [
+                op.RewrittenIndex(
+                    UUID(i.old_id),
+                    UUID(i.new_id),
+                    _details(i.new_details_type_url, i.new_details_value),
+                    i.new_index_version,
+                )
+                for i in self.rewritten_indices
+            ]
+            return op.Rewrite(tuple(groups), tuple(indices))
+
+    @dataclass
+    class CreateIndex(BaseOperation):
+        """Indices came, and others went; their files are there already."""
+
+        new_indices: list[Index]
+        removed_indices: list[Index]
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            return op.CreateIndex(
+                tuple(i.entry() for i in self.new_indices), tuple(i.entry() for i in self.removed_indices)
+            )
+
+    @dataclass
+    class ReserveFragments(BaseOperation):
+        """Ids of fragments were taken, for a rewrite to come."""
+
+        num_fragments: int
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            return op.ReserveFragments(self.num_fragments)
+
+
+@dataclass
+class Index:
+    """An index of a dataset: its id, its name, the ids of its fields and of the fragments that it covers.
+
+    ``index_details`` say what kind of index it is, as the name of a message and its bytes.
+    """
+
+    uuid: str
+    name: str
+    fields: list[int]
+    dataset_version: int
+    fragment_ids: set[int]
+    index_version: int = 0
+    index_details: tuple[str, bytes] | None = None
+
+    @classmethod
+    def of(cls, entry: IndexMetadata) -> Index:
+        """The index of an entry."""
+        details = entry.details
+        return cls(
+            str(entry.uuid),
+            entry.name,
+            list(entry.fields),
+            entry.dataset_version,
+            set(entry.fragment_bitmap or ()),
+            entry.index_version or 0,
+            None if details is None else (details.type_url, details.value),
+        )
+
+    def entry(self) -> IndexMetadata:
+        """The entry that a manifest has of it.  Raises ``ValueError`` where its id is none."""
+        return IndexMetadata(
+            UUID(self.uuid),
+            tuple(self.fields),
+            self.name,
+            self.dataset_version,
+            FrozenBitMap(self.fragment_ids),
+            None if self.index_details is None else IndexDetails(*self.index_details),
+            self.index_version or None,
+        )
+
+
+def _details(type_url: str, value: bytes) -> IndexDetails | None:
+    return IndexDetails(type_url, value) if type_url else None
+
+
+def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
+    """An operation as users of the format know it; ``None`` for one of a newer writer."""
+
+    def of(fragments: Iterable[Fragment]) -> list[FragmentMetadata]:
+        return [FragmentMetadata.of(f) for f in fragments]
+
+    match operation:
+        case op.Overwrite(new, schema):
+            return LanceOperation.Overwrite(View(schema).arrow, of(new))
+        case op.Append(new):
+            return LanceOperation.Append(of(new))
+        case op.Delete(updated, removed, predicate):
+            return LanceOperation.Delete(of(updated), list(removed), predicate)
+        case op.Update(removed, updated, new):
+            return LanceOperation.Update(list(removed), of(updated), of(new))
+        case op.Merge(all_, schema):
+            return LanceOperation.Merge(of(all_), View(schema).arrow)
+        case op.Restore(version):
+            return LanceOperation.Restore(version)
+        case op.ReserveFragments(count):
+            return LanceOperation.ReserveFragments(count)
+        case op.CreateIndex(added, dropped):
+            return LanceOperation.CreateIndex([Index.of(i) for i in added], [Index.of(i) for i in dropped])
+        case op.Rewrite(groups, indices):
+            moved = [
+                LanceOperation.RewrittenIndex(
+                    str(i.old),
+                    str(i.new),
+                    "" if i.details is None else i.details.type_url,
+                    b"" if i.details is None else i.details.value,
+                    i.version,
+                )
+                for i in indices
+            ]
+            return LanceOperation.Rewrite([LanceOperation.RewriteGroup(of(g.old), of(g.new)) for g in groups], moved)
+    return None
 
 
 def _ids(fragments: Iterable[Fragment]) -> set[int]:

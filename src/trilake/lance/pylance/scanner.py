@@ -11,11 +11,14 @@ import pyarrow as pa
 import pyarrow.dataset
 
 from trilake.arguments import count, flag
+from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan import scan, search
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
-from trilake.lance.scan.projection import ROW_ADDRESS, ColumnsLike, Projection, Selection
+from trilake.lance.scan.batch_sizes import in_batches_of
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
+from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, ordered_found, orderings_of
+from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import Nearest
 from trilake.table import FilterLike
@@ -42,6 +45,10 @@ class ScannerBuilder:
     _with_row_id: bool = False
     _with_row_address: bool = False
     _use_stats: bool = True
+    _use_scalar_index: bool = True
+    _include_deleted: bool = False
+    _strict_batch_size: bool = False
+    _order_by: Orderings = ()
     _in_order: bool = field(default=True, repr=False)
 
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
@@ -111,6 +118,37 @@ class ScannerBuilder:
     def use_stats(self, use_stats: bool = True) -> ScannerBuilder:
         """Whether statistics may skip row groups."""
         self._use_stats = flag("use_stats", use_stats)
+        return self
+
+    def use_scalar_index(self, use_scalar_index: bool = True) -> ScannerBuilder:
+        """Whether scalar indices may be asked which rows match the filter."""
+        self._use_scalar_index = flag("use_scalar_index", use_scalar_index)
+        return self
+
+    def include_deleted_rows(self, include: bool = True) -> ScannerBuilder:
+        """Return deleted rows too, as far as their files still have them; ``_rowid``, which is needed, is null then."""
+        self._include_deleted = flag("include_deleted_rows", include)
+        return self
+
+    def strict_batch_size(self, strict_batch_size: bool = False) -> ScannerBuilder:
+        """Whether all batches but the last have as many rows as ``batch_size`` says; 8,192 where it says nothing."""
+        self._strict_batch_size = flag("strict_batch_size", strict_batch_size)
+        return self
+
+    def order_by(self, orderings: Iterable[str | ColumnOrdering] | None) -> ScannerBuilder:
+        """Return the rows in the order of columns, by name or as ``ColumnOrdering``; a limit counts in this order."""
+        self._order_by = orderings_of(orderings)
+        return self
+
+    def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
+        """Set options by their names.  Raises ``WrongTypeError`` for one that there is not."""
+        for name, value in default_opts.items():
+            if name not in SCAN_OPTIONS:
+                raise WrongTypeError(f"a scan has no option {name!r}", help=f"options are {', '.join(SCAN_OPTIONS)}")
+            if name == "nearest":
+                self.nearest(**value)
+            else:
+                getattr(self, "with_fragments" if name == "fragments" else name)(value)
         return self
 
     def with_fragments(self, fragments: Iterable[Any] | None) -> ScannerBuilder:
@@ -188,10 +226,45 @@ class ScannerBuilder:
             self._batch_size,
             chosen.with_row_id,
             self._use_stats,
+            self._use_scalar_index,
+            self._include_deleted,
             joined=chosen.projection is not None,  # an expression takes a millisecond for however few rows
         )
+        _check_deleted(plan, alone=nearest is None and not self._order_by)
         return LanceScanner(
-            self.ds, plan, self._readers, nearest, self._prefilter, self._readahead, projection=chosen.projection
+            self.ds,
+            plan,
+            self._readers,
+            nearest,
+            self._prefilter,
+            self._readahead,
+            projection=chosen.projection,
+            orderings=self._order_by,
+            rows_of_each=(self._batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
+        )
+
+
+#: The options of a scan, by the names that they have in :meth:`LanceDataset.scanner`.
+SCAN_OPTIONS = (
+    *("columns", "filter", "limit", "offset", "nearest", "batch_size", "batch_readahead", "fragment_readahead"),
+    *("scan_in_order", "fragments", "prefilter", "with_row_id", "with_row_address", "use_stats", "use_scalar_index"),
+    *("include_deleted_rows", "strict_batch_size", "order_by"),
+)
+
+#: Rows of a batch where all have the same number, which nobody has said.
+_BATCH_ROWS = 8192
+
+
+def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
+    """Raise ``InvalidArgumentError`` where deleted rows are asked for in a scan that cannot show them."""
+    if plan.include_deleted and not plan.with_row_id:
+        raise InvalidArgumentError(
+            "include_deleted_rows is set, and with_row_id is not",
+            help="a deleted row is known by its row id, which is null: pass with_row_id=True",
+        )
+    if plan.include_deleted and not alone:
+        raise InvalidArgumentError(
+            "include_deleted_rows is set beside nearest or order_by", help="scan without them, and sort the table"
         )
 
 
@@ -212,8 +285,10 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         readahead: int | None = None,
         *,
         projection: Projection | None = None,
+        orderings: Orderings = (),
+        rows_of_each: int | None = None,
     ) -> None:
-        self._projection = projection
+        self._projection, self._orderings, self._rows_of_each = projection, orderings, rows_of_each
         self._ds, self._plan, self._nearest, self._prefilter = dataset, plan, nearest, prefilter
         self._readers = dataset.snapshot.readers if readers is None else readers
         self._threads = None if readahead is None else max(1, min(readahead, scan.THREADS))
@@ -232,10 +307,25 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches."""
-        if self._nearest is None:
+        batches = self._any_batches()
+        return batches if self._rows_of_each is None else in_batches_of(batches, self._rows_of_each)
+
+    def _any_batches(self) -> Iterator[pa.RecordBatch]:
+        if self._nearest is None and not self._orderings:
             return self._scanned(self._plan, self._readers, self._threads)
-        table = search.search(self._ds.snapshot, self._plan, self._nearest, self._readers, prefilter=self._prefilter)
-        return self._projected(table.to_batches(max_chunksize=self._plan.batch_size))
+        return self._projected(self._table().to_batches(max_chunksize=self._plan.batch_size))
+
+    def _table(self) -> pa.Table:
+        """The rows of a search, or in an order."""
+        snapshot, plan = self._ds.snapshot, self._plan
+        if self._nearest is None:
+            return ordered(snapshot, plan, self._readers, self._orderings, self._threads)
+        if not self._orderings:
+            return search.search(snapshot, plan, self._nearest, self._readers, prefilter=self._prefilter)
+        with_ids = replace(plan, limit=None, offset=0, with_row_id=True)
+        found = search.search(snapshot, with_ids, self._nearest, self._readers, prefilter=self._prefilter)
+        rows = ordered_found(snapshot, found, self._orderings).slice(plan.offset, plan.limit)
+        return rows.select(search.schema(plan, self._nearest).names)
 
     def _scanned(
         self, plan: ScanPlan, readers: Iterable[FragmentReader], threads: int | None
@@ -260,6 +350,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
         """The batches, each with the fragment that it is of."""
+        if self._orderings:
+            raise InvalidArgumentError("batches in an order of their own are of no fragment", help="use to_batches")
         for reader in self._readers:
             fragment = self._ds.get_fragment(reader.fragment.id)
             for batch in self._scanned(self._plan, [reader], self._threads):
@@ -267,7 +359,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows."""
-        if self._nearest is not None:
+        if self._nearest is not None or self._orderings:
             return self.to_table().slice(0, num_rows)
         limit = num_rows if self._plan.limit is None else min(num_rows, self._plan.limit)
         batches = self._scanned(replace(self._plan, limit=limit), self._readers, 1)
@@ -276,7 +368,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def take(self, indices: Any) -> pa.Table:
         """Some of the rows that it would return, by their place among them."""
         plan = self._plan
-        if self._nearest is None and plan.filter is None and plan.limit is None and not plan.offset:
+        whole = plan.filter is None and plan.limit is None and not plan.offset and not plan.include_deleted
+        if whole and self._nearest is None and not self._orderings:
             ranks = np.asarray(indices, np.int64)
             if self._readers == self._ds.snapshot.readers:
                 chosen = Selection(plan.columns, plan.with_row_id, self._projection)
@@ -297,6 +390,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             lines.append(f"ProjectionExec: expr=[{self._projection}]")
         if plan.limit is not None or plan.offset:
             lines.append(f"GlobalLimitExec: skip={plan.offset}, fetch={plan.limit}")
+        if self._orderings:
+            lines.append(f"SortExec: expr=[{', '.join(map(str, self._orderings))}]")
         if self._nearest is not None:
             lines += search.explain(self._ds.snapshot, plan, self._nearest, prefilter=self._prefilter)
         else:
@@ -311,6 +406,16 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             read = sum(c.stop - c.start if c.rows is None else len(c.rows) for c in planned)
             lines.append(f"  rows to look at: {read} of {total}")
         return "\n".join(f"{'  ' * i}{line}" for i, line in enumerate(lines))
+
+    def analyze_plan(self) -> str:
+        """Run the scan, and say what it did: its plan, the rows and batches that it returned, and how long it took."""
+        clock = self._ds.snapshot.runtime.clock_ns
+        began = clock()
+        rows = batches = 0
+        for batch in self.to_batches():
+            rows, batches = rows + batch.num_rows, batches + 1
+        head = f"AnalyzeExec: rows={rows}, batches={batches}, elapsed={(clock() - began) / 1e6:.3f} ms"
+        return "\n".join([head, *(f"  {line}" for line in self.explain_plan(verbose=True).splitlines())])
 
     @staticmethod
     def from_dataset(dataset: Any, **options: Any) -> Any:

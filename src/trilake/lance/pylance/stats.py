@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from trilake.lance.commands import indices
 from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
 
 
 class DatasetStats(TypedDict):
@@ -14,6 +17,49 @@ class DatasetStats(TypedDict):
     num_deleted_rows: int
     num_fragments: int
     num_small_files: int
+
+
+@dataclass(frozen=True)
+class IndexSegmentDescription:
+    """The files of an index: all of them, as the format has no indices in parts."""
+
+    uuid: str
+    dataset_version_at_last_update: int
+    fragment_ids: frozenset[int]
+    index_version: int
+
+
+@dataclass(frozen=True)
+class IndexDescription:
+    """An index: its name and kind, the ids and names of its fields, and how many rows it covers."""
+
+    name: str
+    type_url: str
+    index_type: str
+    num_rows_indexed: int
+    fields: list[int]
+    field_names: list[str]
+    segments: list[IndexSegmentDescription]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, index: IndexMetadata) -> IndexDescription:
+        """What a version says of one of its indices."""
+        known = snapshot.manifest.schema
+        fields = [known.by_id(id) for id in index.fields]
+        vector, scalar = snapshot.indices.vector(index), snapshot.indices.scalar(index)
+        details = index.details or (
+            VECTOR_DETAILS if vector is not None else BTREE_DETAILS if scalar is not None else None
+        )
+        covered = frozenset(index.fragment_bitmap or ())
+        return cls(
+            index.name,
+            "" if details is None else details.type_url,
+            "IVF_PQ" if vector is not None else "BTree" if scalar is not None else "Unknown",
+            sum(r.num_rows for r in snapshot.readers if r.fragment.id in covered),
+            list(index.fields),
+            [f.name for f in fields if f is not None],
+            [IndexSegmentDescription(str(index.uuid), index.dataset_version, covered, index.index_version or 0)],
+        )
 
 
 class LanceStats:

@@ -36,8 +36,8 @@ Rows = npt.NDArray[np.int64]
 #: Bytes that the nulls of a column which no file has may take in one batch.
 MAX_NULL_BYTES = 1 << 31
 
-#: Name of the column of row ids.
-ROW_ID = "_rowid"
+#: Names of the columns that say where rows are: ids and addresses are one number, as rows of the format do not move.
+ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
 
 
 def row_ids(fragment_id: int, offsets: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:

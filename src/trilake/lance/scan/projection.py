@@ -16,7 +16,7 @@ from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.sql_text import as_spark
 
@@ -86,8 +86,6 @@ def _bound(name: object, text: object, schema: pa.Schema) -> Expression | pa.Fie
     return parse_expression(as_spark(text), schema)
 
 
-#: The name of the column that says where rows are.
-ROW_ADDRESS = "_rowaddr"
 _IDS = pa.field(ROW_ID, pa.uint64())
 
 

@@ -23,6 +23,7 @@ from trilake.expr.terms.predicate import And, Compare, In, Or, Predicate, Starts
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
+from trilake.lance.scan.id_conditions import is_of_ids, named_ids
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
@@ -60,7 +61,7 @@ def index_query(
 
     ``schema`` has the columns that the filter's names mean.
     """
-    if filter is None or not manifest.indices:
+    if filter is None:
         return None
     builder = _QueryBuilder(manifest, schema, indices)
     parts = [c.predicate for c in filter.conjuncts]
@@ -84,6 +85,8 @@ class _QueryBuilder:
         return None
 
     def leaf(self, leaf: Compare | In | StartsWith) -> IndexQuery | None:
+        if not isinstance(leaf, StartsWith) and is_of_ids(leaf, self.schema.to_arrow()):
+            return self.of_ids(leaf)
         entry = self.entry(leaf.path)
         if entry is None or entry.fragment_bitmap is None:
             return None
@@ -107,6 +110,13 @@ class _QueryBuilder:
             return None  # a literal that the index's type cannot hold: the scan knows what it means
         few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
         return IndexQuery(_text(leaf), entry.fragment_bitmap, True, row_ids if few else lambda: None)
+
+    def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
+        """Rows that are named by their ids, which need no index."""
+        ids = named_ids(leaf, self.manifest)
+        if ids is None:
+            return None
+        return IndexQuery(_text(leaf), FrozenBitMap(f.id for f in self.manifest.fragments), True, lambda: ids)
 
     def entry(self, path: tuple[str, ...]) -> IndexMetadata | None:
         field = self.schema.find(path)

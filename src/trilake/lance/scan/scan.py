@@ -27,6 +27,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.types import PageKind
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, no_columns, row_ids
+from trilake.lance.scan.id_conditions import asked_ids, with_ids
 from trilake.lance.scan.skipping import candidate_groups
 
 #: Chunks that are read at once, and about how many stored bytes and rows each has.
@@ -43,6 +44,9 @@ _FEW = 8
 #: Statistics of a local fragment with so few stored bytes are not asked: they take 3 ms, its rows 1 ms.
 _QUICK_BYTES = 1 << 16
 
+#: Bits of a row id.
+_ID_BITS = 64
+
 #: So few rows are always taken one by one where an index has found them.
 _SURELY_FEW = 1024
 
@@ -55,11 +59,13 @@ class ScanPlan:
     ----------
     view: the dataset's columns, and what is stored of them.
     columns: the columns wanted, as parts of ``view.schema``.
-    filter: keeps the rows for which it is true; bound to the view's Arrow schema.
+    filter: keeps the rows for which it is true; bound to the view's Arrow schema, and to the columns of row ids.
     limit, offset: rows to return, and matching rows to pass over before.
     batch_size: rows of a batch at most.
     with_row_id: whether a column ``_rowid`` comes last.
     use_stats: whether statistics may skip row groups.
+    use_index: whether scalar indices may be asked which rows can match.
+    include_deleted: whether rows that are deleted come too, without a row id.
     candidates: by fragment id the sorted offsets of the only rows that can match the filter, which an index has found;
         other fragments are scanned.
     joined: whether row groups that are read together come as one batch, where no filter is asked.
@@ -73,6 +79,8 @@ class ScanPlan:
     batch_size: int | None = None
     with_row_id: bool = False
     use_stats: bool = True
+    use_index: bool = True
+    include_deleted: bool = False
     candidates: Mapping[int, Rows] | None = None
     joined: bool = False
 
@@ -104,12 +112,14 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
             return
         ranges = [(0, reader.physical_rows)]
         if plan.filter is None and (left is not None or skip):
-            live = reader.num_rows
-            if live <= skip:
-                skip -= live
+            rows = _num_rows(plan, reader)
+            if rows <= skip:
+                skip -= rows
                 continue
-            count = live - skip if left is None else min(live - skip, left)
-            ends = reader.offsets_of_live(np.array([skip, skip + count - 1], np.int64))
+            count = rows - skip if left is None else min(rows - skip, left)
+            ends = np.array([skip, skip + count - 1], np.int64)
+            if not plan.include_deleted:
+                ends = reader.offsets_of_live(ends)
             ranges = [(int(ends[0]), int(ends[1]) + 1)]
             skip, left = 0, None if left is None else left - count
         picked = None if plan.candidates is None else plan.candidates.get(reader.fragment.id)
@@ -119,6 +129,11 @@ def chunks(plan: ScanPlan, readers: Iterable[FragmentReader]) -> Iterator[Chunk]
         if plan.filter is not None and plan.use_stats and not _is_quickly_read(reader):
             ranges = candidate_groups(reader, plan.filter, plan.view)
         yield from _cut(reader, ranges, _chunk_rows(plan, reader))
+
+
+def _num_rows(plan: ScanPlan, reader: FragmentReader) -> int:
+    """Rows of a fragment that a scan without a filter returns."""
+    return reader.physical_rows if plan.include_deleted else reader.num_rows
 
 
 def _is_quickly_read(reader: FragmentReader) -> bool:
@@ -138,10 +153,11 @@ def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
     rows = _result_rows(reader)
     if plan.filter is None or not reader.is_local:
         return rows
-    tested = [f.layout for f in plan.view.schema.fields if f.name in plan.filter.columns]
+    tested = [f.layout for f in _tested(plan.filter, plan.view).fields]
     if any(layout.kind is not PageKind.FIXED for layout in tested):
         return rows
-    return max(rows, _TESTED_BYTES * 8 // max(sum(layout.bits for layout in tested), 1))
+    bits = sum(layout.bits for layout in tested) or _ID_BITS
+    return max(rows, _TESTED_BYTES * 8 // bits)
 
 
 def _result_rows(reader: FragmentReader) -> int:
@@ -188,7 +204,7 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     read = chunk.reader.read_range if plan.joined else chunk.reader.read_batches
     for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
-        mask = chunk.reader.live_mask(at, at + rows)
+        mask = None if plan.include_deleted else chunk.reader.live_mask(at, at + rows)
         ids = None
         if plan.with_row_id:
             ids = np.arange(at, at + rows, dtype=np.int64)
@@ -204,25 +220,34 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
     """A stored batch as the plan's schema has it, with the row ids of ``offsets``."""
     batch = plan.view.show(stored, plan.columns)
-    return batch if offsets is None else _with_ids(batch, reader, offsets)
+    return batch if offsets is None else _with_ids(plan, batch, reader, offsets)
 
 
-def _with_ids(batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
-    ids = pa.array(row_ids(reader.fragment.id, offsets))
+def _with_ids(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
+    deleted = ~reader.is_live(offsets) if plan.include_deleted else None
+    ids = pa.array(row_ids(reader.fragment.id, offsets), mask=deleted)
     return pa.RecordBatch.from_arrays([*batch.columns, ids], schema=batch.schema.append(pa.field(ROW_ID, pa.uint64())))
+
+
+def _tested(filter: Filter, view: View) -> LanceSchema:
+    """The columns of the dataset that a condition reads."""
+    return LanceSchema(tuple(f for f in view.schema.fields if f.name in filter.columns))
 
 
 def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     assert plan.filter is not None
     reader, view = chunk.reader, plan.view
-    tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
+    tested = _tested(plan.filter, view)
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
     shown = pa.Table.from_batches(read, schema=tested.to_arrow())
-    matching = plan.filter.mask(shown)
+    rows, asked = shown, asked_ids(plan.filter, view.arrow)
+    if asked:
+        rows = with_ids(shown, asked, row_ids(reader.fragment.id, np.arange(chunk.start, chunk.stop)))
+    matching = plan.filter.mask(rows)
     if not _true_count(matching):
         return
     mask = np.asarray(matching)
-    live = reader.live_mask(chunk.start, chunk.stop)
+    live = None if plan.include_deleted else reader.live_mask(chunk.start, chunk.stop)
     if live is not None:
         mask &= live
     have = {f.id: f for f in tested.fields}
@@ -248,7 +273,7 @@ def _matching(
     else:
         parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
-    return _with_ids(batch, reader, offsets) if plan.with_row_id else batch
+    return _with_ids(plan, batch, reader, offsets) if plan.with_row_id else batch
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
@@ -258,15 +283,17 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
     rows = rows[reader.is_live(rows)]
     if not len(rows):
         return []
-    tested = LanceSchema(tuple(f for f in view.schema.fields if f.name in plan.filter.columns))
-    shown = pa.Table.from_batches([view.show(one_batch(reader.take(rows, view.stored(tested))), tested)])
-    hits = np.flatnonzero(np.asarray(plan.filter.mask(shown))).astype(np.int64)
+    tested = _tested(plan.filter, view)
+    stored = one_batch(reader.take(rows, view.stored(tested))) if tested.fields else no_columns(len(rows))
+    shown = pa.Table.from_batches([view.show(stored, tested)])
+    shown_with_ids = with_ids(shown, asked_ids(plan.filter, view.arrow), row_ids(reader.fragment.id, rows))
+    hits = np.flatnonzero(np.asarray(plan.filter.mask(shown_with_ids))).astype(np.int64)
     if not len(hits):
         return []
     have = {f.id: f for f in tested.fields}
     rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
     batch = _arranged(plan, _late_columns(plan, reader, shown, rest, hits, rows[hits]), len(hits))
-    return [_with_ids(batch, reader, rows[hits])] if plan.with_row_id else [batch]
+    return [_with_ids(plan, batch, reader, rows[hits])] if plan.with_row_id else [batch]
 
 
 def _late_columns(
@@ -401,5 +428,5 @@ def count(plan: ScanPlan, readers: Iterable[FragmentReader]) -> int:
     """Number of rows that a scan would return; without a filter from the manifest and headers alone."""
     if plan.filter is not None:
         return sum(b.num_rows for b in scan(plan, readers))
-    total = max(sum(r.num_rows for r in readers) - plan.offset, 0)
+    total = max(sum(_num_rows(plan, r) for r in readers) - plan.offset, 0)
     return total if plan.limit is None else min(total, plan.limit)

@@ -24,6 +24,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
+from trilake.lance.scan.id_conditions import asked_ids, with_ids
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 
@@ -234,14 +235,14 @@ def _nearest_rows(
     metric = nearest.metric or (index.opened.metric if index is not None else "l2")
     covered = [r for r in readers if index is not None and r.fragment.id in index.fragments]
     rest = [r for r in readers if r not in covered]
-    neighbours = _flat(snapshot, rest, nearest, metric, condition)
+    neighbours = _flat(snapshot, rest, nearest, metric, condition, plan.use_index)
     if index is not None and covered:
         # Distances of codes are not comparable with those of vectors, nor, of dot products, with any bound.
         exact = bool(rest or nearest.refine_factor or (metric == "dot" and nearest.distance_range != (None, None)))
         # What is too near must not take the places of others.
         every = nearest.distance_range[0] is not None
         many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
-        allowed = _allowed(snapshot, covered, condition, index)
+        allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
         some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
         snapshot.check_indexed(some[0])
         if exact:
@@ -282,7 +283,7 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> SearchIndex | None:
 
 
 def _allowed(
-    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex
+    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex, use: bool
 ) -> Allowed | None:
     """What says of row ids whether they may be found: rows of these fragments that live, and match; ``None``: all."""
     if condition is None and all(r.fragment.deletion_file is None for r in readers):
@@ -290,7 +291,9 @@ def _allowed(
         if all(i in have for i in index.fragments):
             return None
     by_id = {r.fragment.id: r for r in readers}
-    matching = {i: snapshot.matching(condition, r) for i, r in by_id.items()} if condition is not None else {}
+    matching = (
+        {} if condition is None else {i: snapshot.matching(condition, r, use_index=use) for i, r in by_id.items()}
+    )
 
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
         snapshot.check_indexed(ids)
@@ -354,14 +357,19 @@ def storage(column: pa.Array) -> pa.Array:
 
 
 def _flat(
-    snapshot: Snapshot, readers: Sequence[FragmentReader], nearest: Nearest, metric: str, condition: Filter | None
+    snapshot: Snapshot,
+    readers: Sequence[FragmentReader],
+    nearest: Nearest,
+    metric: str,
+    condition: Filter | None,
+    use: bool,
 ) -> list[tuple[Ids, Floats]]:
     """The nearest rows of each chunk of some fragments, by their vectors; numpy computes outside of Python's lock."""
     if not readers:
         return []
     columns = snapshot.view.schema.project([nearest.column])
     projection = snapshot.view.stored(columns)
-    matching = {id(r): snapshot.matching(condition, r) for r in readers} if condition is not None else {}
+    matching = {} if condition is None else {id(r): snapshot.matching(condition, r, use_index=use) for r in readers}
 
     def search_chunk(chunk: scan.Chunk) -> tuple[Ids, Floats]:
         reader = chunk.reader
@@ -404,7 +412,8 @@ def _rows(
     if plan.with_row_id:
         table = table.append_column(pa.field(ROW_ID, pa.uint64()), pa.array(ids))
     if postfilter is not None:
-        table = table.filter(postfilter.mask(table.select(tested.names)))
+        asked = asked_ids(postfilter, snapshot.schema)
+        table = table.filter(postfilter.mask(with_ids(table.select(tested.names), asked, ids)))
     table = table.slice(plan.offset, plan.limit)
     return table.select(schema(plan, nearest).names)
 
@@ -426,7 +435,7 @@ def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: 
 
 def explain_filter(snapshot: Snapshot, plan: ScanPlan, *, whole: str) -> list[str]:
     """The steps by which indices find the rows of a filter; none where rows are scanned."""
-    query = snapshot.index_query(plan.filter)
+    query = snapshot.index_query(plan.filter) if plan.use_index else None
     if query is None:
         return []
     if query.exact:

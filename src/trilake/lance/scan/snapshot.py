@@ -22,6 +22,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows, row_ids
+from trilake.lance.scan.id_conditions import asked_ids, condition_schema
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.scan.scalar_search import IndexQuery
 from trilake.lance.scan.scan import ScanPlan
@@ -97,8 +98,11 @@ class Snapshot:
     # --- scanning ----------------------------------------------------------------------------------------------------
 
     def filter(self, filter: FilterLike | Filter | None) -> Filter | None:
-        """A condition bound to the columns.  Raises ``FilterError``."""
-        return parse_filter(as_spark(filter) if isinstance(filter, str) else filter, self.schema)
+        """A condition bound to the columns, and to ``_rowid`` and ``_rowaddr``.  Raises ``FilterError``."""
+        if filter is None or isinstance(filter, Filter):
+            return filter
+        schema = condition_schema(self.schema, filter)
+        return parse_filter(as_spark(filter) if isinstance(filter, str) else filter, schema)
 
     def plan(
         self, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None, **more: Any
@@ -112,7 +116,9 @@ class Snapshot:
 
     def indexed(self, plan: ScanPlan) -> ScanPlan:
         """A scan that looks only at the rows which indices have found, where they help."""
-        if plan.filter is None or not self.manifest.indices:
+        if plan.filter is None or not plan.use_index or plan.include_deleted:
+            return plan
+        if not self.manifest.indices and not asked_ids(plan.filter, self.schema):
             return plan
         last = self._answered
         if last is None or last[0] is not plan.filter:
@@ -229,9 +235,9 @@ class Snapshot:
 
     # --- what commands need ------------------------------------------------------------------------------------------
 
-    def matching(self, filter: Filter | None, reader: FragmentReader) -> Rows:
+    def matching(self, filter: Filter | None, reader: FragmentReader, *, use_index: bool = True) -> Rows:
         """The offsets of a fragment's live rows for which ``filter`` is true."""
-        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True))
+        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True, use_index=use_index))
         row_ids = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
         if not row_ids:
             return np.array([], np.int64)

@@ -1,0 +1,72 @@
+"""``Transaction``: an operation on a version of a dataset, before it is committed or behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.lance.pylance.operation import LanceOperation, shown
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions import transaction as transactions
+from trilake.lance.versions.versions import list_versions
+
+
+@dataclass
+class Transaction:
+    """An operation, and the version that it was made for.
+
+    Parameters
+    ----------
+    read_version: the version; 0 where there was none yet.
+    operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
+    uuid: an id that no other transaction has; the commit makes one where none is given.
+    transaction_properties: texts by name, of later releases of the format; in this one there are none.
+    """
+
+    read_version: int
+    operation: LanceOperation.BaseOperation
+    uuid: str | None = None
+    transaction_properties: Mapping[str, str] | None = field(default_factory=dict)
+
+
+def given(transaction: Transaction, read_version: int | None) -> tuple[LanceOperation.BaseOperation, int]:
+    """The operation of a transaction to commit, and its version.  Raises ``InvalidArgumentError``."""
+    if transaction.transaction_properties:
+        raise InvalidArgumentError(
+            f"the transaction has properties ({', '.join(transaction.transaction_properties)}), which the first format "
+            "of Lance does not keep",
+            help="leave them out, or keep them with update_schema_metadata",
+        )
+    if read_version is not None and read_version != transaction.read_version:
+        raise InvalidArgumentError(
+            f"read_version is {read_version}, and the transaction was made for version {transaction.read_version}",
+            help="leave read_version out",
+        )
+    return transaction.operation, transaction.read_version
+
+
+def read(snapshot: Snapshot, version: int) -> Transaction | None:
+    """The transaction that made a version.
+
+    ``None`` where its file is gone, as a clean-up of old versions removes it, and for one of a newer writer.
+    Raises ``VersionNotFoundError`` and ``CorruptLogError``.
+    """
+    store = snapshot.store
+    name = transactions.load(store, version).transaction_file
+    if not name:
+        return None
+    key = f"{transactions.TRANSACTIONS}/{name}"
+    try:
+        made = transactions.parse(store.read(key).to_pybytes(), file=f"{store.uri}/{key}")
+    except ObjectNotFoundError:
+        return None
+    operation = shown(made.operation)
+    return None if operation is None else Transaction(made.read_version, operation, made.uuid)
+
+
+def recent(snapshot: Snapshot, count: Any) -> list[Transaction | None]:
+    """The transactions of the newest versions up to the one that is shown, newest first."""
+    versions = [v for v in reversed(list_versions(snapshot.store).versions) if v <= snapshot.version]
+    return [read(snapshot, v) for v in versions[:count]]

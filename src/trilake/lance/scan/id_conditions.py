@@ -1,0 +1,75 @@
+"""Conditions on row ids: ``_rowid`` and ``_rowaddr``, which are no columns of the dataset, in filters.
+
+Such a column is added to what a condition is tested on, and only there.  Where a condition says which ids it wants, no
+other row is looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from trilake.expr import Filter
+from trilake.expr.terms.predicate import Compare, In
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
+from trilake.lance.versions.manifest import Manifest
+
+Ids = npt.NDArray[np.uint64]
+
+_NAMES = (ROW_ID, ROW_ADDRESS)
+_LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.decimal128(20))
+
+
+def condition_schema(schema: pa.Schema, condition: object) -> pa.Schema:
+    """The columns that a condition may name: those of the dataset, and those of ids that its text has."""
+    text = str(condition).lower()
+    named = [name for name in _NAMES if name in text and name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, pa.uint64()) for name in named)], schema.metadata) if named else schema
+
+
+def asked_ids(filter: Filter, schema: pa.Schema) -> list[str]:
+    """The columns of ids that a condition reads."""
+    return [name for name in _NAMES if name in filter.columns and name not in schema.names]
+
+
+def with_ids(rows: pa.Table, names: list[str], ids: Ids) -> pa.Table:
+    """The rows with columns of their ids."""
+    column = pa.array(ids)
+    for name in names:
+        rows = rows.append_column(name, column)
+    return rows
+
+
+def is_of_ids(leaf: Any, schema: pa.Schema) -> bool:
+    """Whether a comparison is one of ids."""
+    return len(leaf.path) == 1 and leaf.path[0] in _NAMES and leaf.path[0] not in schema.names
+
+
+def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:
+    """The sorted ids that a comparison wants, of rows that there are or have been; ``None`` where it names none."""
+    if leaf.widened or any(not f.physical_rows for f in manifest.fragments):
+        return None
+    if isinstance(leaf, In):
+        values = leaf.values
+    elif leaf.op == "=":
+        values = pa.array([leaf.literal.as_py()], leaf.literal.type)
+    else:
+        return None
+    if not pt.is_decimal(values.type) or values.type.scale:  # the type that unsigned numbers are compared in
+        return None
+    values = values.filter(pc.and_(pc.greater_equal(values, _LEAST), pc.less_equal(values, _GREATEST)))
+    ids: Ids = np.unique(values.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+    rows = {f.id: f.physical_rows for f in manifest.fragments}
+    known = np.array(sorted(rows), np.uint64)
+    if not len(known):
+        return ids[:0]
+    ends = np.array([rows[int(id)] for id in known], np.uint64)
+    of = ids >> np.uint64(32)
+    at = np.minimum(np.searchsorted(known, of), len(known) - 1)
+    there: Ids = ids[(known[at] == of) & ((ids & np.uint64(0xFFFFFFFF)) < ends[at])]
+    return there

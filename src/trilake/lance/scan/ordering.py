@@ -1,0 +1,141 @@
+"""Rows of a scan in the order of some of their columns.
+
+The columns of the order are read first, and of the others only the rows that a limit leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from trilake.arguments import flag
+from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.scan import scan
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.scan import ScanPlan
+from trilake.lance.scan.search import storage
+from trilake.lance.scan.snapshot import Snapshot
+
+#: Where fewer rows than this part of all are returned, the other columns are taken row by row.
+_FEW = 8
+
+
+@dataclass(frozen=True)
+class ColumnOrdering:
+    """One column of an order.
+
+    Parameters
+    ----------
+    column_name: its name; ``"struct.field"`` is a part of one.
+    ascending: whether the least value comes first; NaN is greater than all numbers.
+    nulls_first: whether nulls come before all values, or behind them.
+    """
+
+    column_name: str
+    ascending: bool = True
+    nulls_first: bool = False
+
+    def __str__(self) -> str:
+        return (
+            f"{self.column_name} {'ASC' if self.ascending else 'DESC'} NULLS {'FIRST' if self.nulls_first else 'LAST'}"
+        )
+
+
+Orderings = tuple[ColumnOrdering, ...]
+
+
+def orderings_of(given: Any) -> Orderings:
+    """The columns of an order: names or orderings, or objects with the same attributes.  Raises ``WrongTypeError``."""
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise WrongTypeError(f"order_by is {given!r}", help="pass a list of names or of ColumnOrdering")
+    return tuple(_ordering(one) for one in given)
+
+
+def _ordering(one: Any) -> ColumnOrdering:
+    if isinstance(one, str):
+        return ColumnOrdering(one)
+    name = getattr(one, "column_name", None)
+    if not isinstance(name, str):
+        raise WrongTypeError(f"order_by has {one!r}", help="pass a list of names or of ColumnOrdering")
+    return ColumnOrdering(name, flag("ascending", one.ascending), flag("nulls_first", one.nulls_first))
+
+
+def ordered(
+    snapshot: Snapshot, plan: ScanPlan, readers: Sequence[FragmentReader], orderings: Orderings, threads: int | None
+) -> pa.Table:
+    """The rows of a scan in an order; its limit and offset count in it."""
+    every = replace(plan, limit=None, offset=0)
+    names = [o.column_name for o in orderings if o.column_name != ROW_ID]
+    columns = _columns(snapshot, names)
+    found = replace(every, columns=columns, with_row_id=True)
+    keys = pa.Table.from_batches(scan.scan(snapshot.indexed(found), readers, threads=threads), schema=found.schema)
+    places = sorted_places(keys, orderings).slice(plan.offset, plan.limit)
+    if len(places) * _FEW < len(keys):
+        ids = keys.column(ROW_ID).take(places).to_numpy()
+        return snapshot.take_rows(ids, plan.columns, with_row_id=plan.with_row_id)
+    rows = scan.scan(snapshot.indexed(every), readers, threads=threads)
+    return pa.Table.from_batches(rows, schema=plan.schema).take(places)
+
+
+def ordered_found(snapshot: Snapshot, found: pa.Table, orderings: Orderings) -> pa.Table:
+    """Rows that a search has found, with their ids, in another order than that of their distance."""
+    names = [o.column_name for o in orderings if o.column_name not in found.schema.names]
+    keys = found
+    for name in names:
+        read = _columns(snapshot, [name])
+        taken = snapshot.take_rows(found.column(ROW_ID).to_numpy(), read)
+        keys = keys.append_column(name, _key(taken, name))
+    return found.take(sorted_places(keys, orderings))
+
+
+def _columns(snapshot: Snapshot, names: list[str]) -> LanceSchema:
+    known = snapshot.view.schema
+    for name in names:
+        if known.find(name) is None:
+            raise UnknownColumnError(f"{name} not found in schema", help=f"there are {snapshot.schema.names}")
+    return snapshot.view.columns(list(dict.fromkeys(names))) if names else LanceSchema(())
+
+
+def sorted_places(rows: pa.Table, orderings: Orderings) -> pa.Array:
+    """The places of the rows in an order; rows that are equal in it keep theirs.  Raises ``WrongTypeError``."""
+    columns: dict[str, pa.ChunkedArray] = {}
+    order: list[tuple[str, str]] = []
+
+    def then(values: pa.ChunkedArray, *, ascending: bool) -> None:
+        order.append((str(len(columns)), "ascending" if ascending else "descending"))
+        columns[order[-1][0]] = values
+
+    for one in orderings:
+        key = _key(rows, one.column_name)
+        if key.null_count:
+            then(pc.is_null(key), ascending=not one.nulls_first)
+        if pt.is_floating(key.type):
+            then(pc.fill_null(pc.is_nan(key), False), ascending=one.ascending)
+        then(key, ascending=one.ascending)
+    try:
+        return pc.sort_indices(pa.table(columns), sort_keys=order)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as e:
+        raise WrongTypeError(f"rows cannot be ordered by {', '.join(map(str, orderings))}: {e}") from e
+
+
+def _key(rows: pa.Table, name: str) -> pa.ChunkedArray:
+    """The values of a column that can be sorted by."""
+    first, *rest = [name] if name in rows.schema.names else name.split(".")
+    column = rows.column(first)
+    column = pc.struct_field(column, rest) if rest else column
+    chunks = [storage(chunk) for chunk in column.chunks]
+    column = pa.chunked_array(chunks, chunks[0].type if chunks else column.type)
+    kind = column.type
+    if pt.is_nested(kind):
+        raise WrongTypeError(f"rows cannot be ordered by {name}, which is of type {kind}", help="name a field in it")
+    if pt.is_dictionary(kind):
+        return column.cast(kind.value_type)
+    return column.cast(pa.float32()) if pt.is_float16(kind) else column

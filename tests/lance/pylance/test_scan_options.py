@@ -1,0 +1,198 @@
+"""Options of scans that pylance has got since 0.8.19: orders, batches of one size, deleted rows, row ids in filters."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from trilake import lance
+from trilake.errors import FilterError, InvalidArgumentError
+from trilake.lance import LanceDataset
+from trilake.lance.dataset import ColumnOrdering
+
+ROWS = pa.table(
+    {
+        "id": range(10),
+        "kind": ["b", "a", "c", "a", "b", "c", "a", "b", "c", "a"],
+        "score": [0.5, math.nan, -1.0, 2.0, math.inf, 0.0, -math.inf, 3.0, 1.0, 7.0],
+        "part": [{"x": i % 3, "y": -i} for i in range(10)],
+    }
+)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LanceDataset:
+    ds = lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=4, max_rows_per_group=2)
+    ds.delete("id in (1, 8)")
+    return ds
+
+
+def place(id: int) -> int:
+    return (id // 4 << 32) + id % 4
+
+
+def test_filters_may_name_row_ids(made: LanceDataset) -> None:
+    def found(filter: Any, **more: Any) -> list[int]:
+        ids: list[int] = made.to_table(["id"], filter=filter, **more)["id"].to_pylist()
+        return ids
+
+    assert found(f"_rowid = {place(5)}") == [5]
+    assert found(f"_rowaddr IN ({place(9)}, {place(2)}, {place(8)}, 99, {7 << 32})") == [2, 9]
+    assert found(f"_rowid >= {place(5)} AND kind = 'b'") == [7]
+    assert found(f"_rowid = {place(4)} OR kind = 'c'") == [2, 4, 5]
+    assert found(f"_rowid < {place(4)}", limit=2, offset=1) == [2, 3]
+    assert found("_rowid = -1") == found("_rowid IN (-1, 0.5)") == []
+    assert found("_rowid = 0.0") == found("cast(_rowid as string) = '0'") == [0]
+    assert found(f"NOT _rowid <> {place(6)}") == [6]
+    assert found(pc.field("_rowid") == place(3)) == [3]
+    assert found(pc.field("_rowaddr").isin([place(3), place(9)])) == [3, 9]
+    assert made.to_table(["kind"], filter=f"_rowid = {place(3)}", with_row_id=True).to_pylist() == [
+        {"kind": "a", "_rowid": place(3)}
+    ]
+    assert made.count_rows(f"_rowid > {place(3)}") == 5
+    assert [f.fragment_id for f in made.get_fragments() if f.count_rows(f"_rowid = {place(5)}")] == [1]
+    assert "query=_rowid = " in made.scanner(filter="_rowid = 3").explain_plan()
+    with pytest.raises(FilterError, match="_rowx"):
+        found("_rowx = 1")
+    own = lance.write_dataset(pa.table({"_rowid": [7, 8]}), "memory://own-row-ids", mode="overwrite")
+    assert own.to_table(filter="_rowid = 8").to_pydict() == {"_rowid": [8]}
+
+
+def test_a_row_id_finds_its_row_without_a_look_at_others(made: LanceDataset) -> None:
+    plan = made.scanner(["id"], filter=f"_rowid = {place(5)}").explain_plan(verbose=True)
+    assert "rows to look at: 1 of 10" in plan
+
+
+def test_changes_by_row_ids(made: LanceDataset) -> None:
+    made.update({"kind": "'z'"}, where=f"_rowid = {place(0)}")
+    assert made.to_table(["id"], filter="kind = 'z'")["id"].to_pylist() == [0]
+    made.delete(f"_rowaddr IN ({place(3)}, {place(4)})")
+    assert sorted(made.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 6, 7, 9]
+    source = pa.table({"id": [2, 5], "kind": ["n", "n"], "score": [0.0, 0.0], "part": ROWS["part"][:2]})
+    done = (
+        made.merge_insert("id").when_not_matched_by_source_delete(f"_rowaddr = {place(6)} OR _rowid = {place(7)}")
+    ).execute(source)
+    assert done["num_deleted_rows"] == 2
+    assert sorted(made.to_table(["id"])["id"].to_pylist()) == [0, 2, 5, 9]
+
+
+def test_row_ids_filter_what_a_search_finds() -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.arange(20, dtype=np.float32)), 2)
+    ds = lance.write_dataset(pa.table({"id": range(10), "v": vectors}), "memory://near-by-id", mode="overwrite")
+    near = {"column": "v", "q": [0.0, 0.0], "k": 4}
+    for prefilter, expected in ((False, [2, 3]), (True, [2, 3, 4, 5])):
+        found = ds.to_table(["id"], filter="_rowid >= 2", nearest=near, prefilter=prefilter, use_scalar_index=False)
+        assert found["id"].to_pylist() == expected
+    assert ds.to_table(["id"], nearest=near, order_by=[ColumnOrdering("id", ascending=False)], limit=2)[
+        "id"
+    ].to_pylist() == [3, 2]
+    back = ds.to_table(["id", "_distance"], nearest=near, order_by=[ColumnOrdering("_distance", False)], offset=1)
+    assert back["id"].to_pylist() == [2, 1, 0]
+    assert ds.to_table(["v"], nearest=near, order_by=["id"]).schema.names == ["v", "_distance"]
+
+
+def test_rows_come_in_the_order_of_columns(made: LanceDataset) -> None:
+    def ids(*order: str | ColumnOrdering, **more: Any) -> list[int]:
+        found: list[int] = made.to_table(["id"], order_by=list(order), **more)["id"].to_pylist()
+        return found
+
+    assert ids("kind") == [3, 6, 9, 0, 4, 7, 2, 5]
+    assert ids("kind", ColumnOrdering("id", ascending=False)) == [9, 6, 3, 7, 4, 0, 5, 2]
+    assert ids(ColumnOrdering("score", ascending=False)) == [4, 9, 7, 3, 0, 5, 2, 6]
+    assert ids("part.x", "part.y") == [9, 6, 3, 0, 7, 4, 5, 2]
+    assert ids("kind", limit=3, offset=2) == [9, 0, 4]
+    assert ids("kind", limit=1) == [3]
+    assert ids("score", filter="kind = 'b'", limit=2) == [0, 7]
+    assert ids("_rowid", limit=2) == [0, 2]
+    assert ids("score", limit=0) == []
+    scanner = made.scanner({"twice": "id * 2"}, order_by=["score"], limit=2, with_row_id=True)
+    assert scanner.to_table().to_pylist() == [{"twice": 12, "_rowid": place(6)}, {"twice": 4, "_rowid": place(2)}]
+    assert scanner.head(1).num_rows == 1
+    assert scanner.count_rows() == 2
+    assert scanner.take([1])["twice"].to_pylist() == [4]
+    assert "SortExec: expr=[score ASC NULLS LAST]" in scanner.explain_plan()
+    with pytest.raises(InvalidArgumentError, match="no fragment"):
+        next(scanner.scan_batches())
+    for order, message in ((["nothing"], "nothing"), (["part"], "a field"), ("id", "list"), ([5], "ColumnOrdering")):
+        with pytest.raises((InvalidArgumentError, TypeError), match=message):
+            made.to_table(order_by=order)
+
+
+def test_orders_place_nulls_and_nan() -> None:
+    rows = pa.table({"id": range(5), "n": pa.array([1.0, None, math.nan, -1.0, 5.0])})
+    ds = lance.write_dataset(rows, "memory://order-nulls", mode="overwrite", nulls="mask")
+    expected = {
+        ColumnOrdering("n"): [3, 0, 4, 2, 1],
+        ColumnOrdering("n", nulls_first=True): [1, 3, 0, 4, 2],
+        ColumnOrdering("n", ascending=False): [2, 4, 0, 3, 1],
+        ColumnOrdering("n", ascending=False, nulls_first=True): [1, 2, 4, 0, 3],
+    }
+    for order, ids in expected.items():
+        assert ds.to_table(["id"], order_by=[order])["id"].to_pylist() == ids
+
+
+def test_batches_have_one_size(made: LanceDataset) -> None:
+    def sizes(**options: Any) -> list[int]:
+        batches = list(made.to_batches(**options))
+        assert pa.Table.from_batches(batches).equals(made.to_table(**{**options, "strict_batch_size": False}))
+        return [b.num_rows for b in batches]
+
+    assert sizes(batch_size=3, strict_batch_size=True) == [3, 3, 2]
+    assert sizes(batch_size=8, strict_batch_size=True) == [8]
+    assert sizes(batch_size=100, strict_batch_size=True) == sizes(strict_batch_size=True) == [8]
+    assert sizes(batch_size=2, strict_batch_size=True, filter="id > 2", order_by=["kind"]) == [2, 2, 2]
+    assert sizes(batch_size=1, strict_batch_size=True, limit=2) == [1, 1]
+
+
+def test_deleted_rows_come_without_an_id(made: LanceDataset) -> None:
+    found = made.to_table(["id"], include_deleted_rows=True, with_row_id=True)
+    assert found["id"].to_pylist() == list(range(10))
+    assert found["_rowid"].to_pylist() == [None if i in (1, 8) else place(i) for i in range(10)]
+    some = made.to_table(["id"], filter="kind = 'c'", include_deleted_rows=True, with_row_id=True)
+    assert some.to_pylist() == [{"id": i, "_rowid": None if i == 8 else place(i)} for i in (2, 5, 8)]
+    cut = made.to_table(["id"], include_deleted_rows=True, with_row_id=True, limit=5, offset=1)
+    assert cut["id"].to_pylist() == [1, 2, 3, 4, 5]
+    scanner = made.scanner(["id"], include_deleted_rows=True, with_row_id=True)
+    assert (scanner.count_rows(), scanner.take([1])["id"].to_pylist()) == (10, [1])
+    with pytest.raises(InvalidArgumentError, match="with_row_id"):
+        made.to_table(include_deleted_rows=True)
+    with pytest.raises(InvalidArgumentError, match="order_by"):
+        made.to_table(include_deleted_rows=True, with_row_id=True, order_by=["id"])
+
+
+def test_scans_without_indices(made: LanceDataset) -> None:
+    made.create_scalar_index("id", "BTREE")
+    assert "id = 3" in made.scanner(filter="id = 3").explain_plan().splitlines()[0]
+    without = made.scanner(filter="id = 3", use_scalar_index=False)
+    assert without.explain_plan().startswith("LanceScan")
+    assert without.to_table()["id"].to_pylist() == [3]
+
+
+def test_a_dataset_knows_how_it_is_scanned(made: LanceDataset, tmp_path: Path) -> None:
+    defaults = {"columns": ["id"], "with_row_id": True, "batch_size": 2, "order_by": ["kind"], "limit": 3}
+    ds = lance.dataset(made.uri, default_scan_options=defaults)
+    expected = {"id": [3, 6, 9], "_rowid": [place(i) for i in (3, 6, 9)]}
+    assert ds.to_table().to_pydict() == expected
+    assert [b.num_rows for b in ds.to_batches()] == [2, 1]
+    assert ds.to_table(["kind"], limit=1, with_row_id=False).to_pydict() == {"kind": ["a"]}
+    assert ds.to_table(filter="id < 7").to_pydict() == {"id": [3, 6, 0], "_rowid": [place(i) for i in (3, 6, 0)]}
+    assert pickle.loads(pickle.dumps(ds)).to_table().to_pydict() == expected
+    assert ds.checkout_version(1).to_table(limit=1)["id"].to_pylist() == [1]
+    assert ds.count_rows() == 8
+    with pytest.raises(TypeError, match="full_text"):
+        lance.dataset(made.uri, default_scan_options={"full_text": 1})
+    with pytest.raises(InvalidArgumentError, match="batch_size"):
+        lance.dataset(made.uri, default_scan_options={"batch_size": -1})
+
+
+def test_analyze_plan_runs_the_scan(made: LanceDataset) -> None:
+    lines = made.scanner(["id"], filter="id > 4").analyze_plan().splitlines()
+    assert lines[0].startswith("AnalyzeExec: rows=4, batches=2, elapsed=")
+    assert lines[1].strip().startswith("LanceScan")

@@ -1,0 +1,173 @@
+"""Transactions by name: what made a version, and an operation with its version in one object."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import ConflictError, InvalidArgumentError, VersionNotFoundError
+from trilake.lance import LanceDataset, LanceFragment, LanceOperation, Transaction
+from trilake.lance.dataset import Index
+
+ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LanceDataset:
+    return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
+
+
+def test_each_version_says_what_made_it(made: LanceDataset) -> None:
+    made.insert(ROWS)
+    made.delete("id = 1")
+    made.update({"name": "'z'"}, where="id = 2")
+    made.add_columns({"twice": "id * 2"})
+    made.create_scalar_index("id", "BTREE")
+    made.optimize.compact_files()
+    made.checkout_version(2).restore()
+    made.checkout_latest()
+    kinds = [type(t.operation).__name__ for t in made.get_transactions(99) if t is not None]
+    assert kinds[:2] == ["Restore", "Rewrite"]
+    assert kinds[-6:] == ["CreateIndex", "Merge", "Update", "Delete", "Append", "Overwrite"]
+    assert len(kinds) == made.version
+    assert [type(t.operation).__name__ for t in made.get_transactions(1) if t is not None] == ["Restore"]
+    assert made.checkout_version(2).get_transactions() == made.get_transactions(99)[-2:]
+    deleted = made.read_transaction(3)
+    assert deleted is not None
+    assert deleted.read_version == 2
+    assert isinstance(deleted.operation, LanceOperation.Delete)
+    assert deleted.operation.predicate == "id = 1"
+    assert [f.id for f in deleted.operation.updated_fragments] == [0, 2]
+    first = made.read_transaction(1)
+    assert first is not None
+    assert isinstance(first.operation, LanceOperation.Overwrite)
+    assert first.operation.new_schema.names == ["id", "name"]
+    with pytest.raises(VersionNotFoundError):
+        made.read_transaction(99)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("update_columns", r"(?s)one data file in each fragment.*merge_insert"), ("nothing", "no attribute 'nothing'")],
+)
+def test_names_of_fragments_that_there_are_not_say_why(made: LanceDataset, name: str, reason: str) -> None:
+    with pytest.raises(AttributeError, match=reason):
+        getattr(made.get_fragments()[0], name)
+
+
+def test_a_transaction_that_is_gone_is_none(made: LanceDataset) -> None:
+    for file in (Path(made.uri) / "_transactions").iterdir():
+        file.unlink()
+    assert made.get_transactions() == [None]
+
+
+def test_a_transaction_is_committed_with_its_version(made: LanceDataset) -> None:
+    fragment = LanceFragment.create(made.uri, ROWS)
+    append = Transaction(1, LanceOperation.Append([fragment]), "5d7b0c1e-0000-4000-8000-00000000000a")
+    done = LanceDataset.commit(made.uri, append)
+    assert (done.version, done.count_rows()) == (2, 8)
+    read = done.read_transaction(2)
+    assert read is not None
+    assert (read.uuid, read.read_version) == (append.uuid, 1)
+    gone = Transaction(2, LanceOperation.Delete([], [0], "id < 3"))
+    late = Transaction(2, LanceOperation.Delete([], [0], "id < 2"))
+    LanceDataset.commit(made.uri, gone)
+    with pytest.raises(ConflictError, match="change the same fragments"):
+        LanceDataset.commit(made.uri, late)
+    with pytest.raises(InvalidArgumentError, match="read_version is 3"):
+        LanceDataset.commit(made.uri, append, 3)
+    with pytest.raises(InvalidArgumentError, match=r"properties \(note\)"):
+        LanceDataset.commit(made.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
+
+
+def test_a_transaction_of_an_index_can_be_committed_again(made: LanceDataset) -> None:
+    made.create_scalar_index("id", "BTREE")
+    read = made.read_transaction(2)
+    assert read is not None
+    assert isinstance(read.operation, LanceOperation.CreateIndex)
+    (index,) = read.operation.new_indices
+    assert (index.name, index.fields, index.fragment_ids) == ("id_idx", [0], {0, 1})
+    made.drop_index("id_idx")
+    back = LanceDataset.commit(made.uri, LanceOperation.CreateIndex([Index(**vars(index))], []), made.version)
+    assert "query=id = 3" in back.scanner(filter="id = 3").explain_plan()
+    assert back.to_table(filter="id = 3")["name"].to_pylist() == ["c"]
+
+
+def test_a_rewrite_can_be_committed_as_an_operation(made: LanceDataset) -> None:
+    made.optimize.compact_files()
+    read = made.read_transaction(made.version)
+    assert read is not None
+    assert isinstance(read.operation, LanceOperation.Rewrite)
+    (group,) = read.operation.groups
+    assert [f.id for f in group.old_fragments] == [0, 1]
+    older = made.checkout_version(1)
+    older.restore()
+    again = LanceDataset.commit(made.uri, LanceOperation.Rewrite(read.operation.groups, []), older.version)
+    assert (len(again.get_fragments()), again.to_table().equals(ROWS)) == (1, True)
+
+
+def test_conflicts_are_tried_again_as_often_as_one_says(made: LanceDataset) -> None:
+    stale = lance.dataset(made.uri)
+    made.delete("id = 1")
+    with pytest.raises(ConflictError):
+        stale.delete("id = 2", conflict_retries=0)
+    with pytest.raises(ConflictError):
+        stale.update({"name": "'x'"}, where="id = 2", conflict_retries=0)
+    with pytest.raises(ConflictError):
+        stale.delete("id = 2", retry_timeout=dt.timedelta(0))
+    assert stale.update({"name": "'x'"}, where="id = 2", conflict_retries=1) == {"num_rows_updated": 1}
+    for options in ({"conflict_retries": "3"}, {"retry_timeout": 3}, {"conflict_retries": -1}):
+        with pytest.raises((TypeError, InvalidArgumentError)):
+            stale.delete("id = 2", **options)
+        with pytest.raises((TypeError, InvalidArgumentError)):
+            stale.update({"id": "1"}, **options)
+
+
+def test_rows_of_a_fragment_are_deleted_by_their_places(made: LanceDataset) -> None:
+    made.delete("id = 3")
+    first, second = made.get_fragments()
+    kept = first.delete_rows([1])
+    assert kept is not None
+    assert kept.id == 0
+    assert second.delete_rows(iter([1])) is None
+    assert second.delete_rows([]) == second.delete_rows([0]) == second.metadata
+    with pytest.raises(InvalidArgumentError, match="2 rows"):
+        first.delete_rows([2])
+    done = LanceDataset.commit(made.uri, LanceOperation.Delete([kept], [1], "by place"), made.version)
+    assert done.to_table().to_pydict() == {"id": [1], "name": ["a"]}
+
+
+def test_indices_are_described() -> None:
+    vectors = pa.FixedSizeListArray.from_arrays(pa.array(np.random.default_rng(1).random(600 * 8, np.float32)), 8)
+    ds = lance.write_dataset(
+        pa.table({"id": range(600), "v": vectors}), "memory://described", mode="overwrite", max_rows_per_file=512
+    )
+    ds.create_scalar_index("id", "BTREE")
+    ds = ds.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=2)
+    ds.insert(pa.table({"id": [1000], "v": vectors[:1]}))
+    found = {i.name: i for i in ds.describe_indices()}
+    assert {n: (i.index_type, i.field_names, i.num_rows_indexed) for n, i in found.items()} == {
+        "id_idx": ("BTree", ["id"], 600),
+        "v_idx": ("IVF_PQ", ["v"], 600),
+    }
+    assert found["v_idx"].type_url.endswith("VectorIndexDetails")
+    assert [s.fragment_ids for s in found["id_idx"].segments] == [frozenset({0, 1})]
+    centres = ds.centroids(column="v")
+    assert (len(centres), centres.type.list_size) == (2, 8)
+    assert ds.centroids(index_name="v_idx").equals(centres)
+    for name in ("id_idx", None):
+        with pytest.raises(KeyError):
+            ds.centroids(index_name=name, column="id")
+    with pytest.raises(InvalidArgumentError, match="index_name"):
+        ds.centroids()
+    opened = lance.dataset(ds.uri)
+    opened.prewarm_index("v_idx")
+    opened.prewarm_index("id_idx")
+    assert opened.stats.index_stats("v_idx")["index_cache_entry_count"] == 4
+    with pytest.raises(KeyError, match="nothing"):
+        opened.prewarm_index("nothing")
