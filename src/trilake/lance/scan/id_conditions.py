@@ -6,8 +6,6 @@ other row is looked at.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -16,6 +14,7 @@ import pyarrow.types as pt
 
 from trilake.expr import Filter
 from trilake.expr.terms.predicate import Compare, In
+from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.versions.manifest import Manifest
 
@@ -45,9 +44,9 @@ def with_ids(rows: pa.Table, names: list[str], ids: Ids) -> pa.Table:
     return rows
 
 
-def is_of_ids(leaf: Any, schema: pa.Schema) -> bool:
+def is_of_ids(leaf: Compare | In, schema: LanceSchema) -> bool:
     """Whether a comparison is one of ids."""
-    return len(leaf.path) == 1 and leaf.path[0] in _NAMES and leaf.path[0] not in schema.names
+    return len(leaf.path) == 1 and leaf.path[0] in _NAMES and schema.find(leaf.path) is None
 
 
 def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:

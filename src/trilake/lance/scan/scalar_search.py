@@ -85,7 +85,7 @@ class _QueryBuilder:
         return None
 
     def leaf(self, leaf: Compare | In | StartsWith) -> IndexQuery | None:
-        if not isinstance(leaf, StartsWith) and is_of_ids(leaf, self.schema.to_arrow()):
+        if not isinstance(leaf, StartsWith) and is_of_ids(leaf, self.schema):
             return self.of_ids(leaf)
         entry = self.entry(leaf.path)
         if entry is None or entry.fragment_bitmap is None:

@@ -283,7 +283,7 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> SearchIndex | None:
 
 
 def _allowed(
-    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex, use: bool
+    snapshot: Snapshot, readers: Sequence[FragmentReader], condition: Filter | None, index: SearchIndex, use_index: bool
 ) -> Allowed | None:
     """What says of row ids whether they may be found: rows of these fragments that live, and match; ``None``: all."""
     if condition is None and all(r.fragment.deletion_file is None for r in readers):
@@ -292,7 +292,7 @@ def _allowed(
             return None
     by_id = {r.fragment.id: r for r in readers}
     matching = (
-        {} if condition is None else {i: snapshot.matching(condition, r, use_index=use) for i, r in by_id.items()}
+        {} if condition is None else {i: snapshot.matching(condition, r, use_index=use_index) for i, r in by_id.items()}
     )
 
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
@@ -362,14 +362,16 @@ def _flat(
     nearest: Nearest,
     metric: str,
     condition: Filter | None,
-    use: bool,
+    use_index: bool,
 ) -> list[tuple[Ids, Floats]]:
     """The nearest rows of each chunk of some fragments, by their vectors; numpy computes outside of Python's lock."""
     if not readers:
         return []
     columns = snapshot.view.schema.project([nearest.column])
     projection = snapshot.view.stored(columns)
-    matching = {} if condition is None else {id(r): snapshot.matching(condition, r, use_index=use) for r in readers}
+    matching = (
+        {} if condition is None else {id(r): snapshot.matching(condition, r, use_index=use_index) for r in readers}
+    )
 
     def search_chunk(chunk: scan.Chunk) -> tuple[Ids, Floats]:
         reader = chunk.reader
