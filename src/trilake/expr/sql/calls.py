@@ -16,6 +16,8 @@ from trilake.expr.terms.literals import Kind, Literal
 class Translating(Protocol):
     """What a function's translation may ask of the translator that is at work."""
 
+    instants: bool
+
     def constant(self, node: exp.Expression) -> Literal | None:
         """The value of a constant node."""
 
@@ -66,7 +68,12 @@ class Call:
     def timestamp(self, index: int) -> str:
         """The text of an argument that is a timestamp, or that Spark casts to one."""
         self.family(index, "date", "timestamp", "string")
-        return cast(self.args[index], "TIMESTAMP").text
+        return self.instant(cast(self.args[index], "TIMESTAMP").text)
+
+    def instant(self, text: str) -> str:
+        """The text of an instant, of which it is noted that there is one."""
+        self.translator.instants = True
+        return text
 
     def constant(self, index: int) -> object:
         """The value of an argument that must be constant."""

@@ -266,7 +266,7 @@ def _translate(call: Call) -> Sql:
 
 
 def _from_unixtime(call: Call) -> Sql:
-    time = f"make_timestamp(CAST({call.integer(0)} AS BIGINT) * 1000000)"
+    time = call.instant(f"make_timestamp(CAST({call.integer(0)} AS BIGINT) * 1000000)")
     return format_pattern(time, str(call.constant(1)) if len(call.args) > 1 else "yyyy-MM-dd HH:mm:ss")
 
 

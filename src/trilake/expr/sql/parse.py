@@ -90,8 +90,7 @@ def _parsed(
 
     def build() -> tuple[tuple[Conjunct, ...], bool]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        parts = conjuncts(parse_text(text, names))
-        built = tuple(Conjunct(spark_text(part), builder.predicate(part)) for part in parts)
+        built = tuple(builder.conjunct(part) for part in conjuncts(parse_text(text, names)))
         return built, builder.translator.timed
 
     try:
@@ -179,6 +178,12 @@ class _Builder:
     def __init__(self, translator: Translator) -> None:
         self.translator = translator
         self.opaque = 0
+
+    def conjunct(self, node: exp.Expression) -> Conjunct:
+        """One of the conditions that AND joins."""
+        self.translator.instants = False
+        predicate = self.predicate(node)
+        return Conjunct(spark_text(node), predicate, self.translator.instants)
 
     def predicate(self, node: exp.Expression) -> Predicate:
         """The tree of a boolean expression."""

@@ -77,13 +77,15 @@ def operands(node: exp.Expression) -> list[exp.Expression]:
 class Translator:
     """Translates the expressions of one filter over one schema.
 
-    ``now`` is what ``current_timestamp()`` means, and ``timed`` says whether anything asked for it.
+    ``now`` is what ``current_timestamp()`` means, and ``timed`` says whether anything asked for it.  ``instants`` says
+    whether anything made or read an instant, and can be set back.
     """
 
     def __init__(self, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime) -> None:
         self.schema = schema
         self.case_sensitive = case_sensitive
         self.now, self.timed = now, False
+        self.instants = False
         self._read: dict[Path, Sql] = {}
         self._types: dict[str, str] = {}
 
@@ -118,6 +120,7 @@ class Translator:
         node = plain(node)
         simple = simple_constant(node, self.asked_time)
         if simple is not None or is_name(node):
+            self.instants |= simple is not None and simple.kind is Kind.TIMESTAMP
             return simple
         if next(node.find_all(exp.Column, exp.Subquery, exp.Select, exp.Lambda, exp.Star), None) is not None:
             return None
@@ -184,6 +187,7 @@ class Translator:
         """The translation of any expression.  Raises :class:`FilterError` for what cannot be used in a filter."""
         node = plain(node)
         sql = self._render(node)
+        self.instants |= sql.family == "timestamp"
         if len(sql.text) > MAX_SQL and len(sql.text) > MAX_SQL + SQL_OF_A_PART * sum(1 for _ in node.walk()):
             raise too_long(node, sql)
         return sql

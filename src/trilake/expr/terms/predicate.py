@@ -165,10 +165,14 @@ class Undecoded(Predicate):
 
 @dataclass(frozen=True)
 class Conjunct:
-    """One of the conditions that a filter joins by AND, with the text of it."""
+    """One of the conditions that a filter joins by AND, with the text of it.
+
+    ``instants`` says whether it makes or reads instants in any way: then a session's zone may decide what it means.
+    """
 
     text: str
     predicate: Predicate
+    instants: bool = False
 
 
 def all_of(parts: list[Predicate] | tuple[Predicate, ...]) -> Predicate:

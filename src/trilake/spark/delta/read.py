@@ -43,7 +43,7 @@ from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
-from trilake.spark.native.columns import is_certain_of_chars
+from trilake.spark.native.columns import is_certain
 from trilake.spark.native.hidden_metadata import TrackedRows
 from trilake.spark.native.planning.plan_conditions import plan_filter
 from trilake.spark.native.refusal import hadoop_uri
@@ -90,7 +90,7 @@ def read_dataframe(
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
     bound = None if filter is None else parse_filter(filter, filter_schema(schema))
-    used = bound if bound is None or is_certain_of_chars(bound) else None
+    used = bound if bound is None or is_certain(spark, bound) else None
     scan = plan_scan(table.snapshot_for(used), None, used)
     df = with_padding(_rows(spark, table, scan, options or {}), char_columns(schema))
     if isinstance(filter, str):

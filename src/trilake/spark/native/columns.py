@@ -142,19 +142,25 @@ def column_sql(column: Column) -> str | None:
 
 def _certain_filter(spark: SparkSession, text: str, schema: StructType) -> Filter | None:
     if _CLOCK.search(text):
-        return None
+        return None  # which need not be parsed
     try:
         parsed = parse_filter(text, filter_schema(read_schema(schema)))
     except FilterError:
         return None
     assert parsed is not None
-    if _depends_on_zone(parsed) and not is_utc(spark):
-        return None
-    return parsed if is_certain_of_chars(parsed) else None
+    return parsed if is_certain(spark, parsed) else None
 
 
-def is_certain_of_chars(filter: Filter) -> bool:
-    """Whether a filter means what Spark's condition means where it reads columns of type ``char(n)``.
+def is_certain(spark: SparkSession, filter: Filter) -> bool:
+    """Whether a filter means in a session what it means without Spark, now and whenever it is evaluated."""
+    of_spark = filter.expression is None
+    if of_spark and (_CLOCK.search(filter.text) or (_depends_on_zone(filter) and not is_utc(spark))):
+        return False
+    return _is_certain_of_chars(filter)
+
+
+def _is_certain_of_chars(filter: Filter) -> bool:
+    """The same where it reads columns of type ``char(n)``.
 
     An expression of pyarrow sees what Spark shows, filled up, and is evaluated there.
     """
@@ -167,6 +173,8 @@ def _depends_on_zone(filter: Filter) -> bool:
     """Whether the zone of a session may decide what the filter means."""
     if any(isinstance(node, Opaque) for node in filter.predicate.walk()):
         return True
+    if any(c.instants for c in filter.conjuncts):
+        return True  # such as a day that is compared with a time: it begins where the session is
     types = [filter.schema.field(name).type for name in filter.columns]
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 

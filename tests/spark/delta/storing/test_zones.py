@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError, TrilakeError
+from trilake.spark.delta.storing import zones
 
 ZONE = "spark.sql.session.timeZone"
 #: What the columns of :func:`ruled` are for the local time 23:30 of a day.
@@ -112,6 +113,23 @@ def test_a_predicate_that_is_no_instant_is_refused(sql: SparkSession, plain: str
     sql.sql(f"INSERT INTO {plain} REPLACE WHERE to_date(t) = DATE'2020-05-31' VALUES (9, '2020-05-31 23:30:00')")
     sql.sql(f"INSERT INTO {plain} REPLACE WHERE i = 1 VALUES (1, '2020-06-02 00:00:00')")
     assert rows(sql, plain, "i, CAST(t AS STRING)") == [(1, "2020-06-02 00:00:00"), (9, "2020-05-31 23:30:00")]
+
+
+def test_days_are_replaced_by_instants_in_the_session_s_zone(
+    sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Spark leaves the cast of a day as it is, days were taken to begin in UTC: rows of the first one stayed."""
+    name = f"delta.`{tmp_path}/days`"
+    sql.sql(f"CREATE TABLE {name} (i INT, d DATE) USING delta")
+    sql.sql(f"INSERT INTO {name} VALUES (1, '2020-06-01'), (2, '2020-05-31')")
+    statement = f"INSERT INTO {name} REPLACE WHERE d >= TIMESTAMP'2020-06-01 00:00:00' VALUES (9, '2020-06-02')"
+    with monkeypatch.context() as patched:
+        left = "(CAST(d AS TIMESTAMP) >= TIMESTAMP '2020-06-01 04:00:00')"
+        patched.setattr(zones, "_folded", lambda *args: left)
+        with pytest.raises(InvalidArgumentError, match="America/New_York"):
+            sql.sql(statement)
+    sql.sql(f"INSERT INTO {name} REPLACE WHERE d >= '2020-06-01' VALUES (9, '2020-06-02')")
+    assert rows(sql, name, "i") == [(2,), (9,)]
 
 
 def test_a_partition_is_overwritten_by_the_session_s_zone(sql: SparkSession, tmp_path: Path) -> None:

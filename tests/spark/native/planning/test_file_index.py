@@ -170,6 +170,20 @@ def test_times_are_in_the_zone_of_the_session() -> None:
     assert _filter("(s = 'TIMESTAMP ') AND (n = 1)", "Europe/Berlin") is not None
 
 
+def test_a_day_begins_where_the_session_is() -> None:
+    """In a table without times, the cast of a day was read as one of UTC, and files of the first day were left out."""
+    days = pa.schema({"d": pa.date32(), "n": pa.int64()})
+
+    def chosen(text: str, zone: str) -> bool:
+        return plan_filter([text], days, {}, zone) is not None
+
+    text = "(CAST(d AS TIMESTAMP) >= TIMESTAMP '2024-07-01 00:00:00')"
+    assert chosen(text, "UTC")
+    assert not chosen(text, "America/New_York")
+    assert chosen("(d >= DATE '2024-07-01')", "America/New_York")
+    assert chosen("(CAST(n AS STRING) = '1')", "America/New_York")
+
+
 def test_conditions_under_other_names() -> None:
     found = plan_filter(["((n > 5L) OR (s = 'a'))", "no sql at all ("], SCHEMA, {"n": "number"}, "UTC")
     assert found is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -17,6 +19,9 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import active_session, java_frame, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import ZONE, is_utc, session_zone
+
+#: What is left of a column that is compared with an instant and is none: a day begins where the session is.
+_CAST_TO_INSTANT = re.compile(r"\bAS TIMESTAMP\b")
 
 
 def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
@@ -37,7 +42,8 @@ def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
     said = None if is_connect(spark) else _folded(spark, text, columns)
     if said is not None:
         parsed = parse_filter(said, filter_schema(columns))
-    if said is None or parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk()):
+    opaque = parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk())
+    if said is None or opaque or _CAST_TO_INSTANT.search(said):
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {text} in a session of the zone {session_zone(spark)}",
             help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",

@@ -70,7 +70,7 @@ def _readable(text: str, schema: pa.Schema, zone: str) -> str | None:
         return None
     if zone in UTC_ZONES:
         return text
-    if casts != outside and any(_has_time(f.type) for f in schema):
+    if casts != outside and ("TIMESTAMP" in outside.upper() or any(_has_time(f.type) for f in schema)):
         return None  # casts between times and dates or texts go by the zone
     for i in range(1, len(parts), 2):
         if _TIME.fullmatch(parts[i - 1]):
