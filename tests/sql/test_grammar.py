@@ -246,6 +246,11 @@ def test_names_of_tables_go_from_columns_and_from_nothing_else() -> None:
     assert requalified("DB.t.a = 't.b' AND t.c > u.t AND `t`.`d e` IS NULL", names) == (
         "x.a = 't.b' AND c > u.t AND `d e` IS NULL"
     )
+    # In the body of a lambda its variables are meant.
+    assert requalified("exists(t.a, t -> t.b = f(t.c, 1)) AND t.b", names) == "exists(a, t -> t.b = f(t.c, 1)) AND b"
+    assert requalified("reduce(t.a, t.b, (x, T) -> x + t.c, x -> t.d)", names) == (
+        "reduce(a, b, (x, T) -> x + t.c, x -> d)"
+    )
 
 
 def test_values_become_literals() -> None:

@@ -14,21 +14,45 @@ from trilake.sql.text.tokens import Token, tokenize
 def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
     """A text in which columns that begin with one of ``names`` begin with what that name leads to instead.
 
-    An empty text takes the name off.  Names are in small letters.
+    An empty text takes the name off.  Names are in small letters.  In the body of a lambda its variables hide them.
 
     >>> requalified("db.t.a > 1 AND t.b = 't.c'", {("db", "t"): "x", ("t",): ""})
     "x.a > 1 AND b = 't.c'"
     """
     tokens = tokenize(text)
     longest_first = sorted(names, key=len, reverse=True)
+    hidden = _lambda_variables(tokens)
     edits = []
     for at, parts, _ in names_in(text, tokens):
+        if parts[0] in hidden.get(at, ()):
+            continue
         for name in longest_first:
             if len(parts) > len(name) and parts[: len(name)] == name:
                 behind = tokens[at + 2 * len(name)].start
                 edits.append(Edit(tokens[at].start, behind, f"{names[name]}." if names[name] else ""))
                 break
     return Edited.of(text, edits).text
+
+
+def _lambda_variables(tokens: Sequence[Token]) -> dict[int, set[str]]:
+    """The variables of lambdas, in small letters, by the positions of the tokens in whose place they can be meant."""
+    out: dict[int, set[str]] = {}
+    for arrow, token in enumerate(tokens):
+        if token.text != "->":
+            continue
+        first = arrow - 1
+        if first >= 0 and tokens[first].text == ")":
+            while first > 0 and tokens[first].text != "(":
+                first -= 1
+        variables = {t.name.lower() for t in tokens[max(first, 0) : arrow] if t.is_name}
+        depth = 0
+        for at in range(max(first, 0), len(tokens)):
+            text = tokens[at].text if tokens[at].kind == "symbol" else ""
+            depth += (text in ("(", "[")) - (text in (")", "]"))
+            if at > arrow and (depth < 0 or (depth == 0 and text == ",")):
+                break
+            out.setdefault(at, set()).update(variables)
+    return out
 
 
 def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
