@@ -272,6 +272,21 @@ def test_nested_fields(session: SparkSession, tmp_path: Path) -> None:
     assert _values(tmp_path, "o")[20] == {"a": 7, "b c": {"d": "y"}}
 
 
+def test_a_column_called_like_the_alias(session: SparkSession, tmp_path: Path) -> None:
+    """The alias was taken off twice, and another column was changed."""
+    kind = pa.struct([("v", pa.int32()), ("w", pa.int32())])
+    data = pa.table({"t": pa.array([{"v": 1, "w": 2}], kind), "v": pa.array([3], pa.int32())})
+    trilake.write(data, tmp_path)
+    table = DeltaTable.forPath(session, str(tmp_path)).alias("t")
+    table.update("t.v = 3", {"t.t.v": "t.v + 10", "t.w": "t.t.v + 20"})
+    assert rows(_open(tmp_path).to_arrow()) == [{"t": {"v": 13, "w": 21}, "v": 3}]
+    with pytest.raises(InvalidArgumentError, match="conflict"):
+        table.update(set={"t.v": "1", "v": "2"})
+    source = session.createDataFrame([(3,)], "k INT").alias("s")
+    table.merge(source, "s.k = t.v").whenMatchedUpdate(set={"t.t.v": "s.k", "t.v": "t.v + 1"}).execute()
+    assert rows(_open(tmp_path).to_arrow()) == [{"t": {"v": 3, "w": 21}, "v": 4}]
+
+
 def test_a_zone_decides_what_a_time_is(session: SparkSession, tmp_path: Path, conf: Any) -> None:
     times = pa.array([0, 3_600_000_000 * 5], pa.timestamp("us", "UTC"))
     for i in range(2):

@@ -75,6 +75,28 @@ def split_names(text: str) -> list[tuple[str, ...]]:
     return [tuple(part.strip().replace(doubled, "`") for part in path) for path in out if any(path)]
 
 
+def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
+    """A path of a column to assign, without the table's alias in front.
+
+    The first of ``schemas`` is the table's.  A column behind the alias comes before a field of a column called like it.
+
+    >>> from trilake.delta.protocol.schema import PrimitiveType as P
+    >>> inner = StructType((StructField("v", P("long")), StructField("w", P("long"))))
+    >>> table = StructType((StructField("t", inner), StructField("v", P("long"))))
+    >>> [without_alias(parse_path(p), "t", table) for p in ("t.v", "t.t.v", "t.w", "v")]
+    [('v',), ('t', 'v'), ('t', 'w'), ('v',)]
+    """
+    if alias is None or len(path) < 2 or path[0].lower() != alias.lower():
+        return path
+    known = any(s.find(path[1]) is not None for s in schemas)
+    return path[1:] if known or schemas[0].find(path[0]) is None else path
+
+
+def with_alias(path: Path, alias: str | None) -> Path:
+    """A path that :func:`without_alias` makes of this one: the same, but for a column called like the alias."""
+    return path if alias is None or path[0].lower() != alias.lower() else (alias, *path)
+
+
 def path_text(path: Path) -> str:
     """A path as one text, in backticks where needed.
 

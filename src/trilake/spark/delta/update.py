@@ -20,11 +20,12 @@ from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import candidates
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import records_changes, rewrite_plan
-from trilake.delta.commands.write.assignments import given_columns, targets
+from trilake.delta.commands.write.assignments import assigned_once, given_columns, targets
 from trilake.delta.commands.write.update import Update, UpdatedPart, new_images, update_rules
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import parse_path, without_alias
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
@@ -43,7 +44,7 @@ from trilake.spark.delta.row_addresses import (
 from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
-from trilake.spark.native.columns import empty_frame, read_condition, without_qualifier
+from trilake.spark.native.columns import empty_frame, read_condition
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.native.row_values import check_row_values
 from trilake.spark.session.row_jobs import chunks, run_over_rows
@@ -97,8 +98,11 @@ def _update(
     text, chosen = (None, None) if read is None else (read.text, read.filter)
     command = Update(table.log, snapshot, text, chosen, table.log.engine.runtime, txn=txn)
     command.check()
-    values = without_qualifier(set, alias)
-    assigned = targets(values, named_columns(spark, snapshot.schema), uri=snapshot.uri)
+    named = named_columns(spark, snapshot.schema)
+    values: Mapping[str, Column] = set
+    if alias is not None:
+        values = assigned_once((without_alias(parse_path(name), alias, named), v) for name, v in set.items())
+    assigned = targets(values, named, uri=snapshot.uri)
     files = list(range(snapshot.adds.num_rows))
     if command.filter is not None:
         maybe, whole = candidates(snapshot, command.filter)

@@ -7,7 +7,7 @@ known, nothing is left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -235,11 +235,3 @@ def _without_alias(text: str, alias: str) -> str | None:
     pattern = rf"(?i)(?<![\w`.'\"])(?:{re.escape(alias)}|{quoted})\.(?=[`\w])"
     parts = re.split(r"('(?:[^'\\]|\\.)*')", text)
     return "".join(p if p.startswith("'") else re.sub(pattern, "", p) for p in parts)
-
-
-def without_qualifier(assignments: Mapping[str, Column], alias: str | None) -> dict[str, Column]:
-    """Values by column name, without the table's alias in front of it."""
-    if alias is None:
-        return dict(assignments)
-    head = re.compile(rf"(?i)^(?:{re.escape(alias)}|`{re.escape(alias)}`)\.")
-    return {head.sub("", name): value for name, value in assignments.items()}

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from trilake.delta.protocol.schema_edit import path_text
-from trilake.errors import InvalidArgumentError
 from trilake.sql.text.ctes import without_ctes
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import spans
@@ -55,25 +52,6 @@ def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
             cursor.fail()
         out.append((name, cursor.rest()))
     return tuple(out)
-
-
-def assigned_once(values: Iterable[tuple[tuple[str, ...], str]]) -> dict[str, str]:
-    """The values by the paths of their columns.
-
-    Raises ``InvalidArgumentError`` for a column that is assigned twice: the one value would be lost without a word.
-    """
-    out: dict[str, str] = {}
-    for column, value in values:
-        name = path_text(column)
-        if name in out:
-            raise InvalidArgumentError(
-                f"there is a conflict from these SET columns: {name} and {name}",
-                help="assign each column once",
-                column=name,
-                condition="DELTA_CONFLICT_SET_COLUMN",
-            )
-        out[name] = value
-    return out
 
 
 def table_alias(cursor: Cursor, *words: str) -> str | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
-from trilake.delta.protocol.schema_edit import field_at
+from trilake.delta.protocol.schema_edit import field_at, parse_path, path_text, with_alias
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.delta.delete import delete_rows
@@ -19,7 +20,7 @@ from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.delta.update import update_rows
 from trilake.spark.session.schemas import to_spark
 from trilake.sql.grammar.defaults import default_or
-from trilake.sql.grammar.delete_update import DeleteOrUpdate, assigned_once
+from trilake.sql.grammar.delete_update import DeleteOrUpdate
 from trilake.sql.grammar.insert import partition_condition
 from trilake.sql.grammar.truncate import Truncate
 from trilake.sql.session.frames import open_delta
@@ -128,7 +129,7 @@ def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
         done = update_rows(
             session.spark,
             table,
-            {n: F.expr(v.text) for n, v in values.items()},
+            {path_text(with_alias(parse_path(n), alias)): F.expr(v.text) for n, v in values.items()},
             None if condition is None else condition.text,
             alias=alias,
         )

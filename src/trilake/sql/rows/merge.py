@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.merge.clauses import Clause
-from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.schema_edit import path_text, with_alias, without_alias
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError, InvalidArgumentError
@@ -96,18 +96,20 @@ def _clause(named: Named, names: dict[tuple[str, ...], str], when: When, text) -
         return Clause(when.kind, when.action, condition, None, when.excluded)
     values: dict[str, Expr] = {}
     for parts, value in when.values:
-        column = unqualified(parts, (*names, ((named.alias or "").lower(),)))
+        front = unqualified(parts, names)
+        column = front if front != parts else without_alias(parts, named.alias, named.schema)
         if len(tokenize(value)) == 1 and tokenize(value)[0].upper == "DEFAULT":
             field = named.schema.find(column[0])
             default = None if field is None else default_text(field)
             if default is None and field is not None and when.action == "insert":
                 continue  # what is not said is made as for any new row: generated, counted, or null
             value = "NULL" if default is None else f"({default})"
-        key = path_text(column)
+        key = path_text(with_alias(column, named.alias))
         if key in values:
+            shown = path_text(column)
             raise InvalidArgumentError(
-                f"column {key} is assigned twice in one clause",
-                column=key,
+                f"column {shown} is assigned twice in one clause",
+                column=shown,
                 condition="DELTA_CONFLICT_SET_COLUMN"
                 if when.action == "update"
                 else "DELTA_DUPLICATE_COLUMNS_ON_INSERT",

@@ -7,13 +7,14 @@ import pyarrow as pa
 from trilake.delta.commands.merge.clauses import Clause
 from trilake.delta.commands.merge.commit import MergeRequest
 from trilake.delta.commands.merge.merge import merge
+from trilake.delta.commands.write.assignments import assigned_once
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.defaults import default_or
-from trilake.sql.grammar.delete_update import assigned_once, parse_delete, parse_update
+from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.insert import partition_condition
 from trilake.sql.grammar.merge import When, parse_merge
 from trilake.sql.grammar.numbers import MERGE, numbers

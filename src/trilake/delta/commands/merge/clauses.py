@@ -13,7 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from trilake.delta.metadata.write_schema import no_place_for_rows
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.delta.protocol.schema_edit import Path, parse_path, path_text
+from trilake.delta.protocol.schema_edit import Path, parse_path, path_text, without_alias
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.rules.schema_merge import merged_metadata
@@ -186,7 +186,7 @@ def evolved(
         if clause.values is None:
             paths += [(f.name,) for f in source.fields if not clause.excludes(f.name)]
         else:
-            paths += [_without_alias(parse_path(key), table, alias, source) for key in clause.values]
+            paths += [without_alias(parse_path(key), alias, table, source) for key in clause.values]
     rows = _subset(source, paths)
     return merged_metadata(protocol, metadata, rows, version=version, converted=True, uri=uri, new_id=new_id)
 
@@ -208,14 +208,6 @@ def _subset(schema: StructType, paths: Sequence[Path]) -> StructType:
 
 
 # --- one clause ------------------------------------------------------------------------------------------------------
-
-
-def _without_alias(path: Path, table: StructType, alias: str | None, source: StructType | None = None) -> Path:
-    """A name of a column to assign, without the target's alias in front."""
-    if alias is None or len(path) < 2 or path[0].lower() != alias.lower():
-        return path
-    known = table.find(path[1]) or (source.find(path[1]) if source is not None else None)
-    return path[1:] if known is not None or table.find(path[0]) is None else path
 
 
 def resolve(
@@ -321,7 +313,7 @@ def _explicit(
 ) -> dict[str, Value[E]]:
     assigned: dict[Path, E] = {}
     for key, expression in assignments.items():
-        path = _spelled(_without_alias(parse_path(key), table, alias), table, clause)
+        path = _spelled(without_alias(parse_path(key), alias, table), table, clause)
         if clause.action == "insert" and len(path) > 1:
             raise InvalidArgumentError(
                 f"nested field {path_text(path)} is not supported in the INSERT clause of a MERGE",

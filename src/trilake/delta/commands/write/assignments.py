@@ -7,9 +7,9 @@ rules of assignment: what does not fit is an error, never something else.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,6 +28,7 @@ from trilake.expr import Expression, evaluate_all, parse_expression
 
 #: What may be assigned besides a SQL text: a value that Arrow can hold.
 Literal = Any
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,25 @@ def targets(names: Mapping[str, object], schema: StructType, *, uri: str) -> dic
                 )
         seen[target.path] = name
     return named
+
+
+def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, Value]:
+    """The values by the paths of their columns.
+
+    Raises ``InvalidArgumentError`` for a column that is assigned twice: the one value would be lost without a word.
+    """
+    out: dict[str, Value] = {}
+    for column, value in values:
+        name = path_text(column)
+        if name in out:
+            raise InvalidArgumentError(
+                f"there is a conflict from these SET columns: {name} and {name}",
+                help="assign each column once",
+                column=name,
+                condition="DELTA_CONFLICT_SET_COLUMN",
+            )
+        out[name] = value
+    return out
 
 
 def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:
