@@ -99,6 +99,37 @@ def test_removes_that_do_not_say_their_partition() -> None:
     assert table.select(["a", "p", "_change_type"]).to_pylist() == [{"a": 1, "p": "x", "_change_type": "delete"}]
 
 
+def test_files_of_times_with_other_partition_columns() -> None:
+    """A column by which the table was partitioned once was null, as the files of that time do not hold it."""
+    fields = [{"name": n, "type": t, "nullable": True, "metadata": {}} for n, t in (("a", "long"), ("p", "string"))]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    by_p, whole = metadata(schema, ["p"], **ON), metadata(schema, **ON)
+    x, z = {"partitionValues": {"p": "x"}}, {"partitionValues": {"p": "z"}}
+    changed = {"cdc": {"path": "_change_data/c", "size": 1, "dataChange": False, **x}}
+    log = log_of(
+        [by_p, add("f0", **x)],
+        [remove("f0", **x), add("f1", **x), changed],
+        [whole, remove("f1", **x), add("f2")],
+        [by_p, remove("f2"), add("f3", **z)],
+    )
+    log.store.put("f0", parquet(pa.table({"a": [1]})))
+    log.store.put("f1", parquet(pa.table({"a": [2]})))
+    log.store.put("f2", parquet(pa.table({"a": [3], "p": ["y"]})))
+    log.store.put("f3", parquet(pa.table({"a": [4]})))
+    log.store.put("_change_data/c", parquet(pa.table({"a": [2], "_change_type": ["update_postimage"]})))
+
+    def changes(start: int, end: int) -> list[tuple[Any, ...]]:
+        rows = ArrowDeltaTable(log.store, standard_engine()).changes(start, end).to_pylist()
+        return sorted((r["_commit_version"], r["_change_type"], r["a"], r["p"]) for r in rows)
+
+    first = [(0, "insert", 1, "x"), (1, "update_postimage", 2, "x")]
+    second, third = [(2, "delete", 2, "x"), (2, "insert", 3, "y")], [(3, "delete", 3, "y"), (3, "insert", 4, "z")]
+    for start, wanted in ((0, first + second + third), (2, second + third), (3, third)):
+        assert changes(start, 3) == wanted
+    assert changes(0, 2) == first + second
+    assert changes(2, 2) == second
+
+
 def test_columns_types_and_times() -> None:
     log = _log([add("f0")])
     table = ArrowDeltaTable(log.store, standard_engine()).changes(0, columns=["A"])

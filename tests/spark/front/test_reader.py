@@ -162,6 +162,27 @@ def test_the_change_feed_has_the_newest_columns(session: SparkSession, grown: st
     assert through_arrow.load(grown).select("a", "b").collect() == [(1, None)]
 
 
+def test_the_change_feed_of_files_of_other_partition_columns(session: SparkSession, tmp_path: Path) -> None:
+    """A column by which the table was partitioned once was null in the feed of that time."""
+    path = str(tmp_path / "t")
+    rows = session.createDataFrame([(1, 1), (2, 2)], "a int, b int")
+    once = rows.write.format("delta").option("delta.enableChangeDataFeed", "true").partitionBy("a")
+    once.save(path)
+    trilake.open(path).update({"b": "5"}, where="a = 1")  # type: ignore[attr-defined]
+    rows.limit(1).write.format("delta").mode("overwrite").option("overwriteSchema", "true").partitionBy("b").save(path)
+    wanted = [
+        *((0, "insert", n, n) for n in (1, 2)),
+        (1, "update_postimage", 1, 5),
+        (1, "update_preimage", 1, 1),
+        *((2, "delete", a, b) for a, b in ((1, 5), (2, 2))),
+        (2, "insert", 1, 1),
+    ]
+    for format in ("delta", "trilake-delta"):
+        feed = session.read.format(format).options(readChangeFeed=True, startingVersion=0).load(path)
+        assert sorted((r._commit_version, r._change_type, r.a, r.b) for r in feed.collect()) == wanted
+        assert feed.where("a = 2 AND _commit_version < 2").count() == 1
+
+
 def test_a_change_feed_between_two_commits_is_empty(session: SparkSession, grown: str) -> None:
     between = {"startingTimestamp": "2023-11-14 23:13:21+00:00", "endingTimestamp": "2023-11-14 23:13:22+00:00"}
     assert _feed(session, grown, **between) == []

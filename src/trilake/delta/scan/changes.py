@@ -201,8 +201,18 @@ def _vector_change(
             yield ChangeFeedTask(file, change, version, timestamp_ms)
 
 
+def as_partitioned(plan: ReadPlan, file: FileTask) -> ReadPlan:
+    """The plan for a file of a time at which the table may have had other partition columns.
+
+    Protocol, *Add File and Remove File*: its partition values name those of its time, and it holds all other columns.
+    """
+    columns = tuple(f.name for f in plan.table_fields if f.physical_name in file.partition_values)
+    return plan if {*columns} == {*plan.partition_columns} else replace(plan, partition_columns=columns)
+
+
 def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
     """The rows of one file of changes, with the three columns of the feed."""
+    plan = as_partitioned(plan, task.file)
     fields, output = plan.fields, plan.output
     if task.change_type is None:
         # The column exists in change data files only, under this very name: without an id, it is found by name.

@@ -60,11 +60,16 @@ class ReadPlan:
     mode: str
     provider: str
     format_options: Mapping[str, str]
-    #: All columns of the table that files hold: formats without column names need them in order.
-    file_fields: tuple[StructField, ...]
+    #: All columns of the table, in its order.
+    table_fields: tuple[StructField, ...]
     #: Formats of files.
     engine: Engine
     filter: Filter | None = None
+
+    @property
+    def file_fields(self) -> tuple[StructField, ...]:
+        """All columns of the table that files hold: formats without column names need them in order."""
+        return tuple(f for f in self.table_fields if f.name not in self.partition_columns)
 
     @cached_property
     def resolver(self) -> Resolver:
@@ -187,7 +192,7 @@ def metadata_plan(
         mode=metadata.column_mapping_mode,
         provider=metadata.provider.lower(),
         format_options=dict(metadata.format_options),
-        file_fields=tuple(f for f in schema.fields if f.name not in partition),
+        table_fields=tuple(schema.fields),
         engine=engine.for_tasks(),
         filter=filter,
     )

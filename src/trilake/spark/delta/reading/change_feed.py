@@ -5,7 +5,8 @@ and ``_change_type`` where all rows of a file were inserted or deleted, are cons
 files by them as by partition values.  Files of changes have ``_change_type`` in them.  Where a file only got another
 deletion vector, the rows between the two vectors are read.
 
-A file that appears twice in the range, because it was added and removed, is in two scans.
+A file that appears twice in the range, because it was added and removed, is in two scans, and so are files of times
+with other partition columns.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from trilake.delta.scan.changes import (
     COMMIT_VERSION,
     ChangeFeedScan,
     ChangeFeedTask,
+    as_partitioned,
     plan_changes,
 )
 from trilake.delta.scan.scan import read_schema
@@ -75,10 +77,10 @@ def _empty(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def _natively(spark: SparkSession, store: Store, schema: StructType, scan: ChangeFeedScan) -> DataFrame:
-    groups: dict[tuple[bool, bool, int], list[ChangeFeedTask]] = {}
-    times: Counter[tuple[bool, bool, str]] = Counter()
+    groups: dict[tuple[bool, bool, frozenset[str], int], list[ChangeFeedTask]] = {}
+    times: Counter[tuple[bool, bool, frozenset[str], str]] = Counter()
     for task in scan.tasks:
-        kind = (task.change_type is None, task.file.selected is not None)
+        kind = (task.change_type is None, task.file.selected is not None, frozenset(task.file.partition_values))
         nth = times[(*kind, task.file.path)]
         times[(*kind, task.file.path)] += 1
         groups.setdefault((*kind, nth), []).append(task)
@@ -92,7 +94,7 @@ def _natively(spark: SparkSession, store: Store, schema: StructType, scan: Chang
 
 def _files(store: Store, schema: StructType, scan: ChangeFeedScan, tasks: Sequence[ChangeFeedTask]) -> NativeFiles:
     """Files of one kind, none of them twice, with the columns of the feed."""
-    files = task_files(store, schema, scan.plan, [t.file for t in tasks])
+    files = task_files(store, schema, as_partitioned(scan.plan, tasks[0].file), [t.file for t in tasks])
     constants = {
         COMMIT_VERSION: pa.chunked_array([pa.array([t.version for t in tasks], pa.int64())]),
         COMMIT_TIMESTAMP: pa.chunked_array(
