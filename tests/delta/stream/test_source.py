@@ -15,12 +15,13 @@ from tests.delta.stream.streams import everything, paths, reading, stream
 from tests.delta.tables import Action, add, lines, log_of, metadata, remove
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.delta.scan.changes import ChangeFeedTask
+from trilake.delta.scan.changes import ChangeFeedTask, plan_changes
 from trilake.delta.stream.errors import StreamOffsetError, StreamRowsChangedError
 from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
+from trilake.storage.memory import MemoryStore
 
 # --- random histories ------------------------------------------------------------------------------------------------
 
@@ -317,6 +318,43 @@ def test_a_change_feed_does_not_begin_where_it_was_off() -> None:
     found = stream(log, starting_version=2, read_change_feed=True)
     start = found.initial()
     assert changes(found, start, found.latest(start)) == [(3, "insert", "c")]
+
+
+def test_times_of_changes_are_those_of_a_read_of_the_feed() -> None:
+    """File times that go back grew from the commit before a batch on, and times in commits of later did not count."""
+    now = iter(range(9000, 0, -1000))
+    store = MemoryStore(clock=lambda: next(now))
+    on = metadata(delta__enableChangeDataFeed="true")
+    stated = metadata(
+        delta__enableChangeDataFeed="true",
+        delta__enableInCommitTimestamps="true",
+        delta__inCommitTimestampEnablementVersion="3",
+    )
+    log = log_of([on, add("a")], [add("b")], [add("c")], store=store)
+    found = stream(log, starting_version=0, read_change_feed=True)
+    for version, actions in ((3, [stated, add("d")]), (4, [add("e")])):
+        info = {"commitInfo": {"inCommitTimestamp": 20_000 + version}}
+        store.put(commit_key(version), lines([info, *actions]))
+    place, times = found.initial(), []
+    while (end := found.latest(place, Limit(1))) != place:
+        times += [t.timestamp_ms for t in found.batch(place, end).tasks if isinstance(t, ChangeFeedTask)]
+        place = end
+    assert times == [t.timestamp_ms for t in plan_changes(log, 0).tasks] == [9000, 9001, 9002, 20_003, 20_004]
+
+
+def test_a_stream_may_begin_with_what_is_to_come() -> None:
+    log = log_of([add("a")])
+    for late in (stream(log, starting_version=3), stream(log, starting_timestamp_ms=1 << 42)):
+        with pytest.raises(VersionNotFoundError):
+            late.initial()
+    assert stream(log, starting_timestamp_ms=1 << 42, beyond_newest=True).initial().reservoir_version == 1
+    found = stream(log, starting_version=3, beyond_newest=True)
+    start = found.initial()
+    for version, path in enumerate("bcd", 1):
+        for again in (found, stream(log, starting_version=3, beyond_newest=True)):
+            assert again.latest(start) == start
+        log.store.put(commit_key(version), lines([add(path)]))
+    assert everything(found, start) == everything(stream(log, starting_version=3), start) == ["d"]
 
 
 # --- options ---------------------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import trilake
-from trilake.errors import InvalidArgumentError, TableNotFoundError, UnknownOptionError
+from trilake.errors import InvalidArgumentError, TableNotFoundError, UnknownOptionError, VersionNotFoundError
 from trilake.spark.delta.names.catalogue import default_location
 from trilake.spark.front import dataframe_writer
 
@@ -99,6 +99,28 @@ def test_rows_of_the_beginning_are_not_late(session: SparkSession, tmp_path: Pat
     stream = distinct.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint2"))
     stream.trigger(availableNow=True).start(str(tmp_path / "out2")).awaitTermination()
     assert session.read.format("delta").load(str(tmp_path / "out2")).count() == 3
+
+
+def test_a_stream_of_changes_that_begins_after_the_newest_commit(session: SparkSession, tmp_path: Path) -> None:
+    """The setting that lets a change feed begin there did nothing for streams."""
+    path, beyond = str(tmp_path / "t"), "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled"
+    session.range(3).write.format("delta").option("delta.enableChangeDataFeed", True).save(path)
+
+    def rows() -> int:
+        stream = session.readStream.format("delta").options(readChangeFeed=True, startingTimestamp="2199-01-01")
+        query = stream.load(path).writeStream.format("delta").option("checkpointLocation", str(tmp_path / "c"))
+        query.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+        return session.read.format("delta").load(str(tmp_path / "out")).count()
+
+    with pytest.raises(VersionNotFoundError, match="no version is as new as 2199"):
+        rows()
+    session.conf.set(beyond, "true")
+    try:
+        assert rows() == 0
+        session.range(1).write.format("delta").mode("append").save(path)
+        assert rows() == 1
+    finally:
+        session.conf.unset(beyond)
 
 
 def test_options_of_a_log_of_schemas_are_not_needed(session: SparkSession, tmp_path: Path) -> None:

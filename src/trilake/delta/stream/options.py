@@ -26,6 +26,7 @@ STREAM_READ_OPTIONS = (
     "excludeRegex",
     "failOnDataLoss",
     "withEventTimeOrder",
+    "beyondNewest",
     # What these are for needs no option here: a stream goes on past other columns when it is loaded again.
     "schemaTrackingLocation",
     "schemaLocation",
@@ -54,6 +55,7 @@ class StreamOptions:
     fail_on_data_loss: whether commits or files that are gone end the stream.
     whole_snapshot: read the rows that the table has at the beginning in one batch, whatever the limits: a watermark
         moves between batches, and so none of them is late (``withEventTimeOrder``).
+    beyond_newest: whether the stream may begin after the newest commit: with the commits that are not there yet.
     """
 
     starting_version: int | Literal["latest"] | None = None
@@ -67,6 +69,7 @@ class StreamOptions:
     exclude: str | None = None
     fail_on_data_loss: bool = True
     whole_snapshot: bool = False
+    beyond_newest: bool = False
 
     @property
     def limit(self) -> Limit:
@@ -107,4 +110,5 @@ class StreamOptions:
             exclude=texts.get("excludeRegex"),
             fail_on_data_loss=is_on("failOnDataLoss", default=True),
             whole_snapshot=is_on("withEventTimeOrder"),
+            beyond_newest=is_on("beyondNewest"),
         )

@@ -21,9 +21,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head
+from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.scan.changes import CHANGE_FIELDS, ChangeFeedTask, version_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
@@ -111,9 +112,11 @@ class DeltaStream:
         if version == "latest":
             return self._starting(head, Start(head.version + 1, False))
         if options.starting_timestamp_ms is not None:
-            version = self.log.version_from(options.starting_timestamp_ms)
+            version = self._version_from(options.starting_timestamp_ms, head)
         if version is None:
             return self._starting(head, Start(head.version, True))
+        if version > head.version and options.beyond_newest:
+            return self._starting(head, Start(version, False))
         if version > head.version:
             raise VersionNotFoundError(
                 f"the stream is to start with version {version}, which does not exist",
@@ -135,6 +138,15 @@ class DeltaStream:
             then = head if version == head.version else self.log.head(version)
             self._check_feed(then)
         return Start(version, False)
+
+    def _version_from(self, timestamp_ms: int, head: Head) -> int:
+        """The first version of a time or after it, which may be the one after the newest."""
+        try:
+            return self.log.version_from(timestamp_ms)
+        except VersionNotFoundError:
+            if not self.options.beyond_newest:
+                raise
+            return head.version + 1
 
     def _check_feed(self, head: Head) -> None:
         problem = feed_problem(head.metadata, head.version, self.options, uri=self.uri)
@@ -290,8 +302,11 @@ class DeltaStream:
 
     def _times(self, versions: Sequence[int], infos: Mapping[int, Mapping[str, Any]] | None = None) -> dict[int, int]:
         """The times of some versions, of which ``infos`` are known."""
-        commits = self.log.commits(max(0, versions[0] - 1), versions[-1])
-        times = self.log.times(commits, self.reading.metadata, infos)
+        commits = self.log.commits(max(0, versions[0] - BEFORE), versions[-1])
+        metadata = self.reading.metadata
+        if not in_commit_timestamps.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
+            metadata = self.log.head().metadata  # commits state their times since the stream was declared
+        times = self.log.times(commits, metadata, infos)
         return {v: times[i] for i, (v, _) in enumerate(commits) if v >= versions[0]}
 
     # --- what is read of the log -------------------------------------------------------------------------------------
@@ -401,6 +416,8 @@ class DeltaStream:
             return
         self._check_id(start)
         before = start.reservoir_version if start.is_starting_version else start.reservoir_version - 1
+        if start == StreamOffset.beginning(start.reservoir_id, Start(start.reservoir_version, False)):
+            before = min(before, self.newest_version())  # nothing was read, and it may begin with what is to come
         metadata = self._metadata_at(before)
         if metadata is not None:
             problem = self.reading.check(metadata, before, uri=self.uri)

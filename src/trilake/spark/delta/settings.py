@@ -34,7 +34,7 @@ DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
 AUTO_MERGE = PREFIX + "schema.autoMerge.enabled"
 #: Whether UPDATE and MERGE cast as the session's ANSI mode says, and not by its policy of store assignment.
 CAST_AS_SESSION = PREFIX + "updateAndMergeCastingFollowsAnsiEnabledFlag"
-#: Whether a change feed may begin or end after the newest commit: what is not there yet has no rows.
+#: Whether a change feed or a stream may begin or end after the newest commit: what is not there yet has no rows.
 FEED_BEYOND = PREFIX + "changeDataFeed.timestampOutOfRange.enabled"
 #: Whether a conversion takes just the files that a streaming sink committed.
 CONVERT_BY_MANIFEST = PREFIX + "convert.useMetadataLog"
@@ -77,7 +77,7 @@ SETTINGS: tuple[Setting, ...] = (
         ("updateAndMergeCastingFollowsAnsiEnabledFlag", "UPDATE and MERGE cast as the session's ANSI mode says"),
         (
             "changeDataFeed.timestampOutOfRange.enabled",
-            "a change feed may begin or end after the newest commit; a stream of one not",
+            "a change feed, and a stream, may begin or end after the newest commit",
         ),
         ("commitInfo.userMetadata", "a text that every commit carries"),
         ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),

@@ -32,7 +32,7 @@ from trilake.errors import (
 )
 from trilake.spark.delta.names.catalogue import NamedTable, find_table, known_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
-from trilake.spark.delta.settings import session_log, with_session
+from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
 from trilake.spark.delta.stream.source import STREAM_LIMITS
 from trilake.spark.delta.writer import write_request
@@ -78,7 +78,7 @@ from trilake.storage import open_store
 from trilake.timestamps import iso
 
 _CHECKPOINT = "checkpointLocation"
-_START = "startingTimestamp"
+_START, _BEYOND = "startingTimestamp", "beyondNewest"
 _CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
 
 _DELTA = ("delta", "trilake-delta")
@@ -385,7 +385,7 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
         known = session_options(spark, place, store_options(options)) if isinstance(place, str | PathLike) else {}
         known = {k: v for k, v in known.items() if k not in options}
         try:
-            return load(path, **known, **_start_in_utc(spark, options))
+            return load(path, **known, **_start_of_session(spark, source, options))
         except AnalysisException as e:
             found = error_at_end(str(e))  # that process's own, below its traceback
             if found is None:
@@ -395,15 +395,16 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
     return act
 
 
-def _start_in_utc(spark: SparkSession, options: Mapping[str, str]) -> dict[str, str]:
-    """The time that a stream begins at, for a process that does not know the session's zone."""
+def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Where a stream begins, for a process that knows neither the session's zone nor its settings."""
+    beyond = {_BEYOND: "true"} if source in _DELTA and session_flag(spark, FEED_BEYOND, False) else {}
     text = record_option(options, _START)
     if text is None:
-        return {}
+        return beyond
     try:
-        return {_START: iso(time_ms(spark, text))}
+        return {_START: iso(time_ms(spark, text)), **beyond}
     except InvalidArgumentError:
-        return {}  # the stream refuses it in its own words
+        return beyond  # the stream refuses it in its own words
 
 
 def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
