@@ -195,7 +195,9 @@ def test_a_text_is_no_flag(made: LanceDataset) -> None:
 def test_flags_are_flags(made: LanceDataset, flag: Any) -> None:
     """Every text is true: ``with_row_id="false"`` gave a column more, ``delete_unverified="false"`` deleted files."""
     made.create_scalar_index("a")
-    scans = ("prefilter", "with_row_id", "use_stats", "scan_in_order")
+    scans = (
+        () if flag is None else ("prefilter", "with_row_id", "use_stats", "scan_in_order")
+    )  # None says nothing there
     calls: list[Any] = [
         *(partial(made.to_table, **{name: flag}) for name in scans),
         lambda: made.take([1], with_row_id=flag),

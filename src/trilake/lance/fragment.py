@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,24 +17,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from trilake.arguments import count
+from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
+from trilake.lance.commands import joins
 from trilake.lance.commands.delete import condition_of, mark
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, discarded_on_failure
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
-from trilake.lance.commands.input_rows import stream
+from trilake.lance.commands.input_rows import numbers, stream
 from trilake.lance.commands.open_dataset import OpenDataset, place_of
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
 from trilake.lance.pylance.beyond import not_in_format
-from trilake.lance.pylance.scanner import LanceScanner
+from trilake.lance.pylance.fragment_session import FragmentSession
+from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.scan_options import scan_options
+from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.projection import ColumnsLike, Selection
-from trilake.lance.scan.scan import ScanPlan, finish, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.versions.manifest import DataFile, Fragment
@@ -42,9 +46,13 @@ from trilake.lance.versions.versions import list_versions
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.table import FilterLike
 
+if TYPE_CHECKING:
+    import pandas
+
 __all__ = [
     "DataFileInfo",
     "FragmentMetadata",
+    "FragmentSession",
     "FragmentWriteProgress",
     "LanceFragment",
     "NoopFragmentWriteProgress",
@@ -93,6 +101,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         schema: pa.Schema | None = None,
         max_rows_per_group: int = 1024,
         progress: Any = None,
+        mode: str = "append",
         *,
         nulls: NullPolicy = "error",
         storage_options: Mapping[str, str] | None = None,
@@ -107,7 +116,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
         number = 0 if fragment_id is None else count("fragment_id", fragment_id, other_type=WrongTypeError)
         reporter = Reporter(progress, number)
-        fragments = _create(dataset_uri, data, schema, options, reporter, storage_options)
+        fragments, _, _ = _create(dataset_uri, data, schema, options, reporter, storage_options, mode)
         if len(fragments) != 1:
             raise NothingToWriteError(f"the rows make {len(fragments)} fragments instead of one")
         return FragmentMetadata.of(replace(fragments[0], id=number))
@@ -170,27 +179,28 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def count_rows(self, filter: FilterLike | None = None) -> int:
         """Number of rows that live and for which ``filter`` is true."""
-        if filter is None:
-            return self._fragment.num_rows
-        return sum(b.num_rows for b in self.scanner(columns=None, filter=filter).to_batches())
+        return self._fragment.num_rows if filter is None else self.scanner(filter=filter).count_rows()
 
     def scanner(
         self,
         columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
-        limit: int = 0,
+        limit: int | None = None,
         offset: int | None = None,
         **more: Any,
     ) -> LanceScanner:
-        """A scanner over the rows of this fragment; a limit of 0 is none.  See :meth:`LanceDataset.scanner`."""
-        scanner: LanceScanner = self._ds.scanner(columns, filter, limit or None, offset, fragments=[self], **more)
-        return scanner
+        """A scanner over the rows of this fragment, whatever the dataset's ``default_scan_options`` say.
+
+        Parameters are those of :meth:`LanceDataset.scanner`.
+        """
+        said = {**more, "columns": columns, "filter": filter, "limit": limit, "offset": offset, "fragments": [self]}
+        return ScannerBuilder(self._ds).apply_defaults(said).to_scanner()
 
     def to_table(
         self,
         columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
-        limit: int = 0,
+        limit: int | None = None,
         offset: int | None = None,
         **more: Any,
     ) -> pa.Table:
@@ -201,32 +211,41 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         self,
         columns: ColumnsLike | None = None,
         filter: FilterLike | None = None,
-        limit: int = 0,
+        limit: int | None = None,
         offset: int | None = None,
         **more: Any,
     ) -> Iterator[pa.RecordBatch]:
         """The rows as batches; parameters are those of :meth:`scanner`."""
         return self.scanner(columns, filter, limit, offset, **more).to_batches()
 
+    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
+        """The rows as a frame of pandas; parameters are those of :meth:`scanner`, and then those of Arrow's tables."""
+        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
+
     def head(self, num_rows: int, **more: Any) -> pa.Table:
         """The first rows; further arguments are those of :meth:`scanner`, without a limit."""
         check_head(more)
-        if not num_rows:
-            return self.schema.empty_table()
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
         """The rows at some places among those that live, in the order asked for."""
-        wanted = np.asarray(indices, np.int64)
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= self._fragment.num_rows):
-            raise UnknownRowError(f"the fragment has {self._fragment.num_rows} rows", fragment=self.fragment_id)
-        view = self._ds.snapshot.view
-        chosen = Selection.of(view, columns)
-        plan = ScanPlan(view, chosen.columns, with_row_id=chosen.with_row_id)
-        offsets = self._fragment.offsets_of_live(wanted)
-        stored = one_batch(self._fragment.take(offsets, view.stored(plan.columns)))
-        rows = finish(plan, self._fragment, stored, offsets if chosen.with_row_id else None)
-        return chosen.show(pa.Table.from_batches([rows]))
+        return self.open_session(columns).take(indices)
+
+    def open_session(self, columns: ColumnsLike | None = None, with_row_address: bool | None = None) -> FragmentSession:
+        """What takes rows of the same columns again and again, with ``_rowaddr`` where it is asked for."""
+        addresses = with_row_address is not None and flag("with_row_address", with_row_address)
+        return FragmentSession(
+            self._ds.snapshot,
+            self._fragment,
+            Selection.of(self._ds.snapshot.view, columns, with_row_address=addresses),
+        )
+
+    def validate(self) -> None:
+        """Check the fragment: that its files are there and say what the manifest says.
+
+        Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
+        """
+        self._ds.snapshot.validate_fragment(self._fragment)
 
     # --- changing, without a commit ----------------------------------------------------------------------------------
 
@@ -249,7 +268,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
         The deletion file is written; a ``LanceOperation.Delete`` makes it count.  Raises ``UnknownRowError``.
         """
-        rows = np.unique(np.asarray(list(offsets), np.int64))
+        rows = np.unique(numbers(offsets if hasattr(offsets, "__len__") else list(offsets)))
         if len(rows) and (rows[0] < 0 or rows[-1] >= self.physical_rows):
             raise UnknownRowError(f"the fragment has {self.physical_rows} rows", fragment=self.fragment_id)
         snapshot = self._ds.snapshot
@@ -356,11 +375,12 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         """The fragment with the columns of ``data`` joined to it, and the schema for ``LanceOperation.Merge``."""
         rows_schema, batches = stream(data, schema)
         rows = pa.Table.from_batches(batches, schema=rows_schema)
-        values, new = commands.join_values(self._ds.snapshot, rows, left_on, right_on)
+        values, new = joins.join_values(self._ds.snapshot, rows, left_on, right_on)
         commands.check_new(self._ds.snapshot.manifest.schema, new.names)
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
-        read = self._ds.snapshot.view.columns([left_on])
-        widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values)
+        by_id = joins.is_id(self._ds.snapshot, left_on)
+        read = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
+        widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values, with_row_id=by_id)
         return FragmentMetadata.of(widened), pa.schema([*self.schema, *new], self.schema.metadata)
 
 
@@ -371,18 +391,45 @@ def _create(
     options: WriteOptions,
     progress: Reporter,
     storage_options: Mapping[str, str] | None,
-) -> list[Fragment]:
+    mode: str,
+) -> tuple[list[Fragment], pa.Schema, int]:
+    """The fragments that were written, the schema of their rows, and the newest version; 0 where there is none."""
+    if mode not in ("create", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
     store, _ = place_of(uri, storage_options)
     rows_schema, batches = stream(data, schema)
     if not rows_schema.names:
         raise NothingToWriteError("the rows have no columns")
-    target = Target.new(rows_schema, nulls=options.nulls)
+    target, version = Target.new(rows_schema, nulls=options.nulls), 0
     if list_versions(store).versions:
-        known = Snapshot.open(store, SYSTEM_RUNTIME).manifest.schema
+        manifest = Snapshot.open(store, SYSTEM_RUNTIME).manifest
+        version = manifest.version
         # By the columns that users see: companions are the dataset's, whatever rows are written with.
-        if sorted(View(known).schema.names) == sorted(target.view.schema.names):
-            target = Target(known, nulls=options.nulls)
-    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress)
+        if mode == "append" and sorted(View(manifest.schema).schema.names) == sorted(target.view.schema.names):
+            target = Target(manifest.schema, nulls=options.nulls)
+    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
+
+
+@overload
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[False] = False,
+    **options: Any,
+) -> list[FragmentMetadata]: ...
+
+
+@overload
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[True],
+    **options: Any,
+) -> Transaction: ...
 
 
 def write_fragments(
@@ -390,6 +437,8 @@ def write_fragments(
     dataset_uri: str | os.PathLike[str] | OpenDataset,
     schema: pa.Schema | None = None,
     *,
+    return_transaction: bool = False,
+    mode: str = "append",
     max_rows_per_file: int = 1 << 20,
     max_rows_per_group: int = 1024,
     max_bytes_per_file: int = 90 << 30,
@@ -397,7 +446,7 @@ def write_fragments(
     nulls: NullPolicy = "error",
     storage_options: Mapping[str, str] | None = None,
     **later: Any,
-) -> list[FragmentMetadata]:
+) -> list[FragmentMetadata] | Transaction:
     """Write rows into new data files, which no version names until they are committed.
 
     Parameters
@@ -405,12 +454,22 @@ def write_fragments(
     data: see :func:`trilake.lance.commands.input_rows.stream`.
     dataset_uri: the dataset, which need not exist, or may be open.
     schema: of the rows.
+    return_transaction: whether the result is a transaction to commit: an append, or an overwrite where ``mode`` says it
+        or there is no dataset yet.
+    mode: with ``"append"``, the columns are those of the dataset where it has all of them; with ``"create"`` and
+        ``"overwrite"``, they are new ones, which only an overwrite can commit.
     max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     later: see :func:`trilake.lance.pylance.functions.write_dataset`.
     """
     check_format(later, of="write_fragments")
+    flag("return_transaction", return_transaction)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    fragments = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options)
-    return [FragmentMetadata.of(f) for f in fragments]
+    written = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
+    fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
+    if not return_transaction:
+        return fragments
+    if mode == "append" and version:
+        return Transaction(version, LanceOperation.Append(fragments))
+    return Transaction(version, LanceOperation.Overwrite(rows_schema, fragments))

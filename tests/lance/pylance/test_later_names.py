@@ -178,7 +178,7 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
     ("nearest", "message"),
     [
         ({"column": "v", "q": [1, 2], "approximate": True}, "no option 'approximate'"),
-        ({"column": "v", "q": [1, 2], "ef": 50}, "no option 'ef'"),
+        ({"column": "v", "q": [1, 2], "depth": 50}, "no option 'depth'"),
         ({"column": "v"}, "does not say its 'q'"),
         ("v", "nearest is 'v'"),
     ],

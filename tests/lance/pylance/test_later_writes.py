@@ -66,8 +66,8 @@ def test_another_format_is_refused(made: LanceDataset, option: dict[str, Any]) -
 def test_options_that_are_not_known(made: LanceDataset) -> None:
     with pytest.raises(TypeError, match="write_dataset has no option 'max_rows'"):
         lance.write_dataset(ROWS, made.uri, mode="append", max_rows=3)
-    with pytest.raises(TypeError, match="write_fragments has no option 'target_bases'"):
-        write_fragments(ROWS, made.uri, target_bases=["a"])
+    with pytest.raises(TypeError, match="write_fragments has no option 'max_bases'"):
+        write_fragments(ROWS, made.uri, max_bases=["a"])
     with pytest.raises(InvalidArgumentError, match="other storage_options"):
         LanceDataset.commit(made, LanceOperation.Append([]), 1, storage_options={"region": "x"})
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from trilake import lance
-from trilake.errors import FilterError, InvalidArgumentError
+from trilake.errors import ConflictError, FilterError, InvalidArgumentError, TrilakeError
 from trilake.lance import LanceDataset
 from trilake.lance.dataset import ColumnOrdering
 
@@ -96,6 +96,8 @@ def test_row_ids_filter_what_a_search_finds() -> None:
     back = ds.to_table(["id", "_distance"], nearest=near, order_by=[ColumnOrdering("_distance", False)], offset=1)
     assert back["id"].to_pylist() == [2, 1, 0]
     assert ds.to_table(["v"], nearest=near, order_by=["id"]).schema.names == ["v", "_distance"]
+    with pytest.raises(InvalidArgumentError, match="no fragment"):
+        next(ds.scanner(nearest=near).scan_batches())
 
 
 def test_rows_come_in_the_order_of_columns(made: LanceDataset) -> None:
@@ -185,7 +187,7 @@ def test_a_dataset_knows_how_it_is_scanned(made: LanceDataset, tmp_path: Path) -
     assert ds.to_table(filter="id < 7").to_pydict() == {"id": [3, 6, 0], "_rowid": [place(i) for i in (3, 6, 0)]}
     assert pickle.loads(pickle.dumps(ds)).to_table().to_pydict() == expected
     assert ds.checkout_version(1).to_table(limit=1)["id"].to_pylist() == [1]
-    assert ds.count_rows() == 8
+    assert (ds.count_rows(), ds.count_rows("id < 7")) == (8, 6)
     with pytest.raises(TypeError, match="full_text"):
         lance.dataset(made.uri, default_scan_options={"full_text": 1})
     with pytest.raises(InvalidArgumentError, match="batch_size"):
@@ -196,3 +198,87 @@ def test_analyze_plan_runs_the_scan(made: LanceDataset) -> None:
     lines = made.scanner(["id"], filter="id > 4").analyze_plan().splitlines()
     assert lines[0].startswith("AnalyzeExec: rows=4, batches=2, elapsed=")
     assert lines[1].strip().startswith("LanceScan")
+
+
+def test_batches_say_their_fragment(made: LanceDataset) -> None:
+    def found(**options: Any) -> list[tuple[int, list[int]]]:
+        tagged = made.scanner(["id"], **options).scan_batches()
+        return [(t.fragment.fragment_id, t.record_batch["id"].to_pylist()) for t in tagged]
+
+    assert found(limit=4, offset=2) == [(0, [3]), (1, [4, 5]), (1, [6])]
+    assert found(filter="kind = 'c'", limit=2, offset=1) == [(1, [5])]
+    assert found(limit=0) == []
+
+
+def test_hints_change_nothing(made: LanceDataset) -> None:
+    hints = {"io_buffer_size": 1 << 20, "late_materialization": True, "blob_handling": "all_binary"}
+    assert made.to_table(["id"], **hints, fast_search=False, full_text_query=None).num_rows == 8
+    ds = lance.dataset(made.uri, default_scan_options=hints)
+    assert ds.to_pandas(["id"], filter="id > 7", io_buffer_size=5)["id"].tolist() == [9]
+    with pytest.raises(TypeError, match="full_text_query"):
+        made.to_table(full_text_query="b")
+
+
+def test_columns_that_read_none_have_all_rows(made: LanceDataset) -> None:
+    """Arrow loses the number of rows of a table without columns where it takes some of them."""
+    one = {"one": "cast(1 as bigint)"}
+    assert made.to_table(one, order_by=["kind"]).to_pydict() == {"one": [1] * 8}
+    assert made.to_table(one, order_by=["kind"], limit=2, offset=1).to_pydict() == {"one": [1] * 2}
+    assert [b.num_rows for b in made.to_batches(one, order_by=["kind"], batch_size=3)] == [3, 3, 2]
+    assert made.take([0, 5, 7], one).to_pydict() == made._take_rows([0, place(9), place(4)], one).to_pydict()
+    assert made.take([0, 5, 7], one).to_pydict() == {"one": [1] * 3}
+    assert made.get_fragments()[1].take([0, 3], one).to_pydict() == {"one": [1] * 2}
+    made.create_scalar_index("id", "BTREE")
+    assert made.to_table(one, filter="id = 3").to_pydict() == {"one": [1]}
+
+
+def test_row_ids_are_those_of_the_version_that_is_shown(made: LanceDataset) -> None:
+    """Planned anew behind an overwrite, or another change that moves rows, they would name others."""
+
+    def stale() -> LanceDataset:
+        return lance.dataset(made.uri)
+
+    def changes(ds: LanceDataset) -> list[Any]:
+        source = pa.table({"id": [0], "kind": ["b"], "score": [0.5], "part": ROWS["part"][:1]})
+        merge = ds.merge_insert("id").when_not_matched_by_source_delete(f"_rowid = {place(2)}")
+        rows = ds.to_table(["id"], with_row_id=True).rename_columns(["copy", "_rowid"])
+        return [
+            lambda: ds.delete(f"_rowid = {place(2)}"),
+            lambda: ds.update({"kind": "'z'"}, where=f"_rowaddr = {place(2)}"),
+            lambda: merge.execute(source),
+            lambda: ds.merge(rows, "_rowid"),
+        ]
+
+    for count in range(4):
+        change = changes(stale())[count]
+        made.optimize.compact_files(target_rows_per_fragment=2)
+        lance.write_dataset(ROWS, made.uri, mode="overwrite", max_rows_per_file=4, max_rows_per_group=2)
+        with pytest.raises(ConflictError):
+            change()
+        made.checkout_latest()
+        assert made.to_table(["id", "kind"]).equals(ROWS.select(["id", "kind"]))
+    before = stale()
+    made.delete(f"_rowid = {place(3)}")
+    assert before.delete(f"_rowid IN ({place(2)}, {place(3)})") == {"num_deleted_rows": 1}
+    before = stale()
+    made.checkout_latest()
+    made.optimize.compact_files()
+    with pytest.raises(ConflictError):
+        before.delete(f"_rowid = {place(5)}")
+
+
+def test_columns_are_joined_by_row_ids(made: LanceDataset) -> None:
+    for number, name in enumerate(("_rowid", "_rowaddr")):
+        rows = made.to_table(["id"], with_row_id=True).rename_columns([f"of_{name}", name]).slice(1)
+        with pytest.raises(TrilakeError, match="null"):
+            made.merge(rows, name)
+        whole = made.to_table(["id"], with_row_id=True).rename_columns([f"of{name}", "key"])
+        made.merge(whole, name, "key")
+        assert made.to_table([f"of{name}"]).column(0).equals(made.to_table(["id"]).column(0))
+        parts = [f.merge(whole.rename_columns([f"copy{number}", name]), name) for f in made.get_fragments()]
+        operation = lance.LanceOperation.Merge([p[0] for p in parts], parts[0][1])
+        joined = LanceDataset.commit(made.uri, operation, made.version)
+        assert joined.to_table([f"copy{number}"]).column(0).equals(joined.to_table(["id"]).column(0))
+        made.checkout_latest()
+    with pytest.raises(InvalidArgumentError, match="to join on"):
+        made.merge(rows, "nothing")

@@ -13,6 +13,7 @@ from trilake import lance
 from trilake.errors import ConflictError, InvalidArgumentError, VersionNotFoundError
 from trilake.lance import LanceDataset, LanceFragment, LanceOperation, Transaction
 from trilake.lance.dataset import Index
+from trilake.lance.fragment import write_fragments
 
 ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
 
@@ -171,3 +172,17 @@ def test_indices_are_described() -> None:
     assert opened.stats.index_stats("v_idx")["index_cache_entry_count"] == 4
     with pytest.raises(KeyError, match="nothing"):
         opened.prewarm_index("nothing")
+
+
+def test_appends_are_committed_together(tmp_path: Path) -> None:
+    ds = lance.write_dataset(pa.table({"a": [1]}), tmp_path / "t")
+    parts = [write_fragments(pa.table({"a": [i]}), ds.uri, return_transaction=True) for i in (2, 3)]
+    ds.insert(pa.table({"a": [9]}))
+    done = LanceDataset.commit_batch(ds.uri, parts)
+    assert done["dataset"].version == 3
+    assert done["dataset"].to_table()["a"].to_pylist() == [1, 9, 2, 3]
+    assert (done["merged"].read_version, len(done["merged"].operation.fragments)) == (1, 2)
+    gone = Transaction(1, LanceOperation.Restore(1))
+    for wrong, message in (([gone], "Restore"), ([], "nothing to commit"), ([parts[0].operation], "Transaction")):
+        with pytest.raises(InvalidArgumentError, match=message):
+            LanceDataset.commit_batch(ds.uri, wrong)

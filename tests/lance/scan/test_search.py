@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import shutil
 from pathlib import Path
@@ -228,3 +229,21 @@ def test_damaged_indices(shared: Path, tmp_path: Path) -> None:
             pass
     with pytest.raises(TrilakeError):
         VectorIndex.open(store, "other")
+
+
+def test_what_is_no_number_is_not_near() -> None:
+    """NaN in a vector or in the query, and the angle of no direction: such a distance is less than none."""
+    values = np.array([[1, 0], [0, 2], [np.nan, 1], [0, 0], [3, 3]], np.float32)
+    rows = pa.table({"id": range(5), "v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 2)})
+    ds = lance.write_dataset(rows, "memory://not-near", mode="overwrite")
+
+    def ids(q: list[float], **more: Any) -> list[int]:
+        found: list[int] = ds.to_table(["id"], nearest={"column": "v", "q": q, "k": 9, **more})["id"].to_pylist()
+        return found
+
+    assert ids([1, 0]) == [0, 3, 1, 4]
+    assert ids([1, 0], metric="cosine") == [0, 4, 1]
+    for metric in ("l2", "cosine", "dot"):
+        assert ids([math.nan, 0], metric=metric) == []
+    assert ids([0, 0], metric="cosine") == []
+    assert ids([1, 0], distance_range=(None, 100.0)) == [0, 3, 1, 4]

@@ -20,7 +20,7 @@ from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
-from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, UnknownColumnError, WrongTypeError
+from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
 from trilake.lance.scan.scan import one_array, one_batch
@@ -116,6 +116,7 @@ def add_columns(
     *,
     nulls: NullPolicy = "error",
     repeatable: bool = True,
+    with_row_id: bool = False,
     check: Callable[[], object] = lambda: None,
 ) -> Snapshot:
     """Add columns that are computed from others.
@@ -126,6 +127,7 @@ def add_columns(
     read: names of the columns that the values are made of; ``None`` for all.
     values: begins the computation over all rows in their order; called again after a conflict.
     repeatable: whether it can be.
+    with_row_id: whether the values are made of ``_rowid``, too, which comes last.
     check: raises where values are left when all rows have theirs.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
@@ -138,7 +140,7 @@ def add_columns(
         compute = values()
         fragments = []
         for reader in current.readers:
-            fragment = widen(reader, current, target, columns, compute)
+            fragment = widen(reader, current, target, columns, compute, with_row_id=with_row_id)
             written.append(replace(fragment, files=fragment.files[-1:]))
             fragments.append(fragment)
         check()
@@ -216,78 +218,6 @@ class Feed:
         """Raise ``RowsDoNotFitError`` where rows are left."""
         if self._waiting.num_rows or any(b.num_rows for b in self._batches):
             raise RowsDoNotFitError("there are more new values than rows")
-
-
-def merge(
-    snapshot: Snapshot,
-    data: pa.Table,
-    left_on: str,
-    right_on: str | None = None,
-    *,
-    nulls: NullPolicy = "error",
-) -> Snapshot:
-    """Add the columns of ``data`` to the rows that have the same key; the others get nulls.
-
-    Of several rows of ``data`` with one key, the first counts.  A null key equals none.
-
-    Raises ``InvalidArgumentError`` where a key column is missing, ``SchemaMismatchError`` where the keys differ in type
-    or a null would be lost.
-    """
-    values, schema = join_values(snapshot, data, left_on, right_on)
-    return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls)
-
-
-def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
-    """What finds the row of ``data`` for each key in ``left_on``, and the schema of what it finds."""
-    right_on = right_on or left_on
-    for name, names in ((left_on, snapshot.schema.names), (right_on, data.schema.names)):
-        if name not in names:
-            raise UnknownColumnError(f"there is no column {name!r} to join on", help=f"there are {', '.join(names)}")
-    kind = snapshot.schema.field(left_on).type
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    given = data.schema.field(right_on).type
-    given = given.value_type if pa.types.is_dictionary(given) else given
-    if not _of_one_kind(given, kind):
-        raise RowsDoNotFitError(
-            f"the keys are of type {given} and those of the dataset of type {kind}",
-            help="cast them, or name another column in right_on",
-            column=right_on,
-        )
-    try:
-        keys = one_array(data.column(right_on).cast(kind))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise RowsDoNotFitError(f"the keys are not of type {kind}: {e}", column=right_on) from e
-    rest = data.drop_columns([right_on]).combine_chunks()
-    if not rest.num_columns:
-        raise InvalidArgumentError("the data to merge has no column besides its key")
-
-    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-        own_keys = batch.column(0)
-        own_keys = own_keys.cast(kind) if own_keys.type != kind else own_keys
-        at = pc.index_in(own_keys, value_set=keys, skip_nulls=True)
-        columns = rest.take(at)
-        return pa.RecordBatch.from_arrays([one_array(c) for c in columns.columns], schema=columns.schema)
-
-    return values, pa.schema([f.with_nullable(True) for f in rest.schema])
-
-
-#: Kinds of keys, within which a cast loses nothing without an error.
-_KINDS: tuple[tuple[Callable[[pa.DataType], bool], ...], ...] = (
-    (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal),
-    (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-    (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
-    (pa.types.is_date, pa.types.is_timestamp),
-)
-
-
-def _of_one_kind(given: pa.DataType, own: pa.DataType) -> bool:
-    """Whether keys can be compared: the text "01" is not the number 1, though a cast makes it that."""
-    if given == own or pa.types.is_null(given) or given.id == own.id:
-        return True
-    return any(any(is_(given) for is_ in kind) and any(is_(own) for is_ in kind) for kind in _KINDS)
-
-
-# --- without new values ----------------------------------------------------------------------------------------------
 
 
 def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:

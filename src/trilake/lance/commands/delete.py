@@ -86,7 +86,7 @@ def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = US
     """Delete the rows for which ``predicate`` is true.
 
     A version is committed even where no row matches, as other writers of the format do.  ``retries`` say how often it
-    is planned anew after others have changed the same rows.
+    is planned anew after others have changed the same rows; a predicate of row ids is not, where rows have moved.
 
     Raises ``FilterError``, ``ConflictError``, ``UnsupportedProtocolError`` or ``UnknownOutcomeError``.
     """
@@ -99,5 +99,5 @@ def delete_rows(snapshot: Snapshot, predicate: FilterLike, retries: Retries = US
         updated, removed = mark_all(current, offsets)
         return op.Delete(updated, removed, str(predicate))
 
-    changed = replanned(snapshot, plan, retries)
+    changed = replanned(snapshot, plan, retries, by_ids=snapshot.names_ids(condition_of(snapshot, predicate)))
     return DeleteResult(changed, count)

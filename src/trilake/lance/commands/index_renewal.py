@@ -79,7 +79,7 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
     if is_complete and len(same) == 1 and not retrain:
         return None
     if vectors is None:
-        return trained(snapshot, field.name, index.name)
+        return trained(snapshot, snapshot.view.schema.name_of(field), index.name)
     if retrain:
         return vector_indices.made(snapshot, _plan_of(field.name, index.name, vectors))
     return vector_indices.extended(snapshot, field.name, index, vectors)

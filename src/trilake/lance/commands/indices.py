@@ -13,8 +13,10 @@ from uuid import UUID
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
+from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
@@ -24,10 +26,12 @@ from trilake.lance.file.errors import (
     UnsupportedIndexError,
     WrongTypeError,
 )
-from trilake.lance.file.schema import NO_PARENT, Field
+from trilake.lance.file.schema import Field
+from trilake.lance.file.types import LISTS
 from trilake.lance.index.btree import train
 from trilake.lance.index.ivf_pq import RowIds
-from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
@@ -54,7 +58,7 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
                 "name": index.name,
                 "type": "Vector" if _is_of_vectors(snapshot, index) else "Scalar",
                 "uuid": str(index.uuid),
-                "fields": [f.name for f in fields if f is not None],
+                "fields": [snapshot.manifest.schema.name_of(f) for f in fields if f is not None],
                 "version": index.dataset_version,
                 "fragment_ids": set(index.fragment_bitmap or ()),
             }
@@ -63,25 +67,35 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
 
 
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """What an index says of itself, and which rows it covers.
+    """What an index says of itself, and which rows and fragments it covers.
 
-    ``uuid``, ``num_indexed_rows`` and ``num_unindexed_rows``, and for IVF_PQ ``metric_type``, ``num_partitions``,
+    ``name``, ``uuid``, the numbers of rows and fragments, and for IVF_PQ ``metric_type``, ``num_partitions``,
     ``sub_index`` and ``partitions``.  Raises ``UnknownIndexError``.
     """
     index = find(snapshot, name)
     opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
     own = {} if opened is None else opened.statistics()  # an index of a newer writer says nothing here
     covered = index.fragment_bitmap or ()
-    counts = {True: 0, False: 0}
-    for reader in snapshot.readers:
-        counts[reader.fragment.id in covered] += reader.num_rows
-    return {**own, "uuid": str(index.uuid), "num_indexed_rows": counts[True], "num_unindexed_rows": counts[False]}
+    has, lacks = [[r for r in snapshot.readers if (r.fragment.id in covered) is one] for one in (True, False)]
+    return {
+        **own,
+        "name": index.name,
+        "uuid": str(index.uuid),
+        "num_indices": sum(i.name == name for i in snapshot.manifest.indices),
+        **_sizes("indexed", has),
+        **_sizes("unindexed", lacks),
+    }
+
+
+def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
+    """The numbers of fragments and of their rows."""
+    return {f"num_{kind}_fragments": len(readers), f"num_{kind}_rows": sum(r.num_rows for r in readers)}
 
 
 def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """The :func:`statistics` of an index without the numbers of rows that it covers."""
-    rows = ("num_indexed_rows", "num_unindexed_rows")
-    return {key: value for key, value in statistics(snapshot, name).items() if key not in rows}
+    """The :func:`statistics` of an index without what is covered, and its name."""
+    more = {"name", "num_indices", *_sizes("indexed", []), *_sizes("unindexed", [])}
+    return {key: value for key, value in statistics(snapshot, name).items() if key not in more}
 
 
 def prewarm(snapshot: Snapshot, name: str) -> None:
@@ -123,12 +137,16 @@ def create_scalar_index(
     name: str | None = None,
     *,
     replace: bool = True,
+    with_rows: bool = True,
 ) -> Snapshot:
     """Index the live rows of a column of single values, and return the version that has the index.
+
+    ``with_rows`` says whether it covers the rows that there are, or none until it is renewed.
 
     Raises ``InvalidArgumentError`` for other columns and kinds, and where an index of the name is there and must not be
     replaced, or is of another column.
     """
+    flag("train", with_rows)
     if index_type.upper() != "BTREE":
         raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
     called = name or f"{column}_idx"
@@ -136,20 +154,22 @@ def create_scalar_index(
 
     def plan(current: Snapshot) -> op.Operation:
         check_name(current, called, column, replace=replace)
-        return op.CreateIndex((trained(current, column, called),))
+        return op.CreateIndex((trained(current, column, called, with_rows=with_rows),))
 
     return replanned(snapshot, plan)
 
 
-def trained(snapshot: Snapshot, column: str, name: str) -> IndexMetadata:
-    """Write an index of all live rows of a column of single values; the entry that makes it count."""
-    field = _indexable(snapshot, column)
-    kind = field.arrow_type
-    rows = pa.Table.from_batches(snapshot.scan(snapshot.plan([column], with_row_id=True))) if snapshot.count() else None
+def trained(snapshot: Snapshot, column: str, name: str, *, with_rows: bool = True) -> IndexMetadata:
+    """Write an index of all live rows of a column of single values, or of none; the entry that makes it count."""
+    schema, field = snapshot.view.schema, _indexable(snapshot, column)
+    path = schema.path_of(field)
+    plan = ScanPlan(snapshot.view, schema.project([column]), with_row_id=True)
+    readers = snapshot.readers if with_rows else ()
+    rows = pa.Table.from_batches(snapshot.scan(plan, readers), schema=plan.schema)
+    values = rows.column(0) if len(path) == 1 else pc.struct_field(rows.column(0), path[1:])
     uuid = UUID(snapshot.runtime.new_id())
-    empty = pa.table({column: pa.array([], kind), ROW_ID: pa.array([], pa.uint64())})
-    train(snapshot.store, f"_indices/{uuid}", empty if rows is None else rows)
-    covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
+    train(snapshot.store, f"_indices/{uuid}", pa.table({"values": values, ROW_ID: rows.column(ROW_ID)}))
+    covered = FrozenBitMap([r.fragment.id for r in readers])
     return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
 
 
@@ -169,14 +189,19 @@ _INDEXABLE = (
 
 
 def _indexable(snapshot: Snapshot, column: str) -> Field:
-    """A column that a scalar index can be made of.  Raises ``UnknownColumnError`` and ``WrongTypeError``."""
-    field = snapshot.view.schema.find(column)
-    if field is None or field.parent_id != NO_PARENT:
+    """A column, or a field in structs, that a scalar index can be made of.
+
+    Raises ``UnknownColumnError`` and ``WrongTypeError``.
+    """
+    schema = snapshot.view.schema
+    field = schema.find(column)
+    if field is None:
         raise UnknownColumnError(f"{column} not found in schema", help=f"there are {', '.join(snapshot.schema.names)}")
     kind = field.arrow_type
-    if pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
+    in_list = any(f.logical_type in LISTS for f in schema.above(field))
+    if in_list or pa.types.is_float16(kind) or not any(is_(kind) for is_ in _INDEXABLE):
         raise WrongTypeError(
-            f"the column is of type {kind}",
+            f"the column is of type {kind}{' in a list' if in_list else ''}",
             help="index integers, decimals of up to 38 digits, floats, doubles, booleans, texts, bytes, dates or times",
             column=column,
         )

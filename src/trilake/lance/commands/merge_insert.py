@@ -21,6 +21,7 @@ from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.delete import mark_all
+from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
@@ -135,7 +136,8 @@ def merge_insert(
         stats = MergeStats(len(new), len(changed), deleted)
         return op.Update(removed, updated, tuple(written))
 
-    changed = replanned_with_files(snapshot, plan, retries)
+    by_ids = snapshot.names_ids(snapshot.filter(what.delete_if))
+    changed = replanned_with_files(snapshot, plan, retries, by_ids=by_ids)
     return changed, stats
 
 
@@ -317,6 +319,20 @@ class MergeInsertBuilder:
     def use_index(self, use_index: bool = True) -> MergeInsertBuilder:
         """Accepted for other implementations' sake: rows are matched by their key columns, without an index."""
         flag("use_index", use_index)
+        return self
+
+    def write_mode(self, write_mode: str | None = None) -> MergeInsertBuilder:
+        """Accepted for other implementations' sake: whole rows are written anew, which is ``"rewrite_rows"``.
+
+        Raises ``InvalidArgumentError`` for what is no mode.
+        """
+        if write_mode not in (None, "auto", "rewrite_rows", "rewrite_columns"):
+            raise InvalidArgumentError(f"write_mode is {write_mode!r}", help="it is auto, or rewrite_rows")
+        return self
+
+    def data_storage_version(self, version: str) -> MergeInsertBuilder:
+        """Name the format that rows are written in, which can only be the first one."""
+        check_format({"data_storage_version": version}, of="merge_insert")
         return self
 
     def conflict_retries(self, max_retries: int) -> MergeInsertBuilder:

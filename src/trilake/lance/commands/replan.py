@@ -14,7 +14,7 @@ from trilake.lance.commands.fragment_writer import discard, discarded_on_failure
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
-from trilake.lance.versions.manifest import Fragment
+from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
 from trilake.runtime import Runtime
 
@@ -52,6 +52,8 @@ def replanned(
     snapshot: Snapshot,
     plan: Callable[[Snapshot], Operation | None],
     retries: Retries = USUAL,
+    *,
+    by_ids: bool = False,
 ) -> Snapshot:
     """Commit what ``plan`` makes of a snapshot; after a conflict, of the newest one.
 
@@ -59,6 +61,8 @@ def replanned(
     ----------
     plan: gives ``None`` where nothing is to be done.
     retries: how often it is made anew, and for how long.
+    by_ids: whether the plan names rows by their ids: it is not made anew where others have moved rows, or replaced
+        them, whose ids may then be those of other rows.
 
     Raises ``ConflictError`` of the last attempt.
     """
@@ -76,9 +80,18 @@ def replanned(
             if attempt == retries.times or (now - first) / 1e9 >= retries.timeout:
                 raise
             _wait(snapshot.runtime, (now - began) / 1e9, attempt)
-            snapshot = snapshot.at(transaction.load(snapshot.store))
+            newest = transaction.load(snapshot.store)
+            if by_ids and not _keeps_ids(snapshot.manifest, newest):
+                raise
+            snapshot = snapshot.at(newest)
             snapshot.manifest.check_writable(snapshot.store.uri)
     raise AssertionError("not reached")
+
+
+def _keeps_ids(before: Manifest, after: Manifest) -> bool:
+    """Whether the row ids of a version name the same rows in a later one, where these are still there."""
+    files = {f.id: f.files[:1] for f in after.fragments}
+    return all(files.get(f.id) == f.files[:1] for f in before.fragments)
 
 
 def _wait(runtime: Runtime, seconds: float, attempt: int) -> None:
@@ -94,6 +107,8 @@ def replanned_with_files(
     snapshot: Snapshot,
     plan: Callable[[Snapshot, list[Fragment]], Operation],
     retries: Retries = USUAL,
+    *,
+    by_ids: bool = False,
 ) -> Snapshot:
     """Commit what ``plan`` makes, which lists the files it writes; they are removed where their commit fails."""
     written: list[Fragment] = []
@@ -104,4 +119,4 @@ def replanned_with_files(
         return plan(current, written)
 
     with discarded_on_failure(snapshot.store, written):
-        return replanned(snapshot, planned_anew, retries)
+        return replanned(snapshot, planned_anew, retries, by_ids=by_ids)

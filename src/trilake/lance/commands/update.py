@@ -66,7 +66,7 @@ def update(
 
     if not expressions:
         raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')
-    changed = replanned_with_files(snapshot, plan, retries)
+    changed = replanned_with_files(snapshot, plan, retries, by_ids=snapshot.names_ids(snapshot.filter(where)))
     return UpdateResult(changed, count)
 
 

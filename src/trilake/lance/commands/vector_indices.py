@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
+from trilake.arguments import count
 from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
@@ -92,6 +94,7 @@ def plan_index(
     num_sub_vectors: int | None = None,
     ivf_centroids: Any = None,
     pq_codebook: Any = None,
+    target_partition_size: int | None = None,
     seed: int = 0,
 ) -> VectorIndexPlan:
     """The plan of an index of the live rows of a column of vectors, checked against the dataset.
@@ -101,7 +104,9 @@ def plan_index(
     index_type: ``IVF_PQ``.
     metric: ``L2``, ``cosine`` or ``dot``.
     replace: whether an index of the name may be replaced.
-    num_partitions, num_sub_vectors: of the index; the latter divides the dimension.
+    num_partitions: of the index; where it is not given as many as there are centroids, or as ``target_partition_size``
+        says, which is 8,192 rows by default.
+    num_sub_vectors: of the index; divides the dimension.
     ivf_centroids: partitions x dimension, as an array or a column of vectors; learned where they are not given.
     pq_codebook: sub-vectors x 256 x numbers of one, as an array; learned where it is not given.
     seed: of the random choices, so that an index can be made again.
@@ -116,8 +121,10 @@ def plan_index(
     chosen = metric_name(metric) or "l2"
     if index_type.upper() != "IVF_PQ":
         raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="vector indices are IVF_PQ")
-    if num_partitions is None or num_sub_vectors is None:
-        raise InvalidArgumentError("num_partitions and num_sub_vectors are required for IVF_PQ")
+    if num_sub_vectors is None:
+        raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="it divides the dimension")
+    if num_partitions is None:
+        num_partitions = _partitions(snapshot, ivf_centroids, target_partition_size)
     if isinstance(num_partitions, float):
         num_partitions = int(num_partitions)
     for what, value in (("num_partitions", num_partitions), ("num_sub_vectors", num_sub_vectors)):
@@ -140,6 +147,14 @@ def plan_index(
         words,
         seed,
     )
+
+
+def _partitions(snapshot: Snapshot, centroids: Any, target: int | None) -> int:
+    """The number of partitions, where nobody has said it."""
+    if centroids is not None:
+        return len(centroids)
+    size = 8192 if target is None else count("target_partition_size", target, least=1, other_type=WrongTypeError)
+    return min(max(snapshot.count() // size, 1), 4096)
 
 
 def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan) -> Snapshot:
@@ -309,10 +324,9 @@ def checked_options(options: Mapping[str, Any], metric: str = "L2", accelerator:
     other = options.get("metric_type", metric)
     if metric_name(metric) not in ("l2", metric_name(other)):
         raise InvalidArgumentError(f"two metrics are given, {metric!r} and {other!r}", help="pass metric alone")
-    known = {"seed", "pq_codebook"}
+    known = {"seed", "pq_codebook", "target_partition_size"}
     ignored = {"num_bits", "metric_type", "use_opq", "max_opq_iterations", "max_iterations", "sample_rate", "max_iters"}
-    ignored |= {"shuffle_partition_batches", "shuffle_partition_concurrency"}
-    unknown = set(options) - known - ignored
-    if unknown:
-        raise InvalidArgumentError(f"an index has no option {min(unknown)!r}")
+    ignored |= {"shuffle_partition_batches", "shuffle_partition_concurrency", "one_pass_ivfpq", "filter_nan"}
+    ignored |= {"skip_transpose", "index_file_version", "storage_options"}
+    check_format({n: v for n, v in options.items() if n not in known | ignored}, of="an index")
     return {"metric": other, **{name: value for name, value in options.items() if name in known}}

@@ -267,6 +267,21 @@ class LanceSchema:
         """The field with an id, at any level."""
         return self._by_id.get(id)
 
+    def above(self, field: Field) -> list[Field]:
+        """The fields that a field is in, from the top."""
+        above: list[Field] = []
+        while (parent := self.by_id((above[0] if above else field).parent_id)) is not None:
+            above.insert(0, parent)
+        return above
+
+    def path_of(self, field: Field) -> list[str]:
+        """The names of a field and of those that it is in, from the top."""
+        return [f.name for f in (*self.above(field), field)]
+
+    def name_of(self, field: Field) -> str:
+        """The name of a field as users write it: ``"struct.field"``."""
+        return ".".join(self.path_of(field))
+
     def find(self, path: str | Sequence[str]) -> Field | None:
         """The field at a path: ``"column"``, ``"struct.field"``, or the names one by one.
 

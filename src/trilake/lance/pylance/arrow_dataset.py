@@ -17,8 +17,8 @@ from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy
-from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment, check_head
+from trilake.lance.pylance.scan_options import OF_ROWS, check_names
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
@@ -44,8 +44,6 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """Scan by these options from now on, unless a scan says another value.  Raises as :meth:`scanner` does."""
         if options:
             checked = dict(options)
-            if checked.get("nearest") is not None:
-                checked["nearest"] = _search_options(checked["nearest"])
             ScannerBuilder(self).apply_defaults(checked)
             self._scan_options = MappingProxyType(checked)
 
@@ -116,13 +114,12 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         arrow: options of Arrow's scanners and hints of other implementations, such as ``use_threads``; they change
             nothing.
         """
-        _check_names(arrow, _HINTS)
         said = {
             "columns": columns,
             "filter": filter,
             "limit": limit,
             "offset": offset,
-            "nearest": None if nearest is None else _search_options(nearest),
+            "nearest": nearest,
             "batch_size": batch_size,
             "batch_readahead": batch_readahead,
             "fragment_readahead": fragment_readahead,
@@ -137,7 +134,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             "strict_batch_size": strict_batch_size,
             "order_by": order_by,
         }
-        options = {**self._scan_options, **{name: value for name, value in said.items() if value is not None}}
+        options = {**self._scan_options, **{n: v for n, v in said.items() if v is not None}, **arrow}
         return ScannerBuilder(self).apply_defaults(options).to_scanner()
 
     def to_table(
@@ -195,9 +192,12 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         ).to_batches()
 
     def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
-        """Number of rows for which ``filter`` is true; without one, from the manifest alone."""
-        if filter is None and not more:
-            return self.snapshot.count()
+        """Number of rows for which ``filter`` is true; without one, from the manifest alone.
+
+        What scans do by default is left out of account where no other option is given.
+        """
+        if not more:
+            return self.snapshot.count(filter)
         return self.scanner(filter=filter, **more).count_rows()
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:
@@ -212,7 +212,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return chosen.show(self.snapshot.take(ranks, chosen.columns, with_row_id=chosen.with_row_id))
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
-        _check_names(options, _OF_ROWS)
+        check_names(options, OF_ROWS)
         ids, addresses = (flag(n, options.get(n, False)) for n in ("with_row_id", "with_row_address"))
         return Selection.of(self.snapshot.view, columns, with_row_id=ids, with_row_address=addresses)
 
@@ -277,51 +277,3 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """The rows joined with the nearest ones of another dataset, in memory; see Arrow's ``Table.join_asof``."""
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))
-
-
-#: Options of scans that change nothing here.
-_HINTS = frozenset(
-    ("use_threads", "memory_pool", "fragment_scan_options", "cache_metadata", "io_buffer_size", "late_materialization")
-)
-#: Those of rows at some places, which no filter chooses: hints of Arrow's scans, and ``sorted``, of programs for old
-#: pylance, which changes nothing either.
-_OF_ROWS = _HINTS | {
-    *("with_row_id", "with_row_address", "sorted"),
-    *("batch_size", "batch_readahead", "fragment_readahead", "scan_in_order"),
-}
-#: Options of later releases of pylance that the format cannot serve, or that have another name here.
-_BEYOND = {
-    "full_text_query": "the format has no index of words; filters such as contains(text, 'word') look at all rows",
-    "fast_search": "rows that an index does not cover are always found",
-    "blob_handling": "the format has no blobs",
-}
-
-
-def _check_names(options: Iterable[str], known: frozenset[str]) -> None:
-    """Raise ``WrongTypeError`` for an option that is not known."""
-    unknown = set(options) - known
-    if unknown:
-        name = min(unknown)
-        raise WrongTypeError(f"a scan has no option {name!r}", help=_BEYOND.get(name))
-
-
-#: What a search for the nearest rows may say, see :class:`~trilake.lance.scan.search.Nearest`.
-_SEARCH = (
-    *("column", "q", "k", "metric", "nprobes", "refine_factor", "use_index", "distance_range"),
-    *("minimum_nprobes", "maximum_nprobes"),
-)
-
-
-def _search_options(nearest: Any) -> Mapping[str, Any]:
-    """The options of a search, checked by name.  Raises ``WrongTypeError``."""
-    if not isinstance(nearest, Mapping):
-        raise WrongTypeError(f"nearest is {nearest!r}", help='pass {"column": ..., "q": ..., "k": ...}')
-    for name in nearest:
-        if name not in _SEARCH:
-            raise WrongTypeError(f"a search has no option {name!r}", help=f"options are {', '.join(_SEARCH)}")
-    for name in _SEARCH[:2]:
-        if name not in nearest:
-            raise WrongTypeError(
-                f"the search does not say its {name!r}", help='pass {"column": ..., "q": ..., "k": ...}'
-            )
-    return nearest

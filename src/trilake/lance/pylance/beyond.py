@@ -42,10 +42,6 @@ BEYOND: dict[str, tuple[str, str]] = {
         "a column that is there has one data file in each fragment",
         "update and merge_insert change values; merge_columns adds a column",
     ),
-    "commit_batch": (
-        "transactions are committed one by one",
-        "commit the fragments of all by one LanceOperation.Append",
-    ),
     "migrate_manifest_paths_v2": (
         "manifests keep their names, which readers of the first format need",
         "leave them as they are",

@@ -34,6 +34,7 @@ def dataset(
     storage_options: Mapping[str, str] | None = None,
     default_scan_options: Mapping[str, Any] | None = None,
     nulls: NullPolicy = "error",
+    **later: Any,
 ) -> LanceDataset:
     """Open a dataset.
 
@@ -44,10 +45,12 @@ def dataset(
     asof: show the version that was newest before this time, local where it has no zone; not beside a version.
     block_size: accepted for other implementations' sake.
     commit_lock, index_cache_size, storage_options, default_scan_options, nulls: see :class:`LanceDataset`.
+    later: what programs for later releases say of caches and catalogues; what asks for one is refused.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
     """
     del block_size
+    check_format(later, of="dataset")
     if version is not None and asof is not None:
         raise InvalidArgumentError("version and asof both say which version", help="leave one of them out")
     opened = LanceDataset(
@@ -97,7 +100,7 @@ def write_dataset(
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
-    later: what programs for later releases say of the format: ``data_storage_version="legacy"``,
+    later: what programs for later releases say of the format, such as ``data_storage_version="legacy"``,
         ``use_legacy_format=True``, ``enable_v2_manifest_paths=False`` and ``enable_stable_row_ids=False``.  Other
         values are refused.
 

@@ -19,7 +19,7 @@ from trilake.arguments import count, flag
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands import columns as column_changes
-from trilake.lance.commands import delete, indices, input_rows, update, vector_indices, write
+from trilake.lance.commands import delete, indices, input_rows, joins, update, vector_indices, write
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, NullPolicy, WriteOptions, check_nulls
 from trilake.lance.commands.merge_insert import MergeInsertBuilder
@@ -34,7 +34,7 @@ from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Tags
-from trilake.lance.pylance.transactions import Transaction
+from trilake.lance.pylance.transactions import Transaction, merged
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
@@ -84,8 +84,10 @@ class LanceDataset(LaterNames):
         storage_options: Mapping[str, str] | None = None,
         default_scan_options: Mapping[str, Any] | None = None,
         nulls: NullPolicy = "error",
+        **later: Any,
     ) -> None:
         del block_size, metadata_cache_size
+        check_format(later, of="LanceDataset")
         self._open(uri, version, dict(storage_options or {}), nulls, index_cache_size, commit_lock)
         self._set_scan_options(default_scan_options)
 
@@ -247,7 +249,7 @@ class LanceDataset(LaterNames):
     def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
         """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
         data = input_rows.table(data_obj, schema)
-        self.moved(column_changes.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
+        self.moved(joins.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
 
     def add_columns(
         self,
@@ -286,13 +288,27 @@ class LanceDataset(LaterNames):
     # --- indices -----------------------------------------------------------------------------------------------------
 
     def create_scalar_index(
-        self, column: str | list[str], index_type: str = "BTREE", name: str | None = None, *, replace: bool = True
+        self,
+        column: str | list[str],
+        index_type: str = "BTREE",
+        name: str | None = None,
+        *,
+        replace: bool = True,
+        train: bool = True,
+        **later: Any,
     ) -> None:
-        """Index a column of numbers, booleans, texts, bytes, dates or times; filters find its rows then."""
+        """Index a column of numbers, booleans, texts, bytes, dates or times; filters find its rows then.
+
+        ``"struct.field"`` is a part of a column.  Without ``train`` the index has no rows yet, which
+        ``optimize.optimize_indices`` puts into it.
+        """
+        check_format(later, of="a scalar index")
         names = [column] if isinstance(column, str) else list(column)
         if len(names) != 1:
             raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")
-        self.moved(indices.create_scalar_index(self.snapshot, names[0], index_type, name, replace=replace))
+        self.moved(
+            indices.create_scalar_index(self.snapshot, names[0], index_type, name, replace=replace, with_rows=train)
+        )
 
     def create_index(
         self,
@@ -409,6 +425,7 @@ class LanceDataset(LaterNames):
         commit_lock: Any = None,
         *,
         storage_options: Mapping[str, str] | None = None,
+        **later: Any,
     ) -> LanceDataset:
         """Commit what a distributed job has done.
 
@@ -419,7 +436,9 @@ class LanceDataset(LaterNames):
             :class:`~trilake.lance.pylance.transactions.Transaction`, which knows its read version.
         read_version: the version that the job has read; not needed for overwrites and restores.
         commit_lock: held while the version is committed; see :class:`LanceDataset`.
+        later: what programs for later releases say; what the first format has not is refused.
         """
+        check_format(later, of="commit")
         uuid = operation.uuid if isinstance(operation, Transaction) else None
         if isinstance(operation, Transaction):
             operation, read_version = transactions.given(operation, read_version)
@@ -438,6 +457,23 @@ class LanceDataset(LaterNames):
         begun = begun if uuid is None else replace(begun, uuid=uuid)
         manifest = transaction.commit(store, begun, runtime)
         return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
+
+    @staticmethod
+    def commit_batch(
+        dest: str | os.PathLike[str] | LanceDataset,
+        transactions: Sequence[Transaction],
+        commit_lock: Any = None,
+        *,
+        storage_options: Mapping[str, str] | None = None,
+        **later: Any,
+    ) -> dict[str, Any]:
+        """Commit several appends as one version: ``dataset``, and ``merged``, the transaction that does what all do.
+
+        Further parameters are those of :meth:`commit`.  Raises ``InvalidArgumentError`` for other operations.
+        """
+        one = merged(transactions)
+        done = LanceDataset.commit(dest, one, None, commit_lock, storage_options=storage_options, **later)
+        return {"dataset": done, "merged": one}
 
     @staticmethod
     def _commit(

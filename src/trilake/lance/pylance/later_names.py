@@ -15,7 +15,7 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance import transactions
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.beyond import not_in_format
-from trilake.lance.pylance.scanner import SCAN_OPTIONS
+from trilake.lance.pylance.scan_options import scan_options
 from trilake.lance.pylance.stats import IndexDescription
 from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.projection import ColumnsLike
@@ -30,7 +30,7 @@ class LaterNames(ArrowDataset):
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
         """The rows as a frame of pandas; parameters are those of :meth:`scanner`, and then those of Arrow's tables."""
-        return self.scanner(columns, **_taken(more)).to_pandas(**more)
+        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
 
     def slice(self, start: int, end: int, columns: ColumnsLike | None = None) -> pa.Table:
         """The rows from one place to before another, among those that live."""
@@ -121,8 +121,3 @@ class LaterNames(ArrowDataset):
 
     def __getattr__(self, name: str) -> Any:
         raise not_in_format("LanceDataset", name)
-
-
-def _taken(options: dict[str, Any]) -> dict[str, Any]:
-    """The parameters of a scan, which what makes frames of tables does not have, taken out of ``options``."""
-    return {name: options.pop(name) for name in SCAN_OPTIONS if name in options}

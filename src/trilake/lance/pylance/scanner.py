@@ -14,6 +14,7 @@ from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.pylance.scan_options import HINTS, check_names, checked_search
 from trilake.lance.scan import scan, search
 from trilake.lance.scan.batch_sizes import in_batches_of
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
@@ -141,12 +142,15 @@ class ScannerBuilder:
         return self
 
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
-        """Set options by their names.  Raises ``WrongTypeError`` for one that there is not."""
-        for name, value in default_opts.items():
-            if name not in SCAN_OPTIONS:
-                raise WrongTypeError(f"a scan has no option {name!r}", help=f"options are {', '.join(SCAN_OPTIONS)}")
+        """Set options by their names, but for those that are ``None``.
+
+        Raises ``WrongTypeError`` for one that there is not.
+        """
+        for name, value in check_names(default_opts).items():
+            if value is None or name in HINTS:
+                continue
             if name == "nearest":
-                self.nearest(**value)
+                self.nearest(**checked_search(value))
             else:
                 getattr(self, "with_fragments" if name == "fragments" else name)(value)
         return self
@@ -243,13 +247,6 @@ class ScannerBuilder:
             rows_of_each=(self._batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
         )
 
-
-#: The options of a scan, by the names that they have in :meth:`LanceDataset.scanner`.
-SCAN_OPTIONS = (
-    *("columns", "filter", "limit", "offset", "nearest", "batch_size", "batch_readahead", "fragment_readahead"),
-    *("scan_in_order", "fragments", "prefilter", "with_row_id", "with_row_address", "use_stats", "use_scalar_index"),
-    *("include_deleted_rows", "strict_batch_size", "order_by"),
-)
 
 #: Rows of a batch where all have the same number, which nobody has said.
 _BATCH_ROWS = 8192
@@ -350,12 +347,20 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
 
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
         """The batches, each with the fragment that it is of."""
-        if self._orderings:
+        if self._orderings or self._nearest is not None:
             raise InvalidArgumentError("batches in an order of their own are of no fragment", help="use to_batches")
+        plan = replace(self._plan, limit=None, offset=0)
+        skip, left = self._plan.offset, self._plan.limit
         for reader in self._readers:
             fragment = self._ds.get_fragment(reader.fragment.id)
-            for batch in self._scanned(self._plan, [reader], self._threads):
-                yield pa.dataset.TaggedRecordBatch(batch, fragment)
+            for batch in self._scanned(plan, [reader], self._threads):
+                rows = batch.slice(min(skip, batch.num_rows), left)
+                skip = max(skip - batch.num_rows, 0)
+                left = None if left is None else left - rows.num_rows
+                if rows.num_rows:
+                    yield pa.dataset.TaggedRecordBatch(rows, fragment)
+                if left == 0:
+                    return
 
     def head(self, num_rows: int) -> pa.Table:
         """The first rows."""

@@ -57,7 +57,7 @@ class IndexDescription:
             "IVF_PQ" if vector is not None else "BTree" if scalar is not None else "Unknown",
             sum(r.num_rows for r in snapshot.readers if r.fragment.id in covered),
             list(index.fields),
-            [f.name for f in fields if f is not None],
+            [known.name_of(f) for f in fields if f is not None],
             [IndexSegmentDescription(str(index.uuid), index.dataset_version, covered, index.index_version or 0)],
         )
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from trilake.errors import InvalidArgumentError, ObjectNotFoundError
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.operation import LanceOperation, shown
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction as transactions
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.versions import list_versions
 
 
@@ -70,3 +72,21 @@ def recent(snapshot: Snapshot, count: Any) -> list[Transaction | None]:
     """The transactions of the newest versions up to the one that is shown, newest first."""
     versions = [v for v in reversed(list_versions(snapshot.store).versions) if v <= snapshot.version]
     return [read(snapshot, v) for v in versions[:count]]
+
+
+def merged(transactions: Sequence[Transaction]) -> Transaction:
+    """One transaction that appends what several do.  Raises ``InvalidArgumentError`` for what are no appends."""
+    fragments: list[FragmentMetadata] = []
+    for one in transactions:
+        if not isinstance(one, Transaction):
+            raise WrongTypeError(f"transactions must be a list of Transaction, got {type(one)}")
+        operation, _ = given(one, None)
+        if not isinstance(operation, LanceOperation.Append):
+            raise InvalidArgumentError(
+                f"{type(operation).__name__} cannot be committed beside others",
+                help="only appends are",
+            )
+        fragments += operation.fragments
+    if not fragments:
+        raise InvalidArgumentError("there is nothing to commit", help="pass transactions that append fragments")
+    return Transaction(min(one.read_version for one in transactions), LanceOperation.Append(fragments))

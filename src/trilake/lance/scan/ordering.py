@@ -82,7 +82,7 @@ def ordered(
         ids = keys.column(ROW_ID).take(places).to_numpy()
         return snapshot.take_rows(ids, plan.columns, with_row_id=plan.with_row_id)
     rows = scan.scan(snapshot.indexed(every), readers, threads=threads)
-    return pa.Table.from_batches(rows, schema=plan.schema).take(places)
+    return scan.rows_at(pa.Table.from_batches(rows, schema=plan.schema), places)
 
 
 def ordered_found(snapshot: Snapshot, found: pa.Table, orderings: Orderings) -> pa.Table:

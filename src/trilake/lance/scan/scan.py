@@ -284,7 +284,7 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
     if not len(rows):
         return []
     tested = _tested(plan.filter, view)
-    stored = one_batch(reader.take(rows, view.stored(tested))) if tested.fields else no_columns(len(rows))
+    stored = one_batch(reader.take(rows, view.stored(tested)))
     shown = pa.Table.from_batches([view.show(stored, tested)])
     shown_with_ids = with_ids(shown, asked_ids(plan.filter, view.arrow), row_ids(reader.fragment.id, rows))
     hits = np.flatnonzero(np.asarray(plan.filter.mask(shown_with_ids))).astype(np.int64)
@@ -372,7 +372,14 @@ def one_array(chunked: pa.ChunkedArray) -> pa.Array:
 
 def one_batch(table: pa.Table) -> pa.RecordBatch:
     """All rows of a table as one batch."""
+    if not table.num_columns:
+        return no_columns(table.num_rows)
     return pa.RecordBatch.from_arrays([one_array(c) for c in table.columns], schema=table.schema)
+
+
+def rows_at(table: pa.Table, places: pa.Array) -> pa.Table:
+    """The rows of a table at some places; pyarrow 26.0 takes none of a table without columns."""
+    return table.take(places) if table.num_columns else pa.Table.from_batches([no_columns(len(places))])
 
 
 # --- running ---------------------------------------------------------------------------------------------------------

@@ -114,11 +114,11 @@ class Nearest:
         return cls(column, vectors[0], *options, batch=None if single else vectors)
 
     def in_range(self, distances: Floats) -> npt.NDArray[np.bool_] | None:
-        """Which distances are within the range; ``None``: all."""
+        """Which distances are within the range, and numbers at all; ``None``: all."""
         low, high = self.distance_range
+        within: npt.NDArray[np.bool_] = ~np.isnan(distances)
         if low is None and high is None:
-            return None
-        within = np.ones(len(distances), bool)
+            return None if within.all() else within
         if low is not None:
             within &= distances >= low
         if high is not None:

@@ -104,6 +104,10 @@ class Snapshot:
         schema = condition_schema(self.schema, filter)
         return parse_filter(as_spark(filter) if isinstance(filter, str) else filter, schema)
 
+    def names_ids(self, filter: Filter | None) -> bool:
+        """Whether a condition is one of row ids, which are those of this version."""
+        return filter is not None and bool(asked_ids(filter, self.schema))
+
     def plan(
         self, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None, **more: Any
     ) -> ScanPlan:
@@ -118,7 +122,7 @@ class Snapshot:
         """A scan that looks only at the rows which indices have found, where they help."""
         if plan.filter is None or not plan.use_index or plan.include_deleted:
             return plan
-        if not self.manifest.indices and not asked_ids(plan.filter, self.schema):
+        if not self.manifest.indices and not self.names_ids(plan.filter):
             return plan
         last = self._answered
         if last is None or last[0] is not plan.filter:
@@ -231,7 +235,7 @@ class Snapshot:
         table = pa.Table.from_batches(tables, schema=tables[0].schema)
         order = np.empty(len(at), np.int64)
         order[np.concatenate(places)] = np.arange(len(at))
-        return table.take(pa.array(order)).combine_chunks()
+        return scan.rows_at(table, pa.array(order)).combine_chunks()
 
     # --- what commands need ------------------------------------------------------------------------------------------
 
@@ -254,24 +258,26 @@ class Snapshot:
         if len(set(ids)) < len(ids):
             raise CorruptLogError("two fields have the same id", file=uri, version=manifest.version)
         for reader in self.readers:
-            fragment = reader.fragment
-            fields = [id for f in fragment.files for id in f.fields]
-            if len(set(fields)) < len(fields):
-                raise CorruptLogError(
-                    "two data files of a fragment have the same field", file=uri, fragment=fragment.id
-                )
-            offsets = [reader.file(entry).batch_offsets for entry in fragment.files]
-            if any(not np.array_equal(o, offsets[0]) for o in offsets):
-                raise CorruptLogError(
-                    "the data files of a fragment are cut into different batches", file=uri, fragment=fragment.id
-                )
-            if len(reader.deleted_set) > reader.physical_rows:
-                raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
+            self.validate_fragment(reader)
         for index in manifest.indices:
             if not index.is_note and next(iter(self.store.list(f"_indices/{index.uuid}")), None) is None:
                 raise MissingFileError(
                     f"the files of index {index.name!r} are not there", file=f"{uri}/_indices/{index.uuid}"
                 )
+
+    def validate_fragment(self, reader: FragmentReader) -> None:
+        """Check one fragment, as :meth:`validate` does all."""
+        fragment, uri = reader.fragment, self.store.uri
+        fields = [id for f in fragment.files for id in f.fields]
+        if len(set(fields)) < len(fields):
+            raise CorruptLogError("two data files of a fragment have the same field", file=uri, fragment=fragment.id)
+        offsets = [reader.file(entry).batch_offsets for entry in fragment.files]
+        if any(not np.array_equal(o, offsets[0]) for o in offsets):
+            raise CorruptLogError(
+                "the data files of a fragment are cut into different batches", file=uri, fragment=fragment.id
+            )
+        if len(reader.deleted_set) > reader.physical_rows:
+            raise CorruptLogError("more rows are deleted than there are", file=uri, fragment=fragment.id)
 
     def commit(self, operation: Operation, read_version: int | None = None) -> Snapshot:
         """The version that an operation makes, which was made for this version or ``read_version``.

@@ -94,9 +94,34 @@ class FragmentMetadata:
         """The metadata in a JSON text."""
         return FragmentMetadata(json_data)
 
-    def data_files(self) -> list[DataFileInfo]:
+    @property
+    def files(self) -> list[DataFileInfo]:
         """The data files."""
         return [DataFileInfo(f) for f in self._metadata.files]
+
+    def data_files(self) -> list[DataFileInfo]:
+        """The data files, see :attr:`files`."""
+        return self.files
+
+    @property
+    def physical_rows(self) -> int:
+        """Number of rows in the data files, deleted ones included; 0 where it is not known."""
+        return self._metadata.physical_rows
+
+    @property
+    def num_deletions(self) -> int:
+        """Number of deleted rows; 0 where it is not known."""
+        entry = self._metadata.deletion_file
+        return 0 if entry is None else entry.num_deleted_rows
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows that live."""
+        return self.physical_rows - self.num_deletions
+
+    @property
+    def row_id_meta(self) -> None:
+        """None: row ids say where rows are."""
 
     def deletion_file(self) -> str | None:
         """The deletion file, relative to the dataset, if there is one."""
@@ -109,19 +134,52 @@ class FragmentMetadata:
         return self._metadata.id
 
 
+class PathText(str):
+    """A path: a text, and for programs of pylance 0.8.19 a method that gives it."""
+
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
 class DataFileInfo:
     """A data file of a fragment."""
 
     def __init__(self, entry: DataFile) -> None:
         self._entry = entry
 
-    def path(self) -> str:
-        """Its path below the folder ``data``."""
-        return self._entry.path
+    @property
+    def path(self) -> PathText:
+        """Its path below the folder ``data``; it may be called, too."""
+        return PathText(self._entry.path)
 
-    def field_ids(self) -> list[int]:
+    @property
+    def fields(self) -> list[int]:
         """The ids of the fields it holds."""
         return list(self._entry.fields)
+
+    def field_ids(self) -> list[int]:
+        """The ids of the fields it holds, see :attr:`fields`."""
+        return self.fields
+
+    @property
+    def file_major_version(self) -> int:
+        """The version of the format that the manifest says it is written in; 0 is the first one."""
+        return self._entry.major_version
+
+    @property
+    def file_minor_version(self) -> int:
+        """What follows :attr:`file_major_version`."""
+        return self._entry.minor_version
+
+    @property
+    def file_size_bytes(self) -> int | None:
+        """Its size, where the manifest says it."""
+        return self._entry.size_bytes or None
 
     def __repr__(self) -> str:
         return f"DataFile({self._entry.path})"

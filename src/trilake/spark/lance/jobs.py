@@ -188,7 +188,7 @@ def _changed(
             return op.Delete(changed_fragments, removed_ids, str(where))
         return op.Update(removed_ids, changed_fragments, tuple(written))
 
-    changed = replanned_with_files(start, plan)
+    changed = replanned_with_files(start, plan, by_ids=start.names_ids(start.filter(where)))
     return changed, count
 
 

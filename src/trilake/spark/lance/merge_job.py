@@ -84,7 +84,7 @@ def merge_insert(
         return op.Update(removed_ids, changed_fragments, tuple(written))
 
     try:
-        replanned_with_files(start, plan)
+        replanned_with_files(start, plan, by_ids=start.names_ids(start.filter(clauses.delete_if)))
         return stats
     finally:
         rows.unpersist()

@@ -1,0 +1,100 @@
+"""Options of indices that pylance has got since 0.8.19, and indices of fields in structs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError
+from trilake.lance import LanceDataset
+
+ROWS = pa.table(
+    {
+        "id": range(60),
+        "lang": ["en", "fr"] * 30,
+        "meta": [{"lang": f"x{i % 7}", "deep": {"n": i // 2}} for i in range(60)],
+        "many": [[{"n": i}] for i in range(60)],
+    }
+)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> LanceDataset:
+    return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=20, max_rows_per_group=10)
+
+
+def test_fields_in_structs_are_indexed(made: LanceDataset) -> None:
+    def ids(filter: str) -> list[int]:
+        scanner = made.scanner(["id"], filter=filter)
+        assert scanner.explain_plan().startswith("MaterializeIndex")
+        found: list[int] = scanner.to_table()["id"].to_pylist()
+        assert found == made.to_table(["id"], filter=filter, use_scalar_index=False)["id"].to_pylist()
+        return found
+
+    made.create_scalar_index("meta.lang", "BTREE")
+    made.create_scalar_index("meta.deep.n", "BTREE")
+    assert [i["fields"] for i in made.list_indices()] == [["meta.lang"], ["meta.deep.n"]]
+    assert [i.field_names for i in made.describe_indices()] == [["meta.lang"], ["meta.deep.n"]]
+    assert ids("meta.lang = 'x3'") == list(range(3, 60, 7))
+    assert ids("meta.deep.n BETWEEN 4 AND 5") == [8, 9, 10, 11]
+    made.insert(ROWS.slice(0, 10))
+    made.delete("id = 9")
+    assert ids("meta.deep.n = 4") == [8, 8]
+    made.optimize.optimize_indices()
+    assert all(made.stats.index_stats(i["name"])["num_unindexed_rows"] == 0 for i in made.list_indices())
+    assert ids("meta.lang = 'x1' AND meta.deep.n < 5") == [1, 8, 1, 8]
+    made.optimize.compact_files()
+    assert ids("meta.lang = 'x1' AND meta.deep.n < 5") == [1, 8, 1, 8]
+    made.alter_columns({"path": "meta", "name": "facts"})
+    assert ids("facts.lang = 'x3'") == [*range(3, 60, 7), 3]
+    made.drop_columns(["facts.lang"])
+    assert [i["fields"] for i in made.list_indices()] == [["facts.deep.n"]]
+    with pytest.raises(InvalidArgumentError, match="in a list"):
+        made.create_scalar_index("many.n", "BTREE")
+
+
+def test_nulls_in_structs_are_not_found(tmp_path: Path) -> None:
+    rows = pa.table({"id": range(6), "s": pa.array([{"n": 1}, None, None, {"n": 0}, {"n": 1}, None])})
+    ds = lance.write_dataset(rows, tmp_path / "t", nulls="mask")
+    ds.create_scalar_index("s.n", "BTREE")
+    for filter, expected in (("s.n = 0", [3]), ("s.n < 5", [0, 3, 4]), ("s.n IS NULL", [1, 2, 5])):
+        for use in (True, False):
+            assert ds.to_table(["id"], filter=filter, use_scalar_index=use)["id"].to_pylist() == expected
+
+
+def test_an_index_without_rows(made: LanceDataset) -> None:
+    made.create_scalar_index("id", "BTREE", train=False)
+    stats = made.stats.index_stats("id_idx")
+    assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (0, 60)
+    assert made.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
+    assert lance.dataset(made.uri).count_rows("id = 3") == 1
+    made.optimize.optimize_indices()
+    assert made.stats.index_stats("id_idx")["num_indexed_rows"] == 60
+    assert made.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
+    made.create_scalar_index("id", "BTREE", progress_callback=None, fragment_ids=None)
+    with pytest.raises(InvalidArgumentError, match="fragment_ids"):
+        made.create_scalar_index("id", "BTREE", fragment_ids=[1])
+    with pytest.raises(TypeError, match="zones"):
+        made.create_scalar_index("id", "BTREE", zones=3)
+
+
+def test_partitions_by_their_size(tmp_path: Path) -> None:
+    values = np.random.default_rng(1).normal(size=(300, 8)).astype(np.float32)
+    rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 8)})
+    ds = lance.write_dataset(rows, tmp_path / "t")
+    ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, target_partition_size=100, train=True, skip_transpose=False)
+    assert len(ds.centroids(column="v")) == 3
+    ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, replace=True, max_iters=2, progress_callback=None)
+    assert len(ds.centroids(column="v")) == 1
+    ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, ivf_centroids=values[:5], replace=True)
+    assert len(ds.centroids(column="v")) == 5
+    with pytest.raises(InvalidArgumentError, match="train is False"):
+        ds.create_index("v", "IVF_PQ", num_sub_vectors=4, train=False)
+    near = {"column": "v", "q": values[7], "k": 1, "ef": 10, "query_parallelism": 2, "approx_mode": "accurate"}
+    assert ds.to_table(nearest={**near, "refine_factor": 100, "nprobes": 5})["_distance"].to_pylist() == [0]
+    with pytest.raises(TypeError, match="depth"):
+        ds.to_table(nearest={**near, "depth": 3})
