@@ -20,7 +20,7 @@ from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
 from trilake.sql.text.literals import Args
-from trilake.timestamps import iso
+from trilake.timestamps import iso, timestamp_ms
 from trilake.trevni.tables.table import TrevniTable
 
 
@@ -144,10 +144,22 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
     open_delta(session, target)
     options = {**target.options, "readChangeFeed": "true"}
     for which, bound in zip(("starting", "ending"), bounds, strict=False):
-        if isinstance(bound, bool) or bound is None or not isinstance(bound, int | str | dt.datetime | dt.date):
-            raise InvalidArgumentError(f"{bound!r} is neither a version nor a time", help="give a number, or a text")
+        if bound is None:
+            raise InvalidArgumentError(
+                f"the {which} version or time of the changes is null",
+                help="give a version, or a time",
+                condition="DELTA_CDC_READ_NULL_RANGE_BOUNDARY",
+            )
+        if isinstance(bound, bool) or not isinstance(bound, int | str | dt.datetime | dt.date):
+            raise InvalidArgumentError(
+                f"{bound!r} is neither a version nor a time",
+                help="give a number, or a text",
+                condition="DELTA_UNSUPPORTED_EXPRESSION",
+            )
         if isinstance(bound, int):
             options[f"{which}Version"] = str(bound)
+        elif isinstance(bound, dt.datetime) and bound.tzinfo is not None:
+            options[f"{which}Timestamp"] = iso(timestamp_ms(bound))
         else:
             options[f"{which}Timestamp"] = iso(session_time_ms(session.spark, str(bound)))
     return load_delta(session.spark, target.path, options)

@@ -19,7 +19,7 @@ from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_o
 from trilake.sql.session.local import Local, WithMetadata
 from trilake.sql.session.problems import in_place
 from trilake.sql.session.session import Query, SqlSession
-from trilake.sql.session.targets import Target, View, full_parts, path_target, resolve
+from trilake.sql.session.targets import Target, View, full_parts, not_found, path_target, resolve
 from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import names_in
@@ -302,17 +302,20 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
     token = cursor.take()
     inside = cursor.brackets()
     end = cursor.tokens[cursor.at - 1].end
-    values = list(session.run(f"SELECT {cursor.text[slice(*inside)]}", args).collect()[0])
+    text = cursor.text[slice(*inside)]
+    values = session.values(text, args) if text.strip() else []
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
         raise InvalidArgumentError(
             f"{name} takes a table, the first version or time, and perhaps the last",
             help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
-            condition="INCORRECT_NUMBER_OF_ARGUMENTS",
+            condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
         )
     if name == CHANGES[1]:
         target: Target | View | None = path_target(session, ("delta", values[0]))
     else:
         target = resolve(session, Cursor(values[0]).name())
+    if target is None and not session.spark.catalog.tableExists(values[0]):
+        raise not_found([values[0]])
     if not isinstance(target, Target):
         raise InvalidArgumentError(
             f"{values[0]} is no Delta table",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import threading
 from collections import Counter, deque
@@ -14,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.storage import session_options
@@ -25,6 +27,7 @@ from trilake.storage.base import Store
 #: How private names begin; no statement of a user should name one.
 PRIVATE = "__trilake_sql_"
 _COUNTER = itertools.count(1)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
@@ -159,6 +162,21 @@ class SqlSession:
     def value(self, expression: str, args: Args = None) -> Any:
         """The value of a constant expression."""
         return self.run(f"SELECT {expression}", args).collect()[0][0]
+
+    def values(self, expressions: str, args: Args = None) -> list[Any]:
+        """The values of constant expressions with commas between them; an instant is a datetime of UTC.
+
+        Spark gives instants in the zone of the machine, which need not be that of the session.
+        """
+        frame = self.run(f"SELECT {expressions}", args)
+        instants = [isinstance(f.dataType, T.TimestampType) for f in frame.schema.fields]
+        names = [f"c{i}" for i in range(len(instants))]
+        columns = [f"unix_micros({n}) AS {n}" if at else n for n, at in zip(names, instants, strict=True)]
+        row = frame.toDF(*names).selectExpr(*columns).collect()[0]
+        return [
+            _EPOCH + dt.timedelta(microseconds=v) if at and v is not None else v
+            for v, at in zip(row, instants, strict=True)
+        ]
 
     @contextmanager
     def private_views(self, frames: Mapping[str, DataFrame]) -> Iterator[None]:
