@@ -25,6 +25,9 @@ NO_TIMES = [
     [1],
     None,
     "soon",
+    "20231114221320000",  # which Python takes for 21:32:00 of that day
+    "2020-01-01-10:00",
+    "20200101x10:00:00",
     b"2024-01-01",
     dt.date(2024, 1, 1),
     pd.NaT,

@@ -13,6 +13,9 @@ TimestampLike = str | dt.datetime | int | float
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: What a text has behind its microseconds, which a datetime of Python leaves out.
 _NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
+#: A day, and behind a letter or blank of their own the rest: Python takes any character for that, as the 2 in
+#: ``20231114221320``.
+_DAY_FIRST = re.compile(r"(?:[0-9]{4}-[0-9]{2}-[0-9]{2}|[0-9]{8}|[0-9]{4}-?W[0-9]{2}(?:-?[0-9])?)(?:[Tt ].*)?")
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
@@ -60,7 +63,10 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
         try:
             digits = _NANOSECONDS.search(value)
             nanoseconds = 0 if digits is None else int(digits[1].ljust(3, "0"))
-            value = dt.datetime.fromisoformat(value.strip())
+            text = value.strip()
+            if not _DAY_FIRST.fullmatch(text):
+                raise ValueError(text)
+            value = dt.datetime.fromisoformat(text)
         except ValueError as e:
             raise InvalidArgumentError(
                 f"{value!r} is no timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
