@@ -59,3 +59,27 @@ def test_a_merge_of_rows_of_the_same_frame_keeps_them_apart(table: DeltaTable) -
     source = frame.where(frame["id"] > 2).select((frame["id"] - 2).alias("id"), frame["n#1"].alias("n"))
     table.alias("t").merge(source.alias("s"), "t.id = s.id").whenMatchedUpdate(set={"`n#1`": "s.n"}).execute()
     assert _rows(table) == [(1, "c"), (2, "d"), (3, "c"), (4, "d")]
+
+
+def test_a_column_that_may_be_of_either_side_of_a_merge_is_refused(table: DeltaTable) -> None:
+    """It was taken for the source's on both sides of the condition, which was true of every row: all were deleted."""
+    frame, before = table.toDF(), _rows(table)
+    source = frame.where(frame["id"] == 4)
+    named = table.alias("t").merge(source.alias("s"), "t.id = s.id")
+    for merge in (
+        table.merge(source, frame["id"] == source["id"]).whenMatchedDelete(),
+        named.whenMatchedDelete(frame["id"] == 4),
+        named.whenMatchedUpdateAll(source["id"] == 4),
+        named.whenMatchedUpdate(set={"`n#1`": F.upper(frame["n#1"])}),
+    ):
+        with pytest.raises(AnalysisException, match="ambiguous"):
+            merge.execute()
+    assert _rows(table) == before
+    # Rows without a match have columns of one side, and a column that the source has made anew is one of one side too.
+    other = source.drop("n#1").withColumn("n#1", F.lit("new")).withColumn("m", F.lit(1))
+    table.alias("t").merge(
+        other.alias("s"), F.expr("t.id = s.id") & (other["m"] == 1) & (frame["n#1"] == "d")
+    ).whenMatchedUpdate(set={"`n#1`": F.concat(frame["n#1"], other["n#1"])}).whenNotMatchedInsert(
+        source["id"] > 0, {"id": source["id"]}
+    ).execute()
+    assert _rows(table) == [*before[:3], (4, "dnew")]

@@ -93,6 +93,18 @@ class FrameColumns:
         except Py4JError:
             return frame
 
+    def shared(self, expressions: Iterable[object], besides: DataFrame) -> str | None:
+        """A column that expressions take from a remembered frame, and that ``besides`` has under the same number, being
+        made of that frame: it could be meant of either.  ``None`` where there is none.
+        """
+        known = list(expressions)
+        if self._plans:
+            return "a column of toDF()" if self.asked(known).keys() & frame_plans(besides) else None
+        texts = [text for e in known if not isinstance(e, str) and (text := column_text(e)) is not None]
+        numbers = {int(n) for t in texts for n in re.findall(r"#(\d+)", t)}
+        same = self.asked(known).keys() & numbers & _numbers(besides).keys()
+        return _numbers(besides)[min(same)] if same else None
+
 
 def _numbers(frame: DataFrame) -> dict[int, str]:
     """A frame's columns by number; none on Spark Connect."""

@@ -47,6 +47,11 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     What can be wrong is found before the source is computed, and where no row would ever come to a clause.
     """
     columns = visible_columns(request, schema)
+    matched = [c for c in request.clauses if c.kind == "matched"]
+    of_both = [request.condition, *(e for c in matched for e in (c.condition, *(c.values or {}).values()))]
+    shared = request.frames.shared(of_both, request.source)
+    if shared is not None:
+        raise columns.ambiguous(shared)  # Spark would take it for the source's, and ``x = x`` matches every row
     empty = empty_frame(spark, schema)
     named = empty if request.alias is None else empty.alias(request.alias)
     target = request.frames.added(named, request.expressions, besides=request.source)
