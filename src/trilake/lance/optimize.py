@@ -9,6 +9,7 @@ from typing import Any
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import compaction
 from trilake.lance.commands.compaction import CompactionMetrics, CompactionOptions
+from trilake.lance.commands.format_options import check_format, is_known
 from trilake.lance.commands.index_renewal import optimize
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
@@ -24,24 +25,27 @@ class DatasetOptimizer:
     def compact_files(
         self,
         *,
-        target_rows_per_fragment: int = 1 << 20,
-        max_rows_per_group: int = 1024,
-        materialize_deletions: bool = True,
-        materialize_deletions_threshold: float = 0.1,
+        target_rows_per_fragment: int | None = None,
+        max_rows_per_group: int | None = None,
+        materialize_deletions: bool | None = None,
+        materialize_deletions_threshold: float | None = None,
         num_threads: int | None = None,
+        **later: Any,
     ) -> CompactionMetrics:
         """Join small fragments, and write those with many deleted rows anew.
 
-        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`.
+        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`; of those of later
+        releases, the ones that ask for nothing else are taken.
         """
-        options = CompactionOptions(
-            target_rows_per_fragment,
-            max_rows_per_group,
-            materialize_deletions,
-            materialize_deletions_threshold,
-            num_threads,
-        )
-        done, metrics = compaction.compact(self._dataset.snapshot, options)
+        check_format(later, of="compact_files")
+        options = {
+            "target_rows_per_fragment": target_rows_per_fragment,
+            "max_rows_per_group": max_rows_per_group,
+            "materialize_deletions": materialize_deletions,
+            "materialize_deletions_threshold": materialize_deletions_threshold,
+            "num_threads": num_threads,
+        }
+        done, metrics = compaction.compact(self._dataset.snapshot, _options(options))
         self._dataset.moved(done)
         return metrics
 
@@ -201,6 +205,8 @@ class Compaction:
 
 def _options(options: Mapping[str, Any] | None) -> CompactionOptions:
     chosen = {k: v for k, v in (options or {}).items() if v is not None}
+    later = {k: chosen.pop(k) for k in list(chosen) if is_known(k)}
+    check_format(later, of="a compaction")
     unknown = set(chosen) - set(CompactionOptions.__dataclass_fields__)
     if unknown:
         raise InvalidArgumentError(

@@ -70,6 +70,8 @@ def test_an_index_without_rows(made: LanceDataset) -> None:
     made.create_scalar_index("id", "BTREE", train=False)
     stats = made.stats.index_stats("id_idx")
     assert (stats["num_indexed_rows"], stats["num_unindexed_rows"]) == (0, 60)
+    assert (stats["name"], stats["num_indices"]) == ("id_idx", 1)
+    assert (stats["num_indexed_fragments"], stats["num_unindexed_fragments"]) == (0, 3)
     assert made.to_table(["id"], filter="id > 57")["id"].to_pylist() == [58, 59]
     assert lance.dataset(made.uri).count_rows("id = 3") == 1
     made.optimize.optimize_indices()
@@ -87,7 +89,7 @@ def test_partitions_by_their_size(tmp_path: Path) -> None:
     rows = pa.table({"v": pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), 8)})
     ds = lance.write_dataset(rows, tmp_path / "t")
     ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, target_partition_size=100, train=True, skip_transpose=False)
-    assert len(ds.centroids(column="v")) == 3
+    assert len(ds.centroids(column="v")) == ds.stats.index_stats("v_idx")["indices"][0]["num_partitions"] == 3
     ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, replace=True, max_iters=2, progress_callback=None)
     assert len(ds.centroids(column="v")) == 1
     ds = ds.create_index("v", "IVF_PQ", num_sub_vectors=4, ivf_centroids=values[:5], replace=True)

@@ -246,3 +246,39 @@ def test_names_for_what_the_format_has_not(made: LanceDataset) -> None:
     with pytest.raises(TypeError, match=r"'full_text_query'.*contains"):
         made.to_table(full_text_query="word")
     assert made.to_table(io_buffer_size=1 << 20, late_materialization=True).num_rows == 4
+
+
+def test_metadata_of_fields(tmp_path: Path) -> None:
+    tensor = pa.fixed_shape_tensor(pa.float32(), (2,))
+    fields = [pa.field("a", pa.int64(), metadata={"unit": "m"}), pa.field("s", pa.struct([("x", pa.int64())]))]
+    values = pa.ExtensionArray.from_storage(tensor, pa.array([[1.0, 2.0]], pa.list_(pa.float32(), 2)))
+    rows = pa.table(
+        [pa.array([1]), pa.array([{"x": 1}], fields[1].type), values], schema=pa.schema([*fields, ("t", tensor)])
+    )
+    ds = lance.write_dataset(rows, tmp_path / "t")
+    ds.update_field_metadata({"a": {"by": "ann", "unit": None}, "s.x": {"of": "s"}, "t": {"k": "v"}})
+    ds = lance.dataset(ds.uri)
+    assert ds.schema.field("a").metadata == {b"by": b"ann"}
+    assert ds.schema.field("s").type.field("x").metadata == {b"of": b"s"}
+    ds.replace_field_metadata("a", {"unit": "km"})
+    ds.replace_field_metadata("t", {})
+    assert ds.schema.field("a").metadata == {b"unit": b"km"}
+    assert ds.schema.field("t").type == tensor
+    assert ds.to_table().equals(rows)
+    for wrong, message in (({"b": {"k": "v"}}, "no column 'b'"), ({"a": {"k": 1}}, "texts"), ({"a": 1}, "metadata")):
+        with pytest.raises(InvalidArgumentError, match=message):
+            ds.update_field_metadata(wrong)
+
+
+def test_options_of_upkeep(made: LanceDataset) -> None:
+    unset = {"max_bytes_per_file": None, "defer_index_remap": False, "batch_size": 7, "compaction_mode": "reencode"}
+    assert made.optimize.compact_files(target_rows_per_fragment=None, **unset).fragments_removed == 2
+    assert lance.lance.Compaction.plan(made, {"batch_size": 3, "max_source_rows": None}).num_tasks() == 0
+    for option in ({"defer_index_remap": True}, {"max_source_rows": 5}):
+        with pytest.raises(InvalidArgumentError, match=f"{min(option)} is"):
+            made.optimize.compact_files(**option)
+        with pytest.raises(InvalidArgumentError, match=f"{min(option)} is"):
+            lance.lance.Compaction.plan(made, option)
+    assert made.cleanup_old_versions(retain_versions=1, delete_rate_limit=9).old_versions == 2
+    with pytest.raises(InvalidArgumentError, match="versions is"):
+        made.cleanup_old_versions(versions=[1])

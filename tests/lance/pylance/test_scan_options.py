@@ -153,6 +153,22 @@ def test_batches_have_one_size(made: LanceDataset) -> None:
     assert sizes(batch_size=1, strict_batch_size=True, limit=2) == [1, 1]
 
 
+def test_batches_have_so_many_bytes_at_most(made: LanceDataset) -> None:
+    def sizes(**options: Any) -> list[int]:
+        batches = list(made.to_batches(["id"], **options))
+        assert pa.Table.from_batches(batches)["id"].to_pylist() == made.to_table(["id"])["id"].to_pylist()
+        return [b.num_rows for b in batches]
+
+    assert sizes(batch_size_bytes=8) == sizes(batch_size_bytes=1) == [1] * 8
+    assert sizes(batch_size_bytes=1 << 20) == sizes()
+    assert sizes(batch_size_bytes=16, order_by=["id"]) == [2] * 4
+    assert made.get_fragments()[0].to_table(batch_size_bytes=9).num_rows == 3
+    with pytest.raises(InvalidArgumentError, match="exclude each other"):
+        sizes(batch_size_bytes=8, strict_batch_size=True)
+    with pytest.raises(InvalidArgumentError, match="batch_size_bytes"):
+        sizes(batch_size_bytes=0)
+
+
 def test_deleted_rows_come_without_an_id(made: LanceDataset) -> None:
     found = made.to_table(["id"], include_deleted_rows=True, with_row_id=True)
     assert found["id"].to_pylist() == list(range(10))

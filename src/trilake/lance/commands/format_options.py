@@ -41,16 +41,29 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
         ["streaming_sample_rate", "streaming_coreset_rate", "streaming_refine_passes", "ivf_centroids_file"],
         (_UNSET, "another way to learn", "ivf_centroids takes what was learned elsewhere"),
     ),
+    "defer_index_remap": (_OFF, "indices that are moved later", "a compaction moves them at once"),
+    "compaction_mode": ((None, "reencode"), "copies of files as they are", "row groups are cut anew"),
+    **dict.fromkeys(
+        ["max_bytes_per_file", "max_source_fragments", "max_source_rows", "max_source_bytes", "excluded_fragment_ids"],
+        (_UNSET, "a compaction of some files", "Compaction.plan gives the tasks, of which some can be run"),
+    ),
+    "versions": (_UNSET, "a clean-up of some versions", "say which by older_than or retain_versions"),
     "progress_callback": (_UNSET, "reports of how far an index is", "an index is made without"),
 }
-#: What changes nothing: sizes of pages and caches of other files than these, and what becomes of blobs.
+#: What changes nothing: sizes of what is read and kept, how quickly something is done, and what becomes of blobs.
 _NOTHING = frozenset(
     (
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
         *("external_blob_mode", "allow_external_blob_outside_bases", "blob_pack_file_size_threshold"),
-        *("max_retries", "commit_timeout"),
+        *("max_retries", "commit_timeout", "delete_rate_limit", "delete_concurrency"),
+        *("batch_size", "binary_copy_read_batch_bytes"),
     )
 )
+
+
+def is_known(name: str) -> bool:
+    """Whether an option is one of later releases."""
+    return name in _OPTIONS or name in _NOTHING
 
 
 def check_format(options: Mapping[str, Any], *, of: str) -> None:

@@ -70,7 +70,7 @@ def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """What an index says of itself, and which rows and fragments it covers.
 
     ``name``, ``uuid``, the numbers of rows and fragments, and for IVF_PQ ``metric_type``, ``num_partitions``,
-    ``sub_index`` and ``partitions``.  Raises ``UnknownIndexError``.
+    ``sub_index`` and ``partitions``, which are in the one entry of ``indices``, too.  Raises ``UnknownIndexError``.
     """
     index = find(snapshot, name)
     opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
@@ -82,6 +82,7 @@ def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
         "name": index.name,
         "uuid": str(index.uuid),
         "num_indices": sum(i.name == name for i in snapshot.manifest.indices),
+        "indices": [{**own, "uuid": str(index.uuid)}],
         **_sizes("indexed", has),
         **_sizes("unindexed", lacks),
     }
@@ -94,7 +95,7 @@ def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
 
 def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """The :func:`statistics` of an index without what is covered, and its name."""
-    more = {"name", "num_indices", *_sizes("indexed", []), *_sizes("unindexed", [])}
+    more = {"name", "num_indices", "indices", *_sizes("indexed", []), *_sizes("unindexed", [])}
     return {key: value for key, value in statistics(snapshot, name).items() if key not in more}
 
 

@@ -1,4 +1,4 @@
-"""The metadata of a dataset's schema, changed without writing any rows."""
+"""The metadata of a dataset's schema and of its columns, changed without writing any rows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from trilake.lance.commands.replan import replanned_with_files
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.schema import Field
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
@@ -20,19 +21,57 @@ def update_schema_metadata(snapshot: Snapshot, changes: Any, *, replace_all: boo
 
     Raises ``WrongTypeError`` for what is no text, ``ConflictError`` or ``WriteFailedError``.
     """
+    _check(changes)
+
+    def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
+        schema = current.manifest.schema
+        entries = _changed({} if replace_all else schema.metadata, changes)
+        return op.Merge(current.manifest.fragments, replace(schema, metadata=entries))
+
+    return replanned_with_files(snapshot, make)
+
+
+def update_field_metadata(snapshot: Snapshot, changes: Any, *, replace_all: bool = False) -> Snapshot:
+    """Set entries of the metadata of columns, or of fields in them, by their names; otherwise as those of the schema.
+
+    The names and parameters of extension types stay in any case: they are a part of the type.
+
+    Raises ``UnknownColumnError``, too.
+    """
+    if not isinstance(changes, Mapping):
+        raise WrongTypeError(f"the metadata are {changes!r}", help='pass {"column": {"name": "text"}}')
+    for entries in changes.values():
+        _check(entries)
+
+    def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
+        schema = current.manifest.schema
+        by_id = {current.view.schema.field(name).id: entries for name, entries in changes.items()}
+
+        def with_metadata(field: Field) -> Field:
+            children = tuple(map(with_metadata, field.children))
+            if field.id not in by_id:
+                return replace(field, children=children)
+            own = {k: v for k, v in field.metadata.items() if not replace_all or k.startswith(b"ARROW:extension:")}
+            return replace(field, children=children, metadata=_changed(own, by_id[field.id]))
+
+        return op.Merge(current.manifest.fragments, replace(schema, fields=tuple(map(with_metadata, schema.fields))))
+
+    return replanned_with_files(snapshot, make)
+
+
+def _check(changes: Any) -> None:
+    """Raise ``WrongTypeError`` for what are no texts by name."""
     if not isinstance(changes, Mapping):
         raise WrongTypeError(f"the metadata are {changes!r}", help='pass {"name": "text"}')
     for key, value in changes.items():
         if not isinstance(key, str) or not isinstance(value, str | None):
             raise WrongTypeError(f"the metadata {key!r} is {value!r}", help="names and values are texts")
 
-    def make(current: Snapshot, _: list[Fragment]) -> op.Operation:
-        schema = current.manifest.schema
-        entries = {} if replace_all else dict(schema.metadata)
-        for key, value in changes.items():
-            entries.pop(key.encode(), None)
-            if value is not None:
-                entries[key.encode()] = value.encode()
-        return op.Merge(current.manifest.fragments, replace(schema, metadata=entries))
 
-    return replanned_with_files(snapshot, make)
+def _changed(entries: Mapping[bytes, bytes], changes: Mapping[str, str | None]) -> dict[bytes, bytes]:
+    changed = dict(entries)
+    for key, value in changes.items():
+        changed.pop(key.encode(), None)
+        if value is not None:
+            changed[key.encode()] = value.encode()
+    return changed

@@ -111,8 +111,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         strict_batch_size: whether all batches but the last have ``batch_size`` rows, 8,192 where it is not said.
         order_by: names of columns, or :class:`~trilake.lance.scan.ordering.ColumnOrdering`, in whose order the rows
             come; the limit counts in this order.
-        arrow: options of Arrow's scanners and hints of other implementations, such as ``use_threads``; they change
-            nothing.
+        arrow: ``batch_size_bytes``, the bytes of a batch at most; and options of Arrow's scanners and hints of other
+            implementations, such as ``use_threads``, which change nothing.
         """
         said = {
             "columns": columns,

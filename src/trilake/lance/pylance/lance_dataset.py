@@ -389,11 +389,13 @@ class LanceDataset(LaterNames):
         *,
         delete_unverified: bool = False,
         error_if_tagged_old_versions: bool = True,
+        **later: Any,
     ) -> CleanupStats:
         """Remove versions older than two weeks, or another time, and files that only they name.
 
         ``retain_versions`` of the newest stay, whatever their age; without ``older_than`` all others go.
         """
+        check_format(later, of="cleanup_old_versions")
         flag("delete_unverified", delete_unverified)
         flag("error_if_tagged_old_versions", error_if_tagged_old_versions)
         retain = 1 if retain_versions is None else count("retain_versions", retain_versions, least=1)

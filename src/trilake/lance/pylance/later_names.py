@@ -10,7 +10,7 @@ import pyarrow as pa
 from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import delete, indices
-from trilake.lance.commands.schema_metadata import update_schema_metadata
+from trilake.lance.commands.schema_metadata import update_field_metadata, update_schema_metadata
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance import transactions
 from trilake.lance.pylance.arrow_dataset import ArrowDataset
@@ -118,6 +118,25 @@ class LaterNames(ArrowDataset):
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
         """Put other metadata in the place of the schema's."""
         self.update_schema_metadata(new_metadata, replace=True)
+
+    def update_field_metadata(
+        self, field_updates: Mapping[str, Mapping[str, str | None]], *, replace: bool = False
+    ) -> None:
+        """Set metadata of columns, or of fields in them, by name; remove what is ``None``, with ``replace`` all else.
+
+        Raises ``UnknownColumnError``.
+
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-fields", mode="overwrite")
+        >>> made.update_field_metadata({"a": {"unit": "m"}})
+        >>> made.schema.field("a").metadata
+        {b'unit': b'm'}
+        """
+        self.moved(update_field_metadata(self.snapshot, field_updates, replace_all=replace))
+
+    def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
+        """Put other metadata in the place of a column's."""
+        self.update_field_metadata({field_name: new_metadata}, replace=True)
 
     def __getattr__(self, name: str) -> Any:
         raise not_in_format("LanceDataset", name)

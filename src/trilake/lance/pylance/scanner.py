@@ -16,7 +16,7 @@ from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.scan_options import HINTS, check_names, checked_search
 from trilake.lance.scan import scan, search
-from trilake.lance.scan.batch_sizes import in_batches_of
+from trilake.lance.scan.batch_sizes import in_batches_of, of_at_most
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, ordered_found, orderings_of
 from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
@@ -49,6 +49,7 @@ class ScannerBuilder:
     _use_scalar_index: bool = True
     _include_deleted: bool = False
     _strict_batch_size: bool = False
+    _batch_bytes: int | None = None
     _order_by: Orderings = ()
     _in_order: bool = field(default=True, repr=False)
 
@@ -134,6 +135,12 @@ class ScannerBuilder:
     def strict_batch_size(self, strict_batch_size: bool = False) -> ScannerBuilder:
         """Whether all batches but the last have as many rows as ``batch_size`` says; 8,192 where it says nothing."""
         self._strict_batch_size = flag("strict_batch_size", strict_batch_size)
+        return self
+
+    def batch_size_bytes(self, batch_size_bytes: int | None) -> ScannerBuilder:
+        """Bytes of a batch at most, unless one row has more; not beside batches of one number of rows."""
+        size = batch_size_bytes
+        self._batch_bytes = None if size is None else _count("batch_size_bytes", size, least=1)
         return self
 
     def order_by(self, orderings: Iterable[str | ColumnOrdering] | None) -> ScannerBuilder:
@@ -234,6 +241,8 @@ class ScannerBuilder:
             self._include_deleted,
             joined=chosen.projection is not None,  # an expression takes a millisecond for however few rows
         )
+        if self._strict_batch_size and self._batch_bytes is not None:
+            raise InvalidArgumentError("strict_batch_size and batch_size_bytes exclude each other")
         _check_deleted(plan, alone=nearest is None and not self._order_by)
         return LanceScanner(
             self.ds,
@@ -245,6 +254,7 @@ class ScannerBuilder:
             projection=chosen.projection,
             orderings=self._order_by,
             rows_of_each=(self._batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
+            bytes_of_each=self._batch_bytes,
         )
 
 
@@ -284,7 +294,9 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         projection: Projection | None = None,
         orderings: Orderings = (),
         rows_of_each: int | None = None,
+        bytes_of_each: int | None = None,
     ) -> None:
+        self._bytes_of_each = bytes_of_each
         self._projection, self._orderings, self._rows_of_each = projection, orderings, rows_of_each
         self._ds, self._plan, self._nearest, self._prefilter = dataset, plan, nearest, prefilter
         self._readers = dataset.snapshot.readers if readers is None else readers
@@ -305,6 +317,8 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     def to_batches(self) -> Iterator[pa.RecordBatch]:
         """The rows as batches."""
         batches = self._any_batches()
+        if self._bytes_of_each is not None:
+            return of_at_most(batches, self._bytes_of_each)
         return batches if self._rows_of_each is None else in_batches_of(batches, self._rows_of_each)
 
     def _any_batches(self) -> Iterator[pa.RecordBatch]:

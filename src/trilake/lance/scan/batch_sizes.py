@@ -1,4 +1,4 @@
-"""Batches of one size, made of batches of any."""
+"""Batches of one size, or of a size at most, made of batches of any."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ def in_batches_of(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.R
             count += batch.num_rows - at
     if held:
         yield _one(held)
+
+
+def of_at_most(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """The batches, those of more bytes cut into as many as that takes; a row is never cut."""
+    for batch in batches:
+        rows = max(batch.num_rows * size // max(batch.nbytes, 1), 1)
+        yield from (batch.slice(at, rows) for at in range(0, batch.num_rows, rows))
 
 
 def _one(held: list[pa.RecordBatch]) -> pa.RecordBatch:
