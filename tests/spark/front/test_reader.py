@@ -192,6 +192,21 @@ def test_a_change_feed_between_two_commits_is_empty(session: SparkSession, grown
         )
 
 
+def test_a_change_feed_without_an_end_goes_on_with_its_table(session: SparkSession, grown: str) -> None:
+    """The frame kept the versions that there were when it was made; that of the table itself did not."""
+    feed = session.read.format("delta").options(readChangeFeed=True, startingVersion=2)
+    whole, ended = feed.load(grown), feed.option("endingVersion", 3).load(grown)
+    assert whole.count() == ended.count() == 1
+    opened = trilake.open(grown)
+    opened.delete("a = 1")  # type: ignore[attr-defined]
+    trilake.alter(grown).add_columns({"c": "string"})
+    assert sorted((r.a, r._change_type) for r in whole.select("a", "_change_type").collect()) == [
+        (1, "delete"),
+        (2, "insert"),
+    ]
+    assert (whole.where("_commit_version = 4").count(), whole.columns[:2], ended.count()) == (1, ["a", "b"], 1)
+
+
 def test_a_change_feed_after_the_newest_commit(session: SparkSession, grown: str) -> None:
     late = {"startingTimestamp": "2050-01-01"}
     until = {"startingVersion": 2, "endingTimestamp": "2050-01-01"}

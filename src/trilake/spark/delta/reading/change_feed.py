@@ -48,8 +48,8 @@ _MOST_SCANS = 32
 
 def change_feed(
     spark: SparkSession, log: DeltaLog, start: int, end: int | None = None, *, options: Mapping[str, str]
-) -> DataFrame:
-    """The changes of versions ``start`` to ``end`` (the newest by default), both included.
+) -> tuple[DataFrame, int]:
+    """The changes of versions ``start`` to ``end`` (the newest by default), both included, and the last of them.
 
     ``options`` are those of the store.  Raises as :func:`trilake.delta.scan.changes.plan_changes` does.
     """
@@ -59,17 +59,18 @@ def change_feed(
     )
     if refusal is None:
         try:
-            return _natively(spark, log.store, read_schema(scan.metadata.schema), scan)
+            return _natively(spark, log.store, read_schema(scan.metadata.schema), scan), scan.end
         except NativeScanError as e:
             refusal = str(e)
     _log.info("the changes of %s are read through Arrow: %s", log.store.uri, refusal)
     feed = {"readChangeFeed": "true", "startingVersion": str(start), "endingVersion": str(scan.end)}
-    return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **options})
+    return source_frame(spark, TrilakeDeltaDataSource, log.store.uri, {**feed, **options}), scan.end
 
 
-def no_changes(spark: SparkSession, log: DeltaLog) -> DataFrame:
-    """A feed without rows, in the table's newest columns."""
-    return _empty(spark, read_schema(log.head().schema))
+def no_changes(spark: SparkSession, log: DeltaLog) -> tuple[DataFrame, int]:
+    """A feed without rows, in the table's newest columns, and the newest version."""
+    head = log.head()
+    return _empty(spark, read_schema(head.schema)), head.version
 
 
 def _empty(spark: SparkSession, schema: StructType) -> DataFrame:

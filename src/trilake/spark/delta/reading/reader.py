@@ -59,9 +59,10 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         beyond = session_flag(spark, FEED_BEYOND, False)
         asked = change_range(log, read_options, partial(time_ms, spark), beyond=beyond)
         if asked.is_empty:
-            frame = no_changes(spark, log)
+            frame, last = no_changes(spark, log)
         else:
-            frame = change_feed(spark, log, asked.start, asked.end, options=read_options.store)
+            frame, last = change_feed(spark, log, asked.start, asked.end, options=read_options.store)
+        newest = last if asked.end is None else None
     else:
         lost = [name for name in _RANGE if read_options.get(name) is not None]
         if lost:
