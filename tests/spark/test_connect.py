@@ -52,6 +52,12 @@ assert "read by Spark's native scan" in str(table.explain())
 plan = df._explain_string()
 assert "FileScan parquet" in plan and "BatchScan" not in plan, plan
 assert df.alias("l").join(table.toDF().alias("r"), F.expr("l.n = r.n")).count() == 4
+aliased = table.toDF().alias("u").alias("v")
+table.update(aliased["n"] == 4, {"p": F.concat(aliased["p"], F.lit(""))})
+table.delete(table.toDF().alias("u")["n"] == 5)
+merge = table.alias("t").merge(aliased.where("n = 6").alias("s"), F.col("t.n") == F.col("s.n"))
+merge.whenMatchedDelete(table.toDF().alias("u")["p"] == "b").execute()
+assert rows(table.toDF()) == wanted
 
 # A new name of the catalogue is made with its columns, and no read of it by Spark.
 frame = spark.createDataFrame([(1, "a")], "`n-1` int, p string")

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable
-from typing import cast
+from collections.abc import Callable, Iterable
+from functools import wraps
+from typing import Any, cast
 
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -26,6 +27,7 @@ _NAME = "__trilake_of_frame_"
 #: Frames whose columns are known; older ones are forgotten.
 _FRAMES = 64
 _BETWEEN = "\x00"
+_COLUMNS = "_trilake_columns"
 _NUMBER = re.compile(r"#(\d+)[^\x00]*")
 #: What Spark writes where it leaves part of an expression out of its text.
 _CUT = " more fields"
@@ -46,6 +48,8 @@ class FrameColumns:
         if plan is not None:
             self._plans.append(plan)
             self._spark = frame.sparkSession
+            vars(frame)[_COLUMNS] = self
+            frame.__class__ = _noting_aliases(type(frame))
             return
         numbers = _numbers(frame)
         if numbers:
@@ -104,6 +108,28 @@ class FrameColumns:
         numbers = {int(n) for t in texts for n in re.findall(r"#(\d+)", t)}
         same = self.asked(known).keys() & numbers & _numbers(besides).keys()
         return _numbers(besides)[min(same)] if same else None
+
+
+#: The classes that were made, by Spark's own.
+_classes: dict[type, type] = {}
+
+
+def _noting_aliases(frame: type) -> type:
+    """The class of frames of Connect whose aliases are remembered, too: made of Spark's own, if it is not such a one.
+
+    An alias is a plan of its own, with a number of its own, and its columns are those of the frame.
+    """
+    if frame in _classes.values():
+        return frame
+    own: Callable[[Any, str], Any] = frame.alias  # type: ignore[attr-defined]  # every class of frames has it
+
+    @wraps(own)
+    def alias(self: Any, alias: str) -> Any:
+        aliased = own(self, alias)
+        vars(self)[_COLUMNS].note(aliased)
+        return aliased
+
+    return _classes.setdefault(frame, type(frame.__name__, (frame,), {"alias": alias, "__module__": frame.__module__}))
 
 
 def _numbers(frame: DataFrame) -> dict[int, str]:
