@@ -85,6 +85,8 @@ def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str
         ({"a": "integr"}, {}, "integr"),
         ({"a b": "int"}, {}, "delta.columnMapping.mode"),
         ([pa.field("a", pa.int8(), nullable=False)], {}, "must not be null"),
+        ({"a": "struct<b: int not null>"}, {}, "has a field b that must not be null"),
+        ({"s.a": "array<map<int, struct<b: int not null>>>"}, {}, "has a field b that must not be null"),
         ({"a": "void"}, {}, "has no type"),
         ([StructField("a", PrimitiveType("long"), True, {"CURRENT_DEFAULT": "1"})], {}, "has a default"),
         ([StructField("a", PrimitiveType("long"), True, {"delta.generationExpression": "id"})], {}, "is computed"),
@@ -119,6 +121,19 @@ def test_renamed_columns_keep_their_rows() -> None:
     t.alter.rename_column(["q.r"], "p")
     t.append({"number": 3, "s": {"odd name": 3, "y": "c"}, "p": "u"})
     assert trilake.open(t.uri).to_arrow(filter="p = 'u' and number > 1").num_rows == 1
+
+
+def test_names_that_a_renaming_cannot_give() -> None:
+    t = Case(properties=MAPPED)
+    for path, name, says in (
+        ("id", "id", "column id already"),
+        ("s.x", "x", "s.x"),
+        ("s.x", "Y", "s.y"),
+        ("id", " ", ""),
+    ):
+        with pytest.raises(InvalidArgumentError, match=says):
+            t.alter.rename_column(path, name)
+    assert t.alter.rename_column("id", "Id") == 1
 
 
 def test_swapped_names_do_not_swap_values() -> None:

@@ -250,6 +250,12 @@ def test_a_table_like_another_has_its_checks_and_replaces_rows(t: str, tmp_path:
         run(f"INSERT INTO {t} VALUES (-1)")
 
 
+def test_a_table_like_another_is_clustered_as_that_is(tmp_path: Path) -> None:
+    run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT, s STRUCT<x: INT>) CLUSTER BY (s.x, id)")
+    run(f"CREATE TABLE delta.`{tmp_path}/b` LIKE delta.`{tmp_path}/a`")
+    assert trilake.open(f"{tmp_path}/b").detail()["clusteringColumns"].to_pylist() == [["s.x", "id"]]
+
+
 def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     trilake.write({"id": [1, 2]}, "orders")

@@ -22,7 +22,7 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, nested_fields
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
@@ -31,6 +31,7 @@ from trilake.delta.protocol.schema_edit import (
     drop_field,
     field_at,
     move_field,
+    name_taken,
     parse_path,
     path_text,
     replace_field,
@@ -189,6 +190,9 @@ def _check_addable(f: StructField, path: Path) -> None:
     if not f.nullable:
         wrong, help = "must not be null", "add it nullable, fill it, and set it NOT NULL then"
         condition = "DELTA_OPERATION_NOT_ALLOWED"
+    elif (required := next((n for n in nested_fields(f.type) if not n.nullable), None)) is not None:
+        wrong, help = f"has a field {required.name} that must not be null", "leave NOT NULL out of the type"
+        condition = "DELTA_OPERATION_NOT_ALLOWED"
     elif CURRENT_DEFAULT in f.metadata:
         wrong, help = "has a default", "add the column first and set its default then: it holds for new rows"
         condition = "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED"
@@ -214,6 +218,8 @@ def rename_column(protocol: Protocol, metadata: Metadata, path: PathLike, new_na
     check_can_rename(metadata, "rename")
     names = spelled(metadata.schema, path)
     new = (*names[:-1], _new_name(new_name))
+    if new == names:
+        raise name_taken(names)
     check_free_of_rules(metadata, names, "rename")
     schema = _edited(metadata.schema, lambda s: replace_field(s, names, lambda f: replace(f, name=new[-1])))
     partitions = metadata.partition_columns

@@ -271,13 +271,18 @@ def add_field(schema: StructType, parent: Path, field: StructField, position: Po
 def _check_free(fields: Sequence[StructField], name: str, parent: Path) -> None:
     other = StructType(tuple(fields)).find(name)
     if other is not None:
-        there = path_text((*parent, other.name))
-        raise InvalidArgumentError(
-            f"there is a column {there} already",
-            help="names differ by more than case",
-            column=there,
-            condition="FIELD_ALREADY_EXISTS",
-        )
+        raise name_taken((*parent, other.name))
+
+
+def name_taken(path: Path) -> InvalidArgumentError:
+    """The error for a new name that a column has already."""
+    there = path_text(path)
+    return InvalidArgumentError(
+        f"there is a column {there} already",
+        help="names differ by more than case",
+        column=there,
+        condition="FIELD_ALREADY_EXISTS",
+    )
 
 
 def drop_field(schema: StructType, path: PathLike) -> StructType:

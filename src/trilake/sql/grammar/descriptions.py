@@ -205,7 +205,7 @@ def write_of_query(
 
 
 def description_like(source: DeltaLog, call: Create) -> TableDescription:
-    """What a table with the columns, partitions, properties and constraints of another one is to be."""
+    """What a table with the columns, partitions, clustering, properties and constraints of another one is to be."""
     head = source.head()
     configuration, known = head.metadata.configuration, known_properties()
     # What the library sets by itself is of one table only.
@@ -216,5 +216,6 @@ def description_like(source: DeltaLog, call: Create) -> TableDescription:
         tuple(head.metadata.partition_columns),
         {**{k: v for k, v in properties.items() if k not in checks}, **call.properties},
         call.comment if call.comment is not None else head.metadata.description,
+        cluster_by=tuple(clustering_columns(head)),
         checks=tuple((k.removeprefix(CONSTRAINTS), v) for k, v in checks.items()),
     )
