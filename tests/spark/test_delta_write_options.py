@@ -53,6 +53,32 @@ def test_schemas_grow_and_are_replaced(session: SparkSession, tmp_path: Path) ->
     assert session.read.format("delta").option("versionAsOf", 1).load(str(tmp_path)).count() == 2
 
 
+def test_with_its_schema_a_table_gets_its_partitioning(session: SparkSession, tmp_path: Path) -> None:
+    parts = session.createDataFrame([(1, "x"), (2, "y")], "a int, p string")
+    parts.write.format("delta").partitionBy("p").save(str(tmp_path))
+    _save(parts, tmp_path, "overwrite")
+    assert trilake.open(tmp_path).detail()["partitionColumns"].to_pylist() == [["p"]]
+    _save(parts.select("a"), tmp_path, "overwrite", overwriteSchema=True)
+    assert trilake.open(tmp_path).detail()["partitionColumns"].to_pylist() == [[]]
+    assert _rows(tmp_path) == [{"a": 1}, {"a": 2}]
+
+
+@pytest.mark.parametrize("parts", [[], ["p"]])
+def test_a_session_says_how_many_rows_a_file_has_at_most(
+    session: SparkSession, tmp_path: Path, parts: list[str]
+) -> None:
+    df = session.range(20, numPartitions=1).selectExpr("id", "id % 2 AS p")
+    session.conf.set("spark.sql.files.maxRecordsPerFile", "7")
+    try:
+        df.write.format("delta").partitionBy(*parts).save(str(tmp_path))
+        _save(df, tmp_path, maxRecordsPerFile=20)
+    finally:
+        session.conf.unset("spark.sql.files.maxRecordsPerFile")
+    log = DeltaLog(open_store(str(tmp_path)), standard_engine())
+    counts = sorted(orjson.loads(s)["numRecords"] for s in log.snapshot().adds["stats"].to_pylist())
+    assert counts == ([3, 3, 7, 7, 10, 10] if parts else [6, 7, 7, 20])
+
+
 def test_a_predicate_replaces_rows(session: SparkSession, tmp_path: Path) -> None:
     _save(session.range(10, numPartitions=3), tmp_path)
     _save(session.range(3, 5), tmp_path, "overwrite", replaceWhere="id >= 3 and id < 8")

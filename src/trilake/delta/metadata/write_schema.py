@@ -16,6 +16,7 @@ from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.new_columns import check_columns
+from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.runtime import Runtime
@@ -104,6 +105,20 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
             help="leave partition_by out, or name the table's own partition columns",
             file=uri,
             condition="DELTA_METADATA_MISMATCH",
+        )
+
+
+def check_partitions_given(rules: RowRules, metadata: Metadata, uri: str) -> None:
+    """Raise ``SchemaMismatchError`` where rows leave out a partition column that nothing computes: their partition
+    would be that of null, which is hardly meant."""
+    computed = {g.name for g in rules.generated} | {e.name for e in rules.needs_spark} | set(rules.defaults)
+    missing = [c for c in metadata.partition_columns if c not in rules.present and c not in computed]
+    if missing:
+        raise SchemaMismatchError(
+            f"the rows have no partition column {', '.join(missing)}",
+            help="write the column too; null is a partition as well",
+            file=uri,
+            condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
         )
 
 

@@ -28,6 +28,8 @@ _log = logging.getLogger("trilake.spark")
 PREFIX = "spark.databricks.delta."
 #: Which rows an overwrite removes: all, or those of the partitions that are written.
 OVERWRITE_MODE = "spark.sql.sources.partitionOverwriteMode"
+#: Most rows of a file, where a write does not say; 0 for no limit.
+MAX_RECORDS = "spark.sql.files.maxRecordsPerFile"
 #: Whether the session's mode counts for Delta tables.
 DYNAMIC = PREFIX + "dynamicPartitionOverwrite.enabled"
 #: Columns that the table lacks are added by every write and merge.
@@ -70,6 +72,7 @@ def _rows(effect: Effect, *names: tuple[str, str]) -> tuple[Setting, ...]:
 #: All that is known; a longer name decides over a shorter one that it begins with.
 SETTINGS: tuple[Setting, ...] = (
     Setting(OVERWRITE_MODE, "honoured", "which rows an overwrite of a partitioned table removes"),
+    Setting(MAX_RECORDS, "honoured", "most rows of a data file that a write makes"),
     *_rows(
         "honoured",
         ("dynamicPartitionOverwrite.enabled", "false: an overwrite is never dynamic"),
@@ -259,6 +262,10 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
         new["prefer_dynamic"] = overwrites_dynamically(spark)
     if request.schema_mode is None and "mergeSchema" not in decided and session_flag(spark, AUTO_MERGE, False):
         new["schema_mode"] = "merge"
+    if request.max_records_per_file is None:
+        most = int(spark.conf.get(MAX_RECORDS, "0") or 0)
+        if most > 0:
+            new["max_records_per_file"] = most
     if request.replace_where is not None:
         new["replace_where_checked"] = session_flag(spark, REPLACED_CHECKED, True)
         new["replace_where_data"] = session_flag(spark, REPLACED_BY_DATA, True)

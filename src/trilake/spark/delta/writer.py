@@ -50,10 +50,12 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         )
     replaced = overwrite and options.flag("overwriteSchema")
     merged = options.flag("mergeSchema") and not replaced
+    columns = tuple(c.strip() for c in partition_by.split(",")) if partition_by else None
     return WriteRequest(
         mode="overwrite" if overwrite else "append",
         schema=from_spark(schema, limits=True),
-        partition_by=tuple(c.strip() for c in partition_by.split(",")) if partition_by else None,
+        # With its schema a table gets its partitioning, which may be none.
+        partition_by=() if columns is None and replaced else columns,
         properties=options.properties or None,
         replace_where=options.get("replaceWhere") if overwrite else None,
         partition_overwrite="dynamic" if mode == "dynamic" and overwrite else "static",

@@ -187,3 +187,41 @@ def test_columns_that_must_not_be_null_are_copied(tmp_path: Path) -> None:
     trilake.write(pa.Table.from_pylist(rows_[:1], schema=schema), uri, mode="overwrite", replace_where="id < 2")
     assert rows(trilake.open(uri).to_arrow()) == [rows_[0], rows_[2], rows_[3]]
     assert trilake.open(uri).changes(1, 1).num_rows == 3  # type: ignore[attr-defined]
+
+
+def test_a_predicate_without_columns_says_nothing_of_the_new_rows(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    trilake.write(_rows(1, 2), uri)
+    trilake.write(_rows(3), uri, mode="overwrite", replace_where="1 = 2")
+    assert _ids(uri) == [1, 2, 3]
+    trilake.write(_rows(4), uri, mode="overwrite", replace_where="1 = 1 AND id < 3 OR id = 4")
+    assert _ids(uri) == [3, 4]
+    with pytest.raises(SchemaMismatchError, match="violates replace_where"):
+        trilake.write(_rows(5), uri, mode="overwrite", replace_where="1 = 1 AND id < 3")
+    trilake.write(_rows(5), uri, mode="overwrite", replace_where="true")
+    assert _ids(uri) == [5]
+
+
+def test_a_dynamic_overwrite_of_a_table_without_partitions_is_none(tmp_path: Path) -> None:
+    flat, parts = str(tmp_path / "flat"), str(tmp_path / "parts")
+    trilake.write(_rows(1, 2), flat)
+    trilake.write(_rows(3), flat, mode="overwrite", replace_where="id in (2, 3)", partition_overwrite="dynamic")
+    assert _ids(flat) == [1, 3]
+    trilake.write(_rows(4), flat, mode="overwrite", schema_mode="overwrite", partition_overwrite="dynamic")
+    assert _ids(flat) == [4]
+    trilake.write(_rows(1, 2), parts, partition_by="p")
+    for also in ({"replace_where": "id = 3"}, {"schema_mode": "overwrite"}):
+        with pytest.raises(InvalidArgumentError, match="DYNAMIC_PARTITION_OVERWRITE"):
+            trilake.write(_rows(3), parts, mode="overwrite", partition_overwrite="dynamic", **also)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("how", [{"mode": "append"}, {"mode": "overwrite"}, {"mode": "append", "schema_mode": "merge"}])
+def test_rows_without_their_partition_are_refused(tmp_path: Path, how: Mapping[str, Any]) -> None:
+    uri = str(tmp_path)
+    trilake.write(_rows(1, 2), uri, partition_by="p")
+    with pytest.raises(SchemaMismatchError, match=r"no partition column p.*DELTA_PARTITION_COLUMN_NOT_FOUND"):
+        trilake.write({"id": [3]}, uri, **how)
+    assert _ids(uri) == [1, 2]
+    trilake.create(f"{uri}/g", {"id": "bigint", "g": "bigint"}, generated={"g": "id % 2"}, partition_by="g")
+    trilake.write({"id": [3]}, f"{uri}/g", **how)
+    assert rows(trilake.open(f"{uri}/g").to_arrow()) == [{"id": 3, "g": 1}]

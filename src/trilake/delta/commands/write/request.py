@@ -98,19 +98,16 @@ class WriteRequest:
                 help="leave it out, or pass mode='overwrite'",
                 condition="DELTA_ILLEGAL_USAGE",
             )
-        if self.replace_where is not None and (self.mode != "overwrite" or dynamic):
+        if self.replace_where is not None and self.mode != "overwrite":
             raise InvalidArgumentError(
-                "replace_where goes with mode='overwrite' and excludes partition_overwrite='dynamic'",
-                condition="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE" if dynamic else "DELTA_ILLEGAL_USAGE",
+                "replace_where says what an overwrite replaces: it goes with mode='overwrite'",
+                condition="DELTA_ILLEGAL_USAGE",
             )
-        if self.schema_mode == "overwrite" and (self.mode != "overwrite" or dynamic or self.replace_where is not None):
+        if self.schema_mode == "overwrite" and (self.mode != "overwrite" or self.replace_where is not None):
             raise InvalidArgumentError(
-                "a schema is overwritten together with all rows: mode='overwrite' without replace_where and without"
-                " partition_overwrite='dynamic'",
+                "a schema is overwritten together with all rows: mode='overwrite' without replace_where",
                 help="use schema_mode='merge' to add columns",
-                condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE"
-                if dynamic
-                else "DELTA_ILLEGAL_USAGE",
+                condition="DELTA_ILLEGAL_USAGE",
             )
 
     def files_limits(self, provider: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from trilake.delta.commands.rows.row_changes import Runner, records_changes, run
 from trilake.delta.commands.write.create import clustering_of, described
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
+from trilake.delta.commands.write.replaced import required_of_rows, settled_overwrite
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
@@ -31,6 +32,7 @@ from trilake.delta.log.replay import empty_state
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata.write_schema import (
     check_partitioning,
+    check_partitions_given,
     check_properties,
     clustered,
     evolved,
@@ -38,7 +40,6 @@ from trilake.delta.metadata.write_schema import (
     no_place_for_rows,
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties
@@ -57,7 +58,6 @@ from trilake.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from trilake.expr import Filter, parse_filter
 from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 from trilake.table import table_gone
@@ -148,7 +148,7 @@ def plan_write(
             files = FilePlan(base.schema, base.metadata.partition_columns, runtime.new_id(), log.engine.for_tasks())
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
         check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
-        request = _dynamic(base, request, uri)
+        request = settled_overwrite(base, request, uri)
         _check_existing(base, request, uri)
         protocol, metadata, domains = _changed(log, base, request, runtime)
     if not metadata.schema.fields:
@@ -156,6 +156,7 @@ def plan_write(
     check_provider(log.engine, metadata.provider.lower(), metadata.schema, uri)
     with _offering_another_schema(request):
         rules = RowRules.of(metadata, request.schema, uri=uri, now_ms=runtime.clock_ms(), spark=spark, zoned=zoned)
+        check_partitions_given(rules, metadata, uri)
     files = FilePlan(
         metadata.schema,
         metadata.partition_columns,
@@ -164,7 +165,7 @@ def plan_write(
         metadata.configuration,
         provider=metadata.provider.lower(),
         rules=rules,
-        required=_required(request, metadata),
+        required=required_of_rows(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
         **request.files_limits(metadata.provider.lower()),
     )
@@ -233,39 +234,9 @@ def replaces_schema(request: WriteRequest) -> bool:
     return request.schema_mode == "overwrite"
 
 
-def _dynamic(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
-    """The request with a dynamic overwrite where that is preferred and means something."""
-    if not request.prefer_dynamic or not request.replaces or request.replace_where is not None:
-        return request
-    if not base.metadata.partition_columns:
-        return request
-    if request.schema_mode == "overwrite":
-        raise InvalidArgumentError(
-            "overwriteSchema replaces all rows, and the session's spark.sql.sources.partitionOverwriteMode says that"
-            " an overwrite replaces partitions",
-            help='say option("partitionOverwriteMode", "static") with the write',
-            file=uri,
-            condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
-        )
-    return replace(request, partition_overwrite="dynamic")
-
-
 def _seen(base: Head, request: WriteRequest) -> bool:
     """Whether the table has this write already."""
     return request.txn is not None and base.has_transaction(*request.txn)
-
-
-def _required(request: WriteRequest, metadata: Metadata) -> Filter | None:
-    where = parse_filter(request.replace_where, filter_schema(metadata.schema))
-    of_data = [] if where is None else sorted(where.columns - set(metadata.partition_columns))
-    if of_data and not request.replace_where_data:
-        raise InvalidArgumentError(
-            f"replaceWhere names {', '.join(of_data)}, and the table is partitioned by"
-            f" {', '.join(metadata.partition_columns) or 'nothing'}: the session allows partition columns alone",
-            help="unset spark.databricks.delta.replaceWhere.dataColumns.enabled, or name partition columns",
-            condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
-        )
-    return where if request.replace_where_checked else None
 
 
 def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
