@@ -23,6 +23,7 @@ from trilake.delta.protocol.actions import Protocol
 from trilake.engine import standard_engine
 from trilake.errors import (
     ConstraintViolatedError,
+    ExpressionError,
     FeatureInUseError,
     InvalidArgumentError,
     TableExistsError,
@@ -119,6 +120,39 @@ def test_arguments(
 ) -> None:
     with pytest.raises(error, match=says):
         call(DeltaTable.create(spark))
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("nosuch(a)", "UNRESOLVED_ROUTINE"),
+        ("transform(a, x ->", "PARSE_SYNTAX_ERROR"),
+        ("explode(a)", "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN"),
+        ("size(collect_list(a))", "DELTA_AGGREGATE_IN_GENERATED_COLUMN"),
+        ("transform(a, x -> x)", "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH"),
+        ("size(transform(b, x -> x))", "DELTA_INVALID_GENERATED_COLUMN_REFERENCES"),
+        ("size(transform(a, x -> x + rand()))", "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_GENERATED_COLUMN"),
+        ("builder_udf(a)", "DELTA_UDF_IN_GENERATED_COLUMN"),
+        ("length(current_user())", "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN"),
+        ("year(now())", "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN"),
+    ],
+)
+def test_generated_columns_are_judged_before_rows_come(
+    spark: SparkSession, path: str, text: str, condition: str
+) -> None:
+    spark.udf.register("builder_udf", len, "int")
+    builder = DeltaTable.create(spark).location(path).addColumn("a", "array<int>")
+    with pytest.raises(ExpressionError) as found:
+        builder.addColumn("n", "int", generatedAlwaysAs=text).execute()
+    assert found.value.condition == condition
+    assert not DeltaTable.isDeltaTable(spark, path)
+
+
+def test_a_generated_column_that_only_spark_computes(spark: SparkSession, path: str) -> None:
+    made = DeltaTable.create(spark).location(path).addColumn("a", "array<int>")
+    made.addColumn("n", "int", generatedAlwaysAs="aggregate(a, 0, (x, y) -> x + y)").execute()
+    trilake.write(spark.createDataFrame([([1, 2],)], "a array<int>"), path, mode="append")
+    assert trilake.open(path).to_arrow()["n"].to_pylist() == [3]
 
 
 def test_modes(spark: SparkSession, path: str) -> None:

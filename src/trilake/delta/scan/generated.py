@@ -7,6 +7,7 @@ and every row must satisfy ``(value <=> expression) IS TRUE``.
 from __future__ import annotations
 
 import datetime as dt
+import re
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -28,6 +29,30 @@ _CONDITIONS = {
 }
 
 GENERATION_EXPRESSION = "delta.generationExpression"
+
+#: Texts and quoted names, in which nothing is called.
+_QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
+#: What is of the statement that evaluates it, and not of the row.
+_OF_STATEMENT = re.compile(
+    r"\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp|session_user)\b"
+    r"|\b(?:now|curdate|user|unix_timestamp|input_file_name)\s*\(\s*\)",
+    re.IGNORECASE,
+)
+
+
+def refuse_of_statement(column: str, text: str) -> None:
+    """Raise ``ExpressionError`` for a generated column that would have another value whenever a row is written.
+
+    >>> refuse_of_statement("g", "concat(`now()`, 'current_date')")
+    """
+    match = _OF_STATEMENT.search(_QUOTED.sub("''", text))
+    if match is not None:
+        raise ExpressionError(
+            f"generated column {column} ({text[:200]}) reads {match[0]}, which is another each time a row is written",
+            help="write the value as a plain column, or give the column a default",
+            column=column,
+            condition="DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN",
+        )
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from trilake.spark.delta.names.catalogue import (
     table_at,
 )
 from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.delta.storing.generated import judge_generated
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
@@ -194,6 +195,7 @@ class DeltaTableBuilder(Generic[Opened]):
     def _make(self, log: DeltaLog, name: str | None) -> CreateResult:
         try:
             properties = {**default_properties(self._spark), **self._table.properties}
+            judge_generated(self._spark, self._table.schema)
             return create_table(log, replace(self._table, name=name, properties=properties), mode=self._mode)
         except TableExistsError as e:
             if name is None:

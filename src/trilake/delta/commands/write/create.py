@@ -35,7 +35,12 @@ from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
 from trilake.delta.rules.identity import START as IDENTITY_START
 from trilake.delta.rules.identity import identity_columns, identity_metadata
-from trilake.delta.scan.generated import GENERATION_EXPRESSION, generated_columns, generation_text
+from trilake.delta.scan.generated import (
+    GENERATION_EXPRESSION,
+    generated_columns,
+    generation_text,
+    refuse_of_statement,
+)
 from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.runtime import Runtime
@@ -314,6 +319,9 @@ def _check_columns(schema: StructType) -> None:
 def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     """Refuse columns whose rules cannot be understood, before any row comes."""
     schema = metadata.schema
+    for f in schema.fields:
+        if (text := generation_text(f)) is not None:
+            refuse_of_statement(f.name, text)
     generated_columns(schema, now)
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":

@@ -1,0 +1,79 @@
+"""Expressions of generated columns that only Spark can evaluate, which it resolves when a table is made."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import orjson
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.scan.generated import generation_text, parse_generated
+from trilake.errors import ExpressionError
+from trilake.spark.native.columns import empty_frame
+from trilake.spark.session.compat import error_condition, is_connect
+from trilake.spark.session.internals import query_execution
+from trilake.spark.session.schemas import to_spark
+
+_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+#: What delta-spark calls that which Spark finds wrong with an expression, by the beginning of Spark's own name.
+_CONDITIONS = {
+    "DATATYPE_MISMATCH.CAST": "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
+    "UNRESOLVED_COLUMN": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
+    "INVALID_WHERE_CONDITION": "DELTA_AGGREGATE_IN_GENERATED_COLUMN",
+    "UNSUPPORTED_GENERATOR": "DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN",
+    "INVALID_NON_DETERMINISTIC_EXPRESSIONS": "DELTA_NON_DETERMINISTIC_EXPRESSION_IN_GENERATED_COLUMN",
+}
+
+
+def judge_generated(spark: SparkSession, schema: StructType) -> None:
+    """Let Spark resolve the generated columns of a new table that the embedded engine does not understand.
+
+    Raises ``ExpressionError`` for an expression that cannot be resolved, gives more or other than one value of the
+    column's type for a row, may be another each time, or calls a function that only this session has.
+    """
+    texts = [(f, text) for f in schema.fields if (text := generation_text(f)) is not None]
+    unknown = [(f, text) for f, text in texts if parse_generated(f, text, schema, _NOW).expression is None]
+    if not unknown:
+        return
+    given = empty_frame(spark, StructType(tuple(f for f in schema.fields if generation_text(f) is None)))
+    for f, text in unknown:
+        _judge(spark, given, f, text)
+
+
+def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str) -> None:
+    kind = to_spark(StructType((field,))).fields[0].dataType
+    try:
+        condition = F.expr(text).cast(kind).isNull()
+        frame = given.where(condition)
+        _ = frame.schema  # a server resolves no sooner
+        _ = given.join(spark.range(0).toDF("__trilake_other"), condition).schema  # which takes no rand()
+    except AnalysisException as e:
+        name = error_condition(e) or ""
+        named = next((ours for theirs, ours in _CONDITIONS.items() if name.startswith(theirs)), name or None)
+        raise ExpressionError(
+            f"generated column {field.name} ({text[:200]}) cannot be computed: {str(e).splitlines()[0]}",
+            column=field.name,
+            condition=named,
+        ) from e
+    if _calls_of_users(spark, frame):
+        raise ExpressionError(
+            f"generated column {field.name} ({text[:200]}) calls a function that only this session knows",
+            help="use functions that every session has",
+            column=field.name,
+            condition="DELTA_UDF_IN_GENERATED_COLUMN",
+        )
+
+
+def _calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
+    """Whether the condition of a frame calls a function of users, as far as Spark tells."""
+    if is_connect(spark):
+        return False
+    try:
+        nodes = orjson.loads(query_execution(frame).analyzed().condition().toJSON())
+    except (Py4JError, orjson.JSONDecodeError):
+        return False
+    return any("UDF" in str(n.get("class", "")) for n in nodes)
