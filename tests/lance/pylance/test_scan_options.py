@@ -14,6 +14,7 @@ import pytest
 
 from trilake import lance
 from trilake.errors import ConflictError, FilterError, InvalidArgumentError, TrilakeError
+from trilake.expr import Filter
 from trilake.lance import LanceDataset
 from trilake.lance.dataset import ColumnOrdering
 
@@ -68,6 +69,27 @@ def test_filters_may_name_row_ids(made: LanceDataset) -> None:
 def test_a_row_id_finds_its_row_without_a_look_at_others(made: LanceDataset) -> None:
     plan = made.scanner(["id"], filter=f"_rowid = {place(5)}").explain_plan(verbose=True)
     assert "rows to look at: 1 of 10" in plan
+
+
+def test_a_condition_of_ids_alone_is_not_asked_of_their_rows(
+    made: LanceDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It took longer than the rows, as all ids were looked at in each fragment."""
+
+    def asked(self: Filter, rows: pa.Table) -> Any:
+        raise AssertionError(f"{self.text} is asked of {rows.num_rows} rows")
+
+    monkeypatch.setattr(Filter, "mask", asked)
+    two = f"{place(2)}, {place(9)}"
+    for condition in (
+        f"_rowid IN ({two}, {place(1)})",
+        pc.field("_rowaddr").isin([place(2), place(9), place(8), 77]),
+        f"(_rowid = {place(9)} OR _rowid = {place(2)}) AND _rowaddr IN ({two}, {place(3)})",
+    ):
+        assert made.to_table(["id"], filter=condition)["id"].to_pylist() == [2, 9]
+        assert made.count_rows(condition) == 2
+    with pytest.raises(AssertionError, match="is asked"):
+        made.to_table(filter=f"_rowid = {place(2)} AND kind = 'c'")
 
 
 def test_changes_by_row_ids(made: LanceDataset) -> None:

@@ -19,7 +19,7 @@ from pyroaring import FrozenBitMap
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import Filter
-from trilake.expr.terms.predicate import And, Compare, In, Or, Predicate, StartsWith
+from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
@@ -46,12 +46,14 @@ class IndexQuery:
     fragments: ids of those that all of its indices cover.
     exact: whether nothing of the filter is left out.
     row_ids: gives the sorted ids of the rows that may match; ``None`` where scanning is cheaper.
+    certain: whether these rows match, as nothing but ids is asked.
     """
 
     text: str
     fragments: FrozenBitMap
     exact: bool
     row_ids: Callable[[], RowIds | None]
+    certain: bool = False
 
 
 def index_query(
@@ -82,6 +84,9 @@ class _QueryBuilder:
                 return _union([self.index_query(p) for p in parts])
             case Compare() | In() | StartsWith():
                 return self.leaf(predicate)
+            case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema.to_arrow()):
+                # Which pyarrow says beside each list of values: all rows have an id.
+                return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
 
     def leaf(self, leaf: Compare | In | StartsWith) -> IndexQuery | None:
@@ -116,7 +121,12 @@ class _QueryBuilder:
         ids = named_ids(leaf, self.manifest)
         if ids is None:
             return None
-        return IndexQuery(_text(leaf), FrozenBitMap(f.id for f in self.manifest.fragments), True, lambda: ids)
+        return IndexQuery(_text(leaf), self.everywhere, True, lambda: ids, certain=True)
+
+    @property
+    def everywhere(self) -> FrozenBitMap:
+        """The ids of all fragments."""
+        return FrozenBitMap(f.id for f in self.manifest.fragments)
 
     def entry(self, path: tuple[str, ...]) -> IndexMetadata | None:
         field = self.schema.find(path)
@@ -239,7 +249,9 @@ def _intersection(parts: list[IndexQuery | None]) -> IndexQuery | None:
         return result
 
     text = queries[0].text if len(queries) == 1 else f"AND({','.join(p.text for p in queries)})"
-    return IndexQuery(text, fragments, len(queries) == len(parts) and all(p.exact for p in queries), row_ids)
+    whole = len(queries) == len(parts)
+    exact, certain = (whole and all(of) for of in ((p.exact for p in queries), (p.certain for p in queries)))
+    return IndexQuery(text, fragments, exact, row_ids, certain)
 
 
 def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
@@ -257,7 +269,9 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
             answers.append(answer)
         return np.unique(np.concatenate(answers))
 
-    return IndexQuery(f"OR({','.join(p.text for p in queries)})", fragments, all(p.exact for p in queries), row_ids)
+    text = f"OR({','.join(p.text for p in queries)})"
+    exact, certain = all(p.exact for p in queries), all(p.certain for p in queries)
+    return IndexQuery(text, fragments, exact, row_ids, certain)
 
 
 def _text(leaf: Compare | In | StartsWith) -> str:

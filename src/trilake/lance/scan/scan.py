@@ -68,6 +68,7 @@ class ScanPlan:
     include_deleted: whether rows that are deleted come too, without a row id.
     candidates: by fragment id the sorted offsets of the only rows that can match the filter, which an index has found;
         other fragments are scanned.
+    certain: whether the candidates that live match, so that the filter need not be asked.
     joined: whether row groups that are read together come as one batch, where no filter is asked.
     """
 
@@ -82,6 +83,7 @@ class ScanPlan:
     use_index: bool = True
     include_deleted: bool = False
     candidates: Mapping[int, Rows] | None = None
+    certain: bool = False
     joined: bool = False
 
     @cached_property
@@ -283,6 +285,9 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
     rows = rows[reader.is_live(rows)]
     if not len(rows):
         return []
+    if plan.certain:
+        whole = one_batch(reader.take(rows, view.stored(plan.columns)))
+        return [finish(plan, reader, whole, rows if plan.with_row_id else None)]
     tested = _tested(plan.filter, view)
     stored = one_batch(reader.take(rows, view.stored(tested)))
     shown = pa.Table.from_batches([view.show(stored, tested)])

@@ -45,7 +45,7 @@ class Snapshot:
         self.view = View(manifest.schema)
         #: Indices that are open, of this and other versions.
         self.indices = OpenIndices(store, index_cache_size)
-        self._answered: tuple[Filter, dict[int, Rows] | None] | None = None
+        self._answered: tuple[Filter, dict[int, Rows] | None, bool] | None = None
 
     @classmethod
     def open(
@@ -127,9 +127,11 @@ class Snapshot:
         last = self._answered
         if last is None or last[0] is not plan.filter:
             # One answer is kept: commands ask fragment by fragment.
-            last = plan.filter, scalar_search.candidates(self.index_query(plan.filter), self.check_indexed)
+            query = self.index_query(plan.filter)
+            found = scalar_search.candidates(query, self.check_indexed)
+            last = plan.filter, found, query is not None and query.certain
             self._answered = last
-        return plan if last[1] is None else replace(plan, candidates=last[1])
+        return plan if last[1] is None else replace(plan, candidates=last[1], certain=last[2])
 
     def scan(self, plan: ScanPlan, readers: Iterable[FragmentReader] | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of a scan."""
