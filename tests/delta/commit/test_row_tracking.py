@@ -183,6 +183,27 @@ def test_turned_on_later_it_says_since_when() -> None:
     assert trilake.open(store.uri).history().num_rows == 3
 
 
+def test_a_table_that_is_replaced_says_still_since_when() -> None:
+    """It said that all its commits state their times, and the older ones do not."""
+    store = MemoryStore()
+    for _ in range(2):
+        _append(store, 1)
+    Alter(DeltaLog(store, standard_engine())).set_properties(TIMED)
+
+    def since() -> dict[str, str]:
+        marks = (in_commit_timestamps.SINCE_VERSION, in_commit_timestamps.SINCE_TIME)
+        return {k: v for k, v in DeltaLog(store, standard_engine()).head().metadata.configuration.items() if k in marks}
+
+    first = since()
+    assert first[in_commit_timestamps.SINCE_VERSION] == "2"
+    trilake.create(store.uri, {"b": "int"}, mode="replace", properties=TIMED)
+    assert since() == first
+    trilake.create(store.uri, {"b": "int"}, mode="replace")
+    assert since() == {}
+    trilake.create(store.uri, {"b": "int"}, mode="replace", properties=TIMED)
+    assert since()[in_commit_timestamps.SINCE_VERSION] == "5"
+
+
 class _Meanwhile(MemoryStore):
     """A store in which somebody drops row tracking right before the commit of a version."""
 

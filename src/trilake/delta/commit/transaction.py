@@ -135,8 +135,8 @@ def _content(
         # Readers look for it in the first action of the commit.
         info = {in_commit_timestamps.FIELD: time, **info, "timestamp": time}
         before = previous.state.metadata
-        if new_metadata is not None and before is not None and not in_commit_timestamps.enabled(before):
-            new_metadata = in_commit_timestamps.stamped(new_metadata, version, time)
+        if new_metadata is not None and before is not None:
+            new_metadata = in_commit_timestamps.stamped(new_metadata, before, version, time)
     actions: Sequence[Mapping[str, Any]] = plan.file_actions
     if row_tracking.supported(protocol):
         actions = row_tracking.assign(actions, previous.state, version, given=plan.row_id_mark)

@@ -33,7 +33,14 @@ def next_time(now_ms: int, previous: Mapping[str, Any] | None) -> int:
     return max(now_ms, before + 1) if isinstance(before, int) else now_ms
 
 
-def stamped(metadata: Metadata, version: int, time_ms: int) -> Metadata:
-    """Metadata that turns the feature on in an existing table, with the version and time from which on it holds."""
+def stamped(metadata: Metadata, before: Metadata, version: int, time_ms: int) -> Metadata:
+    """Metadata of an existing table whose commits state their times, with the version and time from which on they do.
+
+    Those are the commit's own, ``version`` and ``time_ms``, where ``before`` has the feature off.  Otherwise they stay
+    what they were, whatever the metadata says: also a table that is replaced keeps its older commits.
+    """
     marks = {SINCE_VERSION: str(version), SINCE_TIME: str(time_ms)}
-    return replace(metadata, configuration={**metadata.configuration, **marks})
+    if enabled(before):
+        marks = {k: before.configuration[k] for k in marks if k in before.configuration}
+    own = {k: v for k, v in metadata.configuration.items() if k not in (SINCE_VERSION, SINCE_TIME)}
+    return replace(metadata, configuration={**own, **marks})
