@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.expr import Filter
-from trilake.expr.terms.predicate import Compare, In
+from trilake.expr.terms.predicate import Compare, In, IsNull
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.versions.manifest import Manifest
@@ -44,7 +44,7 @@ def with_ids(rows: pa.Table, names: list[str], ids: Ids) -> pa.Table:
     return rows
 
 
-def is_of_ids(leaf: Compare | In, schema: LanceSchema) -> bool:
+def is_of_ids(leaf: Compare | In | IsNull, schema: LanceSchema) -> bool:
     """Whether a comparison is one of ids."""
     return len(leaf.path) == 1 and leaf.path[0] in _NAMES and schema.find(leaf.path) is None
 

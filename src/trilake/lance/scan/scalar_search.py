@@ -84,7 +84,7 @@ class _QueryBuilder:
                 return _union([self.index_query(p) for p in parts])
             case Compare() | In() | StartsWith():
                 return self.leaf(predicate)
-            case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema.to_arrow()):
+            case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema):
                 # Which pyarrow says beside each list of values: all rows have an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
