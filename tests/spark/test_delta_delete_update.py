@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -294,38 +293,6 @@ def test_a_zone_decides_what_a_time_is(session: SparkSession, tmp_path: Path, co
     conf("spark.sql.session.timeZone", "America/New_York")
     DeltaTable.forPath(session, str(tmp_path)).delete("t = timestamp'1970-01-01 00:00:00'")  # five hours behind
     assert _ids(tmp_path) == [0]
-
-
-@pytest.mark.parametrize(
-    "condition",
-    [
-        "d <= timestamp'2020-01-01 00:00:00Z'",
-        "d = to_date(timestamp'2020-01-01 00:00:00Z')",
-        "n = hour(timestamp'2020-01-01 00:00:00Z')",
-        "s = date_format('2020-01-01 00:00:00Z', 'HH')",
-        "s = from_unixtime(1577836800, 'HH')",
-    ],
-)
-def test_a_zone_decides_what_an_instant_is_to_days_numbers_and_texts(
-    session: SparkSession, tmp_path: Path, conf: Any, condition: str
-) -> None:
-    """Files were chosen as if the session were in UTC: rows stayed that had to go, and others went."""
-    conf("spark.sql.session.timeZone", "America/New_York")
-    for i, (day, hour) in enumerate(((dt.date(2019, 12, 31), 19), (dt.date(2020, 1, 1), 0))):
-        row = pa.table({"id": [i], "d": [day], "n": pa.array([hour], pa.int32()), "s": [f"{hour:02}"]})
-        trilake.write(row, tmp_path, mode="append")
-    frame = trilake.read(session, str(tmp_path))
-    gone = {r.id for r in session.createDataFrame(frame.collect(), frame.schema).where(condition).collect()}
-    assert gone == {0}
-    assert {r.id for r in frame.where(condition).collect()} == gone
-    assert {r.id for r in trilake.read(session, str(tmp_path), filter=condition).collect()} == gone
-    table = DeltaTable.forPath(session, str(tmp_path))
-    table.update(condition, {"n": "-1"})
-    assert _values(tmp_path, "n")[0] == -1
-    assert _values(tmp_path, "n")[1] == 0
-    table.update("id = 0", {"n": "19"})
-    table.delete(condition)
-    assert _ids(tmp_path) == [1]
 
 
 def test_conditions_as_text_and_filter(session: SparkSession) -> None:

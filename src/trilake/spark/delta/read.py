@@ -60,7 +60,7 @@ from trilake.spark.native.scan import (
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.schemas import to_physical_spark, to_spark
-from trilake.spark.session.settings import session_zone
+from trilake.spark.session.settings import reads_quotes_plainly, session_zone
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
@@ -90,7 +90,10 @@ def read_dataframe(
     schema = read_schema(table.metadata.schema)
     output = resolve_columns(schema, columns, table.uri)
     bound = None if filter is None else parse_filter(filter, filter_schema(schema))
-    used = bound if bound is None or is_certain(spark, bound) else None
+    certain = bound is None or (
+        is_certain(spark, bound) and (bound.expression is not None or reads_quotes_plainly(spark))
+    )
+    used = bound if certain else None
     scan = plan_scan(table.snapshot_for(used), None, used)
     df = with_padding(_rows(spark, table, scan, options or {}), char_columns(schema))
     if isinstance(filter, str):

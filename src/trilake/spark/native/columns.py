@@ -31,7 +31,7 @@ from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.compat import is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
-from trilake.spark.session.settings import is_utc
+from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 from trilake.text import quote_name
 
 #: Adds the columns to a frame that expressions name besides its own.
@@ -124,7 +124,7 @@ def read_condition(
     text = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
         text = _analysed(spark, column, schema, alias, extend, now=now)
-    if isinstance(condition, str) and alias is None:
+    if isinstance(condition, str) and alias is None and reads_quotes_plainly(spark):
         text = condition
     elif text is None and alias is None and is_connect(spark):
         text = connect_sql(spark, column)

@@ -67,6 +67,13 @@ def session_zone(spark: SparkSession) -> str:
     return str(spark.conf.get(ZONE))
 
 
+def reads_quotes_plainly(spark: SparkSession) -> bool:
+    """Whether strings and names in SQL texts of a session are written as they are without settings: names not in double
+    quotes, and strings with backslashes that escape."""
+    settings = ("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals")
+    return all(str(spark.conf.get(s, "false")).lower() != "true" for s in settings)
+
+
 def is_utc(spark: SparkSession) -> bool:
     """Whether times of the session mean what they mean to the embedded engine."""
     return session_zone(spark) in UTC_ZONES

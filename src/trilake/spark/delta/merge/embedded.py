@@ -40,7 +40,7 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.row_jobs import chunks, run_over_rows
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.session.settings import is_utc
+from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 from trilake.storage.spill import spilling, temporary_folder
 
 _log = logging.getLogger("trilake.spark")
@@ -97,6 +97,8 @@ def _request(job: MergeJob) -> MergeRequest | str:
         return "Spark has many cores for it"
     if not is_utc(spark) or job.rules != AssignmentRules():
         return "the session's zone is not UTC, or it is not in ANSI mode, or case counts in names"
+    if not reads_quotes_plainly(spark):
+        return "the session reads strings and names in another way"
     if request.frames.asked(request.expressions):
         return "an expression names a column of a frame"
     if plan_bytes(request.source) <= FEW_BYTES:

@@ -21,6 +21,7 @@ from trilake.spark.native.columns import empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.spark.session.schemas import first_of_each_name, from_spark
+from trilake.spark.session.settings import reads_quotes_plainly
 
 #: What expressions call a table that has no alias.
 TARGET_NAME, SOURCE_NAME = "__trilake_t", "__trilake_s"
@@ -96,7 +97,7 @@ def condition_text(
 ) -> str | None:
     """The text of a condition, of a column as Spark resolves it; ``None`` where that is not known."""
     if isinstance(condition, str):
-        return condition
+        return condition if reads_quotes_plainly(spark) else None
     if is_connect(spark):
         return None
     target = empty_frame(spark, schema)

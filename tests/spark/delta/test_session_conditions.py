@@ -1,0 +1,98 @@
+"""Conditions of DELETE, UPDATE, MERGE and reads mean what the session's settings say, where files are chosen too."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake import DeltaTable
+
+
+@pytest.fixture
+def conf(spark: SparkSession) -> Iterator[Any]:
+    """Sets what a test wants of the session, and puts it back."""
+    before: dict[str, str | None] = {}
+
+    def set_(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield set_
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
+def _ids(path: Path) -> list[int]:
+    return sorted(trilake.open(path).to_arrow()["id"].to_pylist())
+
+
+def _numbers(path: Path) -> dict[int, int]:
+    rows = trilake.open(path).to_arrow(["id", "n"])
+    return dict(zip(*rows.to_pydict().values(), strict=True))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "d <= timestamp'2020-01-01 00:00:00Z'",
+        "d = to_date(timestamp'2020-01-01 00:00:00Z')",
+        "n = hour(timestamp'2020-01-01 00:00:00Z')",
+        "s = date_format('2020-01-01 00:00:00Z', 'HH')",
+        "s = from_unixtime(1577836800, 'HH')",
+    ],
+)
+def test_a_zone_decides_what_an_instant_is_to_days_numbers_and_texts(
+    spark: SparkSession, tmp_path: Path, conf: Any, condition: str
+) -> None:
+    """Files were chosen as if the session were in UTC: rows stayed that had to go, and others went."""
+    conf("spark.sql.session.timeZone", "America/New_York")
+    for i, (day, hour) in enumerate(((dt.date(2019, 12, 31), 19), (dt.date(2020, 1, 1), 0))):
+        row = pa.table({"id": [i], "d": [day], "n": pa.array([hour], pa.int32()), "s": [f"{hour:02}"]})
+        trilake.write(row, tmp_path, mode="append")
+    frame = trilake.read(spark, str(tmp_path))
+    gone = {r.id for r in spark.createDataFrame(frame.collect(), frame.schema).where(condition).collect()}
+    assert gone == {0}
+    assert {r.id for r in frame.where(condition).collect()} == gone
+    assert {r.id for r in trilake.read(spark, str(tmp_path), filter=condition).collect()} == gone
+    table = DeltaTable.forPath(spark, str(tmp_path))
+    table.update(condition, {"n": "-1"})
+    assert _numbers(tmp_path) == {0: -1, 1: 0}
+    table.update("id = 0", {"n": "19"})
+    table.delete(condition)
+    assert _ids(tmp_path) == [1]
+
+
+@pytest.mark.parametrize(
+    ("setting", "condition"),
+    [
+        ("spark.sql.ansi.doubleQuotedIdentifiers", "\"v\" = '1'"),
+        ("spark.sql.parser.escapedStringLiterals", r"v = '\\n'"),
+    ],
+)
+def test_quotes_mean_what_the_session_says(
+    spark: SparkSession, tmp_path: Path, conf: Any, setting: str, condition: str
+) -> None:
+    """Files were chosen by another reading of the text: no row was found, or one was deleted that does not match."""
+    for i, v in enumerate(("1", "\\n", "\n", "\\\\n")):
+        trilake.write(pa.table({"id": [i], "v": [v]}), tmp_path, mode="append")
+    conf(setting, "true")
+    frame = trilake.read(spark, str(tmp_path))
+    found = [r.id for r in frame.where(condition).collect()]
+    assert len(found) == 1
+    table = DeltaTable.forPath(spark, str(tmp_path))
+    table.update(condition, {"id": "id + 10"})
+    source = spark.range(1).toDF("one")
+    table.merge(source, f"{condition} AND one = 0").whenMatchedUpdate(set={"id": "id + 10"}).execute()
+    assert _ids(tmp_path) == [*(i for i in range(4) if i not in found), found[0] + 20]
+    table.delete(condition)
+    assert _ids(tmp_path) == [i for i in range(4) if i not in found]
