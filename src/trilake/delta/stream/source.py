@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head
@@ -85,6 +86,8 @@ class DeltaStream:
         self._until: int | None = None
         self._checked = False
         self._snapshot: tuple[int, Units] | None = None
+        #: The times of the versions of the last batch, where files tell them.
+        self._known_times: dict[int, int] = {}
         self._tail: Tail | None = None
         self._commits: list[tuple[int, ObjectMeta]] = []
 
@@ -301,13 +304,25 @@ class DeltaStream:
         return tasks
 
     def _times(self, versions: Sequence[int], infos: Mapping[int, Mapping[str, Any]] | None = None) -> dict[int, int]:
-        """The times of some versions, of which ``infos`` are known."""
-        commits = self.log.commits(max(0, versions[0] - BEFORE), versions[-1])
-        metadata = self.reading.metadata
+        """The times of some versions, of which ``infos`` are known.
+
+        Commits before them are looked at where files tell the times: one in the future moves those after it on.  Of the
+        batch before it is known already how far.
+        """
+        metadata, first = self.reading.metadata, versions[0]
         if not in_commit_timestamps.enabled(metadata) and any("inCommitTimestamp" in i for i in (infos or {}).values()):
             metadata = self.log.head().metadata  # commits state their times since the stream was declared
+        stated = in_commit_timestamps_from(metadata)
+        before = 1 if first - 1 in self._known_times or (stated is not None and stated < first) else BEFORE
+        commits = [
+            (v, replace(file, modified_ms=self._known_times.get(v, file.modified_ms)))
+            for v, file in self.log.commits(max(0, first - before), versions[-1])
+        ]
         times = self.log.times(commits, metadata, infos)
-        return {v: times[i] for i, (v, _) in enumerate(commits) if v >= versions[0]}
+        found = {v: times[i] for i, (v, _) in enumerate(commits) if v >= first}
+        if stated is None:
+            self._known_times = found
+        return found
 
     # --- what is read of the log -------------------------------------------------------------------------------------
 

@@ -192,7 +192,11 @@ class Game:
         taken = {s.name.lower() for s in siblings if s is not c}
         # Names that others had before are the interesting ones.
         name = rng.choice(
-            [n for n in ["a", "p", "s", "x", "y", f"r{o.keys}", c.name.upper()] if n.lower() not in taken]
+            [
+                n
+                for n in ["a", "p", "s", "x", "y", f"r{o.keys}", c.name.upper()]
+                if n.lower() not in taken and n != c.name
+            ]
         )
         self.alter.rename_column(path, name)
         c.name = name
