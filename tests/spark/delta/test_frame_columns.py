@@ -12,7 +12,6 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import AmbiguousMergeError
 
 
 @pytest.fixture
@@ -84,24 +83,3 @@ def test_a_column_that_may_be_of_either_side_of_a_merge_is_refused(table: DeltaT
         source["id"] > 0, {"id": source["id"]}
     ).execute()
     assert _rows(table) == [*before[:3], (4, "dnew")]
-
-
-def test_columns_of_one_name_in_the_source_are_no_matter_where_none_is_named(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """A join of two tables has the key of each, and was refused as a source."""
-    path = str(tmp_path / "t")
-    trilake.write(pa.table({"key": [1, 2], "value": [1, 2]}), path)
-    source = spark.sql(
-        "SELECT * FROM VALUES (1, 7), (3, 8) AS a(key, value) JOIN VALUES (1, 1), (3, 3) AS b(key, k2) ON a.key = b.key"
-    )
-    merge = DeltaTable.forPath(spark, path).alias("t").merge(source.alias("s"), "t.key = s.k2")
-    for wrong in (merge.whenMatchedUpdateAll(), merge.whenMatchedUpdate(set={"value": "s.key"})):
-        with pytest.raises(AnalysisException, match="s has 2 columns of that name"):
-            wrong.execute()
-    new = {"key": "k2", "value": "value"}
-    merge.whenMatchedUpdate(set={"value": "s.value"}).whenNotMatchedInsert(values=new).execute()
-    assert sorted(map(tuple, trilake.read(spark, path).collect())) == [(1, 7), (2, 2), (3, 8)]
-    twice = DeltaTable.forPath(spark, path).alias("t").merge(source.union(source).alias("s"), "t.key = s.k2")
-    with pytest.raises(AmbiguousMergeError, match="multiple source rows"):
-        twice.whenMatchedUpdate(set={"value": "s.value"}).execute()

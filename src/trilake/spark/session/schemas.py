@@ -102,14 +102,6 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     return StructType(tuple(_limited(f, old.metadata) for f, old in zip(clean.fields, parsed.fields, strict=True)))
 
 
-def first_of_each_name(schema: T.StructType) -> T.StructType:
-    """The columns of a frame, of several with one name the first alone: Spark refuses what names any of them."""
-    fields: dict[str, T.StructField] = {}
-    for f in schema.fields:
-        fields.setdefault(f.name.lower(), f)
-    return T.StructType(list(fields.values()))
-
-
 def new_columns(schema: T.StructType) -> pa.Schema:
     """The columns that a new dataset, or a new file, has for rows of a DataFrame.
 

@@ -51,15 +51,6 @@ class VisibleColumns:
         [INVALID_EXPRESSION] the reference to id is ambiguous: t and s both have it (condition: AMBIGUOUS_REFERENCE).
         Help: write t.id or s.id
         """
-        for side in self.visible:
-            same = sum(n.lower() == name.lower() for n in self.columns[side])
-            if same > 1:
-                return ExpressionError(
-                    f"the reference to {name} is ambiguous: {self._shown(side)} has {same} columns of that name",
-                    help="rename or drop one of them",
-                    **context,
-                    condition="AMBIGUOUS_REFERENCE",
-                )
         named = {side: alias or side for side, alias in self.aliases.items()}
         write = " or ".join(path_text((named[side], name)) for side in self.visible)
         calls = {"target": 'DeltaTable.alias("target")', "source": 'the source\'s alias("source")'}

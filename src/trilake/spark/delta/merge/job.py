@@ -67,7 +67,7 @@ from trilake.spark.native.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
-from trilake.spark.session.schemas import first_of_each_name, from_spark
+from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc
 from trilake.text import quote_name
 
@@ -89,12 +89,9 @@ class MergeJob:
         self.snapshot, self.log, self.runtime = table.snapshot, table.log, table.log.engine.runtime
         self.started = self.runtime.clock_ms()
         self.job_id = self.runtime.new_id()
-        snapshot = self.snapshot
+        snapshot, source_schema = self.snapshot, from_spark(request.source.schema, limits=True)
         self.protocol, self.metadata = snapshot.protocol, snapshot.metadata
         self.evolve = evolve = request.evolve or session_flag(spark, AUTO_MERGE, False)
-        # Columns of one name, as joins have them, are no matter where no clause wants them.
-        columns = request.source.schema if evolve else first_of_each_name(request.source.schema)
-        source_schema = from_spark(columns, limits=True)
         if evolve:
             self.protocol, self.metadata = evolved(
                 self.protocol,
@@ -352,9 +349,7 @@ class MergeJob:
         discard(self.log.store, outcomes.actions, self.job_id)
         file, row = outcomes.clash
         here = rows.where((target[FILE] == file) & (target[ROW] == row) & F.col(CLAUSE).isNotNull())
-        names = first_of_each_name(self.request.source.schema).names
-        if len(names) < len(self.request.source.columns):
-            names = []  # Spark would refuse to show columns of one name
+        names = self.request.source.columns
         shown = to_arrow(here.select(*(self.source[quote_name(n)] for n in names)).limit(3)).to_pylist()
         path = self.snapshot.adds["path"][int(addressed.files[file])].as_py()
         return ambiguous_rows(shown, file=path, row=row)

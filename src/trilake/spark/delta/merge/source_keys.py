@@ -20,7 +20,7 @@ from trilake.errors import TrilakeError
 from trilake.spark.native.columns import empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import connect_plan, query_execution
-from trilake.spark.session.schemas import first_of_each_name, from_spark
+from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import reads_quotes_plainly
 
 #: What expressions call a table that has no alias.
@@ -46,7 +46,7 @@ def key_columns(
     text = condition_text(spark, snapshot.schema, source, condition, alias)
     if text is None:
         return (), ()
-    source_schema = from_spark(first_of_each_name(source.schema))
+    source_schema = from_spark(source.schema)
     assert isinstance(source_schema, StructType)
     own = alias_of(source)
     try:
