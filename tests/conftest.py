@@ -63,6 +63,23 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session.stop()
 
 
+@pytest.fixture
+def conf(spark: SparkSession) -> Iterator[Any]:
+    """Sets what a test wants of the session, and puts it back."""
+    before: dict[str, str | None] = {}
+
+    def set_(key: str, value: str) -> None:
+        before.setdefault(key, spark.conf.get(key, None))
+        spark.conf.set(key, value)
+
+    yield set_
+    for key, value in before.items():
+        if value is None:
+            spark.conf.unset(key)
+        else:
+            spark.conf.set(key, value)
+
+
 def shared_folder() -> Path | None:
     """The folder of corpora, specs and facts: what ``TRILAKE_SHARED`` names, or ``../shared`` beside the repository.
 

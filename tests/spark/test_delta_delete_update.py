@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,23 +42,6 @@ _NO_NATIVE = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 def session(spark: SparkSession) -> SparkSession:
     trilake.register(spark)
     return spark
-
-
-@pytest.fixture
-def conf(session: SparkSession) -> Iterator[Any]:
-    """Sets what a test wants of the session, and puts it back."""
-    before: dict[str, str | None] = {}
-
-    def set_(key: str, value: str) -> None:
-        before.setdefault(key, session.conf.get(key, None))
-        session.conf.set(key, value)
-
-    yield set_
-    for key, value in before.items():
-        if value is None:
-            session.conf.unset(key)
-        else:
-            session.conf.set(key, value)
 
 
 def _open(path: Path) -> ArrowDeltaTable:

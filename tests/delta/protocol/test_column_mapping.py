@@ -12,7 +12,7 @@ import pytest
 
 from tests.delta.tables import LONG_A, fresh_id, table_of
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import strip
+from trilake.delta.protocol.all_fields import nested_fields, strip
 from trilake.delta.protocol.column_mapping import (
     MAX_COLUMN_ID,
     assign,
@@ -26,7 +26,7 @@ from trilake.delta.protocol.column_mapping import (
     reuse,
     to_physical,
 )
-from trilake.delta.protocol.schema import COLUMN_ID, PHYSICAL_NAME, StructType, from_arrow, nested_fields
+from trilake.delta.protocol.schema import COLUMN_ID, PHYSICAL_NAME, StructType, from_arrow
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 
 INNER = pa.struct([("x", pa.int64()), ("y", pa.string())])

@@ -17,12 +17,12 @@ import pyarrow as pa
 
 from trilake.delta.metadata.dependents import check_free_of_rules
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import strip
+from trilake.delta.protocol.all_fields import nested_fields, strip
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, nested_fields
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,

@@ -1,4 +1,4 @@
-"""Every field of a schema changed at once: what column mapping noted taken away, what users noted given to Arrow."""
+"""Every field of a schema at once: listed, without what column mapping noted, with what users noted for Arrow."""
 
 from __future__ import annotations
 
@@ -18,6 +18,17 @@ from trilake.delta.protocol.schema import (
     StructType,
     marked,
 )
+
+
+def nested_fields(t: DataType) -> list[StructField]:
+    """Every field in ``t``, at any depth, parents before children."""
+    if isinstance(t, StructType):
+        return [f for child in t.fields for f in (child, *nested_fields(child.type))]
+    if isinstance(t, ArrayType):
+        return nested_fields(t.element)
+    if isinstance(t, MapType):
+        return nested_fields(t.key) + nested_fields(t.value)
+    return []
 
 
 def each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:

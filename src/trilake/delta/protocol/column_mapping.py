@@ -14,7 +14,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import each_field, strip
+from trilake.delta.protocol.all_fields import each_field, nested_fields, strip
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
     PHYSICAL_NAME,
@@ -23,7 +23,6 @@ from trilake.delta.protocol.schema import (
     MapType,
     StructField,
     StructType,
-    nested_fields,
 )
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 

@@ -477,17 +477,6 @@ def marked(field: pa.Field, type_: DataType) -> pa.Field:
     return field.with_metadata({**(field.metadata or {}), DELTA_TYPE: StructType((StructField("c", type_),)).json()})
 
 
-def nested_fields(t: DataType) -> list[StructField]:
-    """Every field in ``t``, at any depth, parents before children."""
-    if isinstance(t, StructType):
-        return [f for child in t.fields for f in (child, *nested_fields(child.type))]
-    if isinstance(t, ArrayType):
-        return nested_fields(t.element)
-    if isinstance(t, MapType):
-        return nested_fields(t.key) + nested_fields(t.value)
-    return []
-
-
 def all_nullable(t: DataType) -> DataType:
     """The same type with every part nullable, as Delta stores what Spark writes."""
     if isinstance(t, ArrayType):

@@ -13,16 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import (
-    ArrayType,
-    DataType,
-    MapType,
-    PrimitiveType,
-    StructField,
-    StructType,
-    nested_fields,
-)
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 
 TYPE_CHANGES = "delta.typeChanges"
 ENABLED = "delta.enableTypeWidening"

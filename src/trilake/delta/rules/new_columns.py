@@ -5,15 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import check_names
-from trilake.delta.protocol.schema import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructType,
-    check_distinct,
-    nested_fields,
-)
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, check_distinct
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.rules.change_columns import check_change_columns
 

@@ -32,9 +32,11 @@ GENERATION_EXPRESSION = "delta.generationExpression"
 
 #: Texts and quoted names, in which nothing is called.
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
+#: Words that mean what the time or the session of a statement makes of them, with parentheses or without.
+STATEMENT_WORDS = r"current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp"
 #: What is of the statement that evaluates it, and not of the row.
 _OF_STATEMENT = re.compile(
-    r"\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp|session_user)\b"
+    rf"\b(?:{STATEMENT_WORDS}|session_user)\b"
     r"|\b(?:now|curdate|user|unix_timestamp|input_file_name)\s*\(\s*\)",
     re.IGNORECASE,
 )

@@ -17,11 +17,11 @@ from trilake.delta.engine import Engine
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.all_fields import described_schema
+from trilake.delta.protocol.all_fields import described_schema, nested_fields
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, nested_fields
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.skipping import Skipped, skip_files
 from trilake.delta.scan.statistics import files_count_nan, is_float
@@ -66,7 +66,7 @@ class ReadPlan:
     engine: Engine
     filter: Filter | None = None
 
-    @property
+    @cached_property
     def file_fields(self) -> tuple[StructField, ...]:
         """All columns of the table that files hold: formats without column names need them in order."""
         return tuple(f for f in self.table_fields if f.name not in self.partition_columns)

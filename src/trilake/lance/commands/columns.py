@@ -220,6 +220,9 @@ class Feed:
             raise RowsDoNotFitError("there are more new values than rows")
 
 
+# --- without new values ----------------------------------------------------------------------------------------------
+
+
 def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
     """Drop columns, or fields of structs.  Files keep them until they are compacted.
 

@@ -92,6 +92,3 @@ def _of_one_kind(given: pa.DataType, own: pa.DataType) -> bool:
     if given == own or pa.types.is_null(given) or given.id == own.id:
         return True
     return any(any(is_(given) for is_ in kind) and any(is_(own) for is_ in kind) for kind in _KINDS)
-
-
-# --- without new values ----------------------------------------------------------------------------------------------

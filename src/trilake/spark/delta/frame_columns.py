@@ -101,13 +101,15 @@ class FrameColumns:
         """A column that expressions take from a remembered frame, and that ``besides`` has under the same number, being
         made of that frame: it could be meant of either.  ``None`` where there is none.
         """
-        known = list(expressions)
+        columns = [e for e in expressions if not isinstance(e, str)]
+        asked = self.asked(columns).keys()
         if self._plans:
-            return "a column of toDF()" if self.asked(known).keys() & frame_plans(besides) else None
-        texts = [text for e in known if not isinstance(e, str) and (text := column_text(e)) is not None]
+            return "a column of toDF()" if asked & frame_plans(besides) else None
+        texts = [text for c in columns if (text := column_text(c)) is not None]
         numbers = {int(n) for t in texts for n in re.findall(r"#(\d+)", t)}
-        same = self.asked(known).keys() & numbers & _numbers(besides).keys()
-        return _numbers(besides)[min(same)] if same else None
+        known = _numbers(besides) if asked & numbers else {}
+        same = asked & numbers & known.keys()
+        return known[min(same)] if same else None
 
 
 #: The classes that were made, by Spark's own.

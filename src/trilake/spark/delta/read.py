@@ -21,11 +21,12 @@ from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
 from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import StructType, nested_fields
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import (
     FileTask,
     ReadPlan,

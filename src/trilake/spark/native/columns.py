@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.scan.generated import STATEMENT_WORDS
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import FilterError
 from trilake.expr import Filter, parse_filter
@@ -40,7 +41,7 @@ Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: What may have another value when Spark evaluates it a little later.
 _CLOCK = re.compile(
-    r"(?i)\b(?:current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp)\b"
+    rf"(?i)\b(?:{STATEMENT_WORDS})\b"
     r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
 #: Where it is left to Spark what a ``char(n)`` is compared with: in BETWEEN, and with constants that are calls.
