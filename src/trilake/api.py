@@ -171,7 +171,8 @@ def write(
         written must satisfy it.
     partition_overwrite: ``"dynamic"`` with ``mode="overwrite"`` replaces only the partitions that ``data`` has rows of,
         ``"static"`` all rows; where neither is said, a Spark DataFrame goes by its session's
-        ``spark.sql.sources.partitionOverwriteMode``, and everything else is static.
+        ``spark.sql.sources.partitionOverwriteMode``, and everything else is static.  ``"dynamic"`` goes neither with
+        ``replace_where`` nor with ``schema_mode="overwrite"``, which say what is replaced, too.
     schema_mode: ``"merge"`` adds the columns that ``data`` has and the table lacks (and widens types where the table
         allows type widening); ``"overwrite"``, with ``mode="overwrite"``, gives the table the schema of ``data``, and
         ``partition_by`` where that is given.
@@ -202,6 +203,7 @@ def write(
     1
     """
     # Loaded here: a process that only opens tables needs none of it (tests/house/test_laziness.py).
+    from trilake.delta.commands.write.replaced import check_dynamic_alone
     from trilake.delta.commands.write.request import WriteRequest, parse_mode
     from trilake.delta.commands.write.write import write_arrow
     from trilake.format_writes import write_lance, write_trevni
@@ -253,12 +255,15 @@ def write(
 
         decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
         request = WriteRequest(schema=from_spark(data.schema, limits=True), **common)
+        check_dynamic_alone(request, fspath(uri))
         return write_dataframe(data, fspath(uri), options, request, decided=decided)
     schema, batches = arrow_batches(data)
     if round_times:
         schema, batches = rounded_down(schema, batches)
+    request = WriteRequest(schema=from_arrow(schema), **common)
+    check_dynamic_alone(request, fspath(uri))
     log = DeltaLog(open_store(uri, options), standard_engine())
-    return write_arrow(log, schema, batches, WriteRequest(schema=from_arrow(schema), **common))
+    return write_arrow(log, schema, batches, request)
 
 
 def _allowing(options: Mapping[str, str] | None, foreign_files: bool) -> dict[str, str]:

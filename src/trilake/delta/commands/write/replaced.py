@@ -12,29 +12,35 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 
 
-def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
-    """The request with a dynamic overwrite where that is asked for, or preferred, and means something.
-
-    A table without partitions has nothing that could be overwritten dynamically.  Raises ``InvalidArgumentError`` where
-    something else says what is replaced, too.
-    """
-    asked = request.partition_overwrite == "dynamic"
-    if not base.metadata.partition_columns:
-        return replace(request, partition_overwrite="static") if asked else request
-    if asked and request.replace_where is not None:
+def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
+    """Raise ``InvalidArgumentError`` where a dynamic overwrite is asked for, and something else says what goes."""
+    if request.partition_overwrite != "dynamic":
+        return
+    if request.replace_where is not None:
         raise InvalidArgumentError(
             "replace_where and partition_overwrite='dynamic' both say what is replaced",
             help="leave one of them out",
             file=uri,
             condition="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE",
         )
-    if asked and request.schema_mode == "overwrite":
+    if request.schema_mode == "overwrite":
         raise InvalidArgumentError(
             "a schema is overwritten together with all rows, and partition_overwrite='dynamic' keeps some",
             help="use schema_mode='merge' to add columns",
             file=uri,
             condition="DELTA_OVERWRITE_SCHEMA_WITH_DYNAMIC_PARTITION_OVERWRITE",
         )
+
+
+def settled_overwrite(base: Head, request: WriteRequest, uri: str) -> WriteRequest:
+    """The request with a dynamic overwrite where that is asked for, or preferred, and means something.
+
+    A table without partitions has nothing that could be overwritten dynamically.  Raises ``InvalidArgumentError`` where
+    something else says what is replaced, too.
+    """
+    if not base.metadata.partition_columns:
+        return replace(request, partition_overwrite="static") if request.partition_overwrite == "dynamic" else request
+    check_dynamic_alone(request, uri)
     if not request.prefer_dynamic or not request.replaces or request.replace_where is not None:
         return request
     if request.schema_mode == "overwrite":
