@@ -161,21 +161,25 @@ def test_row_groups_with_nan_are_read(spark: SparkSession, tmp_path: Path) -> No
     assert (table.count("d > 1e9"), table.count("d >= 39999"), table.count("d = 'NaN'")) == (1, 2, 1)
 
 
-def test_a_nan_that_the_bounds_of_others_leave_out(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark skips row groups by them: no condition on such a column goes into the file; those on others do."""
+@pytest.mark.parametrize("more", [[], ["s"], [f"c{i}" for i in range(100)]], ids=["flat", "structs", "wide"])
+def test_a_nan_that_the_bounds_of_others_leave_out(spark: SparkSession, tmp_path: Path, more: list[str]) -> None:
+    """Spark skips row groups by them: no condition on such a column goes into the file, and those on others do; or the
+    reader looks at no bounds."""
     path = str(tmp_path / "t")
-    rows = {"id": [1, 2], "d": [1.0, float("nan")], "s": [{"f": float("nan")}, {"f": 1.0}], "l": [[1.0], []]}
-    types = [pa.int64(), pa.float64(), pa.struct({"f": pa.float32()}), pa.list_(pa.float64())]
-    deltalake.write_deltalake(path, pa.table(rows, pa.schema(zip(rows, types, strict=True))))
+    rows = {"id": [1, 2], "d": [1.0, float("nan")], "l": [[1.0], []], **dict.fromkeys(more, [float("nan"), 1.0])}
+    if more == ["s"]:
+        rows["s"] = [{"f": float("nan")}, {"f": 1.0}]
+    deltalake.write_deltalake(path, pa.table(rows))
     assert spark.read.format("parquet").load(path).where("d > 5").count() == 0
+    nested = ["s.f > 5", "s.f <= 1"] if more == ["s"] else []
+    wide = [f"{more[-1]} > 5", "c0 < 5"] if len(more) > 1 else []
     for frame in (trilake.read(spark, path), spark.read.format("delta").load(path)):
-        found = [
-            frame.where(c).count() for c in ("d > 5", "s.f > 5", "d = double('NaN')", "d = 1", "d < 1", "s.f <= 1")
-        ]
-        assert found == [1, 1, 1, 1, 0, 1]
+        found = [frame.where(c).count() for c in ("d > 5", "d = double('NaN')", "d = 1", "d < 1", *nested, *wide)]
+        assert found == [1, 1, 1, 0, *[1 for _ in (*nested, *wide)]]
         assert frame.selectExpr("sum(IF(isnan(d), 0, d))", "max(d) > 5").first() == (1.0, True)
     plan = trilake.read(spark, path).where("id > 1 AND d > 5")
-    assert "PushedFilters: [IsNotNull(id), GreaterThan(id,1)]" in _plan(plan)
+    pushed = ["IsNotNull(id)", "IsNotNull(d)"] * bool(more) + ["GreaterThan(id,1)", "GreaterThan(d,5.0)"] * bool(more)
+    assert f"PushedFilters: [{', '.join(pushed or ['IsNotNull(id)', 'GreaterThan(id,1)'])}]" in _plan(plan)
     assert trilake.open(path).count("d > 5") == 1
     compute_statistics(trilake.open(path).log, everything=True)  # says nothing of the bounds in the file
     assert trilake.read(spark, path).where("d > 5").count() == 1

@@ -69,7 +69,7 @@ def described_schema(schema: StructType) -> pa.Schema:
 
 
 def _field(f: StructField) -> pa.Field:
-    return pa.field(f.name, _type(f.type), f.nullable, arrow_notes(f.metadata))
+    return pa.field(f.name, _type(f.type), f.nullable, arrow_notes(f.metadata) if f.metadata else None)
 
 
 def _type(t: DataType) -> pa.DataType:

@@ -10,7 +10,7 @@ import operator
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import orjson
@@ -279,7 +279,7 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
     if not text:
         return StructType(())
     try:
-        parsed = _parse_type(orjson.loads(text), 0)
+        parsed = _parsed(text)
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptLogError(f"schemaString is not a schema ({type(e).__name__}: {e})", version=version) from e
     if not isinstance(parsed, StructType):
@@ -289,6 +289,11 @@ def parse_schema(text: str, *, version: int | None = None) -> StructType:
         if (other := seen.setdefault(name.lower(), name)) is not name:
             raise CorruptLogError(f"two columns are named {other!r} and {name!r}", version=version)
     return parsed
+
+
+@lru_cache(maxsize=16)  # who opens a table opens it again, and thousands of columns take as long as all else
+def _parsed(text: str) -> DataType:
+    return _parse_type(orjson.loads(text), 0)
 
 
 def _name(value: Any) -> str:

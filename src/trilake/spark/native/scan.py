@@ -35,7 +35,7 @@ from trilake.spark.native.hidden_metadata import (
 from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.planning.file_index import Prune, planned_frame
-from trilake.spark.native.planning.nan_bounds import has_bounded_floats, has_floats, is_float, unpushed
+from trilake.spark.native.planning.nan_bounds import has_floats, is_float, trusts_no_bounds, unpushed
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
 from trilake.spark.native.roots import note_root
 from trilake.spark.native.row_counts import RowCount
@@ -189,7 +189,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
     floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
     nan_hides = floats and not files.nan_counted
-    bounds = not (nan_hides and any(has_bounded_floats(f.dataType) for f in files.read_schema.fields))
+    bounds = not (nan_hides and trusts_no_bounds(files.read_schema))
     options = scan_options(files.options, hive=folders is not None, floats=floats, bounds=bounds)
 
     def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
@@ -220,7 +220,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     stored = base
     sources = {**read, **inferred}
     columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
-    if nan_hides:
+    if nan_hides and bounds:
         columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
     at, number, metadata = {}, ROW_INDEX, None
     if key.parts:
