@@ -433,6 +433,13 @@ def write_avro(
 
     Raises ``InvalidArgumentError`` for a schema that cannot be stored and ``SchemaMismatchError`` for records that do
     not have it.
+
+    >>> from io import BytesIO
+    >>> file = BytesIO()
+    >>> write_avro([["a", "b"], []], {"type": "array", "items": "string"}, file)
+    2
+    >>> list(read_avro(file.getvalue()))
+    [['a', 'b'], []]
     """
     parsed = AvroSchema(schema)
     builder = _ShapeBuilder(parsed, named=named)

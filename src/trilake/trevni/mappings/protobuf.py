@@ -315,6 +315,14 @@ def write_protobuf(
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
     Raises ``InvalidArgumentError`` for messages that cannot be stored and ``SchemaMismatchError`` for others than said.
+
+    >>> from io import BytesIO
+    >>> from google.protobuf.duration_pb2 import Duration
+    >>> file = BytesIO()
+    >>> write_protobuf([Duration(seconds=1), Duration(nanos=2)], Duration, file)
+    2
+    >>> [(d.seconds, d.nanos) for d in read_protobuf(file.getvalue(), Duration)]
+    [(1, 0), (0, 2)]
     """
     descriptor = cast(Descriptor, message_type.DESCRIPTOR)
     builder = _ShapeBuilder(descriptor, message_type)

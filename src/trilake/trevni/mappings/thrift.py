@@ -196,6 +196,17 @@ def write_thrift(
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
     Raises ``InvalidArgumentError`` for structs that cannot be stored and ``SchemaMismatchError`` for others than said.
+
+    >>> from io import BytesIO
+    >>> class Point:  # as Thrift's compiler makes it: of each field number, type (10 is i64), name and default
+    ...     thrift_spec = (None, (1, 10, "x", None, None), (2, 10, "y", None, 0))
+    ...     def __init__(self, x=None, y=0):
+    ...         self.x, self.y = x, y
+    >>> file = BytesIO()
+    >>> write_thrift([Point(1, 2), Point(3)], Point, file)
+    2
+    >>> [(p.x, p.y) for p in read_thrift(file.getvalue(), Point)]
+    [(1, 2), (3, 0)]
     """
     builder = _ShapeBuilder(struct)
     text = json.dumps(builder.described, separators=(",", ":"))
