@@ -130,7 +130,18 @@ class Explanation:
 
 @checked_methods
 class Table(ABC):
-    """An open table at one version.  Instances do not change: open the location again to see newer versions."""
+    """An open table at one version.  Instances do not change: open the location again to see newer versions.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"id": [1, 2, 3], "s": ["a", "b", "c"]}), "memory://doc-table", mode="overwrite")
+    >>> table = trilake.open("memory://doc-table")
+    >>> table.version, table.count(), table.count("s > 'a'"), table.files().num_rows
+    (0, 3, 2, 1)
+    >>> table.to_arrow(["s"], "id >= 2").to_pydict()
+    {'s': ['b', 'c']}
+    >>> sum(batch.num_rows for batch in table.to_batches(filter="id < 3"))
+    2
+    """
 
     #: Name of the format: ``"delta"``, ``"lance"`` or ``"trevni"``.
     format: str

@@ -49,8 +49,12 @@ def install(spark: SparkSession) -> None:
     makes of the session from then on has it too, and the session of batches that ``foreachBatch`` hands over.  Doing it
     again changes nothing; :func:`uninstall` takes it back.
 
-    >>> install(spark)  # doctest: +SKIP
-    >>> spark.sql("CREATE TABLE t (id INT) USING delta")  # doctest: +SKIP
+    >>> install(spark)
+    >>> _ = spark.sql("CREATE OR REPLACE TABLE doc_install (id INT) USING delta")
+    >>> _ = spark.sql("INSERT INTO doc_install VALUES (1), (2)")
+    >>> spark.sql("DELETE FROM doc_install WHERE id = 1").first().num_affected_rows
+    1
+    >>> _ = spark.sql("DROP TABLE doc_install")
     """
     register(spark)
     key = session_key(spark)

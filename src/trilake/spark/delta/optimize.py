@@ -35,6 +35,14 @@ class DeltaOptimizeBuilder:
     """An OPTIMIZE command being described; :meth:`executeCompaction` and :meth:`executeZOrderBy` run it.
 
     Make one with ``DeltaTable.optimize()``.
+
+    >>> import trilake
+    >>> for day in 1, 2, 3:
+    ...     rows = spark.range(day).selectExpr("id", f"{day} AS day")
+    ...     _ = trilake.write(rows, "lake/days", mode="append", partition_by="day")
+    >>> done = trilake.DeltaTable.forPath(spark, "lake/days").optimize().where("day < 3").executeZOrderBy("id")
+    >>> trilake.open("lake/days").count("day = 3"), trilake.open("lake/days").history()["operation"][0].as_py()
+    (3, 'OPTIMIZE')
     """
 
     def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:

@@ -55,6 +55,16 @@ class DeltaTable:
     """A Delta table on Spark.  Make one with :meth:`forPath`.
 
     The names are delta-spark's, so that existing code runs after changing its import.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(4), "lake/numbers", mode="overwrite")
+    >>> numbers = DeltaTable.forPath(spark, "lake/numbers")
+    >>> _ = numbers.update("id = 3", {"id": "id * 10"})
+    >>> _ = numbers.delete("id < 2")
+    >>> sorted(row.id for row in numbers.toDF().collect())
+    [2, 30]
+    >>> [row.operation for row in numbers.history().select("operation").collect()]
+    ['DELETE', 'UPDATE', 'WRITE']
     """
 
     def __init__(

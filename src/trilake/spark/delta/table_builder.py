@@ -50,6 +50,19 @@ class DeltaTableBuilder(Generic[Opened]):
     """Describes a table and makes it; got from :meth:`DeltaTable.create` and its likes.
 
     A table has a location, or a name in Spark's catalogue, or both.  :meth:`execute` makes it as one commit.
+
+    >>> import trilake
+    >>> made = (
+    ...     trilake.DeltaTable.createOrReplace(spark)
+    ...     .location("lake/events")
+    ...     .addColumn("at", "TIMESTAMP", nullable=False)
+    ...     .addColumn("day", "DATE", generatedAlwaysAs="CAST(at AS DATE)")
+    ...     .partitionedBy("day")
+    ...     .property("delta.appendOnly", "true")
+    ...     .execute()
+    ... )
+    >>> made.toDF().columns, trilake.open("lake/events").metadata.partition_columns
+    (['at', 'day'], ('day',))
     """
 
     def __init__(

@@ -56,6 +56,14 @@ def write_stream(
     user_metadata: a note on each commit.
 
     Raises ``InvalidArgumentError`` for a frame that is no stream, and ``UnsupportedSparkError`` over Spark Connect.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(3), "lake/raw", mode="overwrite")
+    >>> rows = spark.readStream.format("delta").load("lake/raw")
+    >>> query = write_stream(rows, "lake/copy", checkpoint="lake/checkpoints/copy", available_now=True)
+    >>> query.awaitTermination()
+    >>> trilake.open("lake/copy").count()
+    3
     """
     if is_connect(df.sparkSession):
         raise UnsupportedSparkError(

@@ -30,6 +30,17 @@ class TrevniFile(ColumnFile):
 
     Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file``, ``column``, ``block`` and ``offset`` as far as
     they are known, and ``UnsupportedProtocolError`` for unknown versions, codecs and checksums.
+
+    >>> from io import BytesIO
+    >>> from trilake.trevni import ColumnOptions, write
+    >>> sink = BytesIO()
+    >>> rows = pa.table({"id": [10, 20, 30], "s": ["a", "b", "c"]})
+    >>> _ = write(rows, sink, columns={"id": ColumnOptions(values=True)})
+    >>> file = TrevniFile(sink.getvalue())
+    >>> file.row_count, file.seek("id", 20)
+    (3, 1)
+    >>> file.read(["s"], range(1, 3)).to_pydict()
+    {'s': ['b', 'c']}
     """
 
     _schema_metadata: dict[bytes, bytes] | None = None

@@ -58,6 +58,13 @@ class TrevniTable(Table):
     trusted: see :class:`trilake.trevni.TrevniFile`.
 
     Columns that a file does not have are null in its rows.  Raises ``TableNotFoundError`` where there are no files.
+
+    >>> import trilake
+    >>> rows = pa.table({"day": ["mon", "mon", "tue"], "n": [1, 2, 3]})
+    >>> _ = trilake.write(rows, "memory://doc-trevni", format="trevni", partition_by="day")
+    >>> table = TrevniTable("memory://doc-trevni")
+    >>> table.count("day = 'mon'"), len(table.splits("day = 'tue'"))
+    (2, 1)
     """
 
     format = "trevni"

@@ -30,6 +30,15 @@ class DeltaMergeBuilder:
     decides, and only the last may have no condition.  Conditions and values are SQL texts or columns.  Those of
     ``whenMatched`` clauses see both tables, of ``whenNotMatched`` the source alone, of ``whenNotMatchedBySource`` the
     target alone.  Builders do not change: every call returns a new one.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.sql("SELECT 1 AS id, 'old' AS s"), "lake/people", mode="overwrite")
+    >>> people = trilake.DeltaTable.forPath(spark, "lake/people")
+    >>> news = spark.sql("SELECT * FROM VALUES (1, 'new'), (2, 'first') AS t (id, s)")
+    >>> matched = people.alias("t").merge(news.alias("s"), "t.id = s.id")
+    >>> _ = matched.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    >>> [tuple(row) for row in people.toDF().orderBy("id").collect()]
+    [(1, 'new'), (2, 'first')]
     """
 
     def __init__(self, spark: SparkSession, open_table: Callable[[], ArrowDeltaTable], request: SparkMerge) -> None:

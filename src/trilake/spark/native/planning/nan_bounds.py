@@ -44,7 +44,8 @@ def trusts_no_bounds(schema: T.StructType) -> bool:
     """Whether a reader of such files must look at no bounds at all, as there are too many of its columns to keep
     :func:`unpushed`, or some in structs.
 
-    >>> trusts_no_bounds(T.StructType().add("d", "double")), trusts_no_bounds(T.StructType().add("s", "struct<d:double>"))
+    >>> plain = T.StructType().add("d", "double")
+    >>> trusts_no_bounds(plain), trusts_no_bounds(T.StructType().add("s", plain))
     (False, True)
     """
     if sum(is_float(f.dataType) for f in schema.fields) > _MOST_UNPUSHED:
