@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -277,3 +278,35 @@ def test_what_depends_on_the_zone_of_a_session() -> None:
     assert found(t=times, since=times, text=pa.string()) == always
     assert found(t=times, since=times, text=times) == (*always, "column text of type timestamp as string")
     assert depending_on_zone(EVENTS, from_arrow(pa.schema({"n": pa.int32()})), dt.datetime.now(dt.UTC)) == ()
+
+
+@pytest.mark.parametrize("kind", ["string", "binary"])
+def test_an_empty_partition_value_is_the_null_that_the_log_makes_of_it(kind: str) -> None:
+    """For NOT NULL and CHECK; a column that may be null, and one that is no partition column, keep it."""
+    p, n = pa.array(["", "x"]).cast(pa.string() if kind == "string" else pa.binary()), pa.array([1, 2])
+    rows = pa.record_batch([p, n], ["p", "n"])
+    for required, partitioned, check in ((True, True, {}), (False, True, {"c": "p IS NOT NULL"}), (True, False, {})):
+        of = replace(
+            metadata(column("p", kind, not required), column("n", "long"), **check),
+            partition_columns=("p",) if partitioned else (),
+        )
+        pipeline = rules(of, rows).start()
+        if partitioned:
+            with pytest.raises(ConstraintViolatedError, match="null"):
+                pipeline.apply(rows)
+        else:
+            assert pipeline.apply(rows).column("p").to_pylist()[0] in ("", b"")
+        assert pipeline.apply(rows.slice(1)).num_rows == 1
+    free = replace(metadata(column("p", kind), column("n", "long")), partition_columns=("p",))
+    assert rules(free, rows).plain, "which costs nothing"
+    read = replace(
+        metadata(
+            column("p", "string"),
+            column("n", "long"),
+            column("k", "integer", delta__generationExpression="length(p)"),
+            c="n > 0",
+        ),
+        partition_columns=("p",),
+    )
+    got = rules(read, rows).start().apply(rows) if kind == "string" else None
+    assert got is None or got.to_pylist()[0] == {"p": None, "n": 1, "k": 0}, "generated columns see what was given"

@@ -2,7 +2,8 @@
 
 The order, for each batch: columns that are there are brought to the table's types; those that are not get their
 default, an identity value or null; texts are padded and measured; generated columns are computed, or verified where
-they are given; NOT NULL, CHECK constraints and invariants are verified.
+they are given; empty texts of partition columns become null, as which the log holds them; NOT NULL, CHECK constraints
+and invariants are verified.
 
 Where only Spark can evaluate an expression, rows come from Spark, which computes it before they reach the pipeline:
 see :meth:`RowRules.spark_stages`.
@@ -77,6 +78,8 @@ class RowRules:
     generated: tuple[GeneratedColumn, ...] = ()
     checks: tuple[Check, ...] = ()
     rewrite: bool = False
+    #: Partition columns whose empty texts a rule must see as the nulls that they become.
+    emptied: tuple[str, ...] = ()
     #: What Spark must compute before, empty where nothing.
     needs_spark: tuple[SparkExpression, ...] = ()
 
@@ -152,12 +155,26 @@ class RowRules:
                 file=uri,
             )
         rules = {f.name: rule for f in schema.fields if (rule := length_rule(f)) is not None}
-        return cls(schema, source, present, defaults, identities, rules, generated, checks, rewrite, tuple(needs_spark))
+        partitions = (schema.field(name) for name in metadata.partition_columns)
+        emptied = tuple(f.name for f in partitions if _may_be_empty(f.type) and (checks or not f.nullable))
+        return cls(
+            schema,
+            source,
+            present,
+            defaults,
+            identities,
+            rules,
+            generated,
+            checks,
+            rewrite,
+            emptied,
+            tuple(needs_spark),
+        )
 
     @cached_property
     def plain(self) -> bool:
         """Whether rows need nothing but the table's types and NOT NULL."""
-        return not (self.defaults or self.identities or self.lengths or self.generated or self.checks)
+        return not (self.defaults or self.identities or self.lengths or self.generated or self.checks or self.emptied)
 
     @cached_property
     def uses_engine(self) -> bool:
@@ -270,6 +287,9 @@ class RowPipeline:
             if name in columns:
                 columns[name] = apply_length(columns[name], rule, name)
         self._generate(columns, batch)
+        for name in rules.emptied:
+            if name in columns:
+                columns[name] = _nulled(columns[name])
         rows = self._rows(columns, batch.num_rows)
         verify_not_null(rows, rules.schema)
         verify_checks(self._checks, rows)
@@ -330,6 +350,16 @@ class RowPipeline:
                 columns[g.name] = computed[g.name]
             elif g.name in rules.present:
                 g.verify(columns[g.name], computed[g.name], rows)
+
+
+def _may_be_empty(type_: DataType) -> bool:
+    return type_.arrow in (pa.string(), pa.binary())
+
+
+def _nulled(values: pa.Array) -> pa.Array:
+    """Texts or bytes with null in place of empty ones."""
+    empty = pc.equal(pc.binary_length(values), 0)
+    return pc.if_else(empty, pa.scalar(None, values.type), values) if pc.any(empty).as_py() else values
 
 
 def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tuple[GeneratedColumn, ...]:
