@@ -125,32 +125,31 @@ def test_columns_without_a_gap_in_ids_are_what_it_can_read(tmp_path: Path) -> No
 
 INDEX = """
 import json, sys, lance, numpy as np, pyarrow as pa
-uri, metric = sys.argv[1:]
+uri, = sys.argv[1:]
 rng = np.random.default_rng(5)
 v = rng.normal(size=(2000, 16)).astype("f4")
 rows = pa.table({"id": range(2000), "v": pa.FixedSizeListArray.from_arrays(pa.array(v.reshape(-1)), 16)})
 ds = lance.write_dataset(rows, uri, max_rows_per_file=700)
-ds.create_index("v", "IVF_PQ", metric=metric, num_partitions=5, num_sub_vectors=4)
+ds.create_index("v", "IVF_PQ", num_partitions=5, num_sub_vectors=4)
 lance.dataset(uri).delete("id % 11 = 0")
 found = []
 for q in rng.normal(size=(3, 16)).astype("f4"):
     for how in ({"nprobes": 1}, {"nprobes": 5}, {"nprobes": 5, "refine_factor": 4}):
         for filter in (None, "id < 900"):
-            nearest = {"column": "v", "q": q, "k": 8, "metric": metric, **how}
+            nearest = {"column": "v", "q": q, "k": 8, **how}
             t = lance.dataset(uri).to_table(["id"], nearest=nearest, filter=filter, prefilter=True, with_row_id=True)
             found.append([q.tolist(), how, filter, t["_rowid"].to_pylist(), t["_distance"].to_pylist()])
 print(json.dumps(found))
 """
 
 
-@pytest.mark.parametrize("metric", ["L2", "dot"])
-def test_its_vector_indices_find_the_same_rows(metric: str, tmp_path: Path) -> None:
-    # Not for cosine: there 0.8.19 returns the rows that point away from the vector.
+def test_its_vector_indices_find_the_same_rows(tmp_path: Path) -> None:
+    # Not for cosine, where 0.8.19 returns the rows that point away, nor for dot, where it leaves the centroids out.
     uri = str(tmp_path / "t")
-    done = subprocess.run([PYTHON, "-c", INDEX, uri, metric], capture_output=True, text=True, check=False)
+    done = subprocess.run([PYTHON, "-c", INDEX, uri], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for q, how, filter, ids, distances in json.loads(done.stdout):
-        nearest = {"column": "v", "q": np.array(q, np.float32), "k": 8, "metric": metric, **how}
+        nearest = {"column": "v", "q": np.array(q, np.float32), "k": 8, **how}
         found = ours.dataset(uri).to_table(["id"], nearest=nearest, filter=filter, prefilter=True, with_row_id=True)
         np.testing.assert_allclose(found["_distance"].to_numpy(), distances, rtol=1e-4, atol=1e-5)
         assert sorted(found["_rowid"].to_pylist()) == sorted(ids)

@@ -176,6 +176,7 @@ def test_distances_stand_where_they_are_asked_for() -> None:
     got = ds.to_table(["_distance", "_rowid", "id"], nearest=near)
     assert got.to_pydict() == {"_distance": [0.0, 8.0], "_rowid": [1, 0], "id": [1, 0]}
     assert ds.to_table(["id", "_rowaddr"], nearest=near).schema.names == ["id", "_rowaddr", "_distance"]
+    assert ds.to_table(["_distance"], nearest=near, filter="_rowid = 0").to_pydict() == {"_distance": [8.0]}
     several = {"column": "v", "q": [[2.0, 3.0], [0.0, 1.0]], "k": 1}
     assert ds.to_table(["_distance", "query_index"], nearest=several).schema.names == ["query_index", "_distance"]
 

@@ -281,8 +281,7 @@ class VectorIndex:
         nprobes: partitions to look into.
         allowed: says which rows may be found; ``None`` for all.
 
-        Distances are those of the vectors that the words stand for: squared L2, or 1 - cosine; for ``dot`` the
-        negative product of the words with the query's residual, which is what other readers of these files compare.
+        Distances are those of the vectors that the words stand for, see :func:`trilake.lance.scan.search.distances`.
         Raises ``InvalidArgumentError``.
         """
         model = self.model
@@ -329,7 +328,7 @@ def _least(values: Floats, k: int) -> npt.NDArray[np.int64]:
 def _tables(model: Model, numbers: npt.NDArray[np.int64], query: Floats) -> Floats:
     """For each of some partitions what every word adds to the distance of a query, shape (partitions, pieces, 256)."""
     pieces, _, width = model.words.shape
-    residuals = query if model.metric == "cosine" else query - model.centroids[numbers]
+    residuals = query - model.centroids[numbers] if model.metric == "l2" else query
     cut = np.broadcast_to(residuals, (len(numbers), model.dimension)).reshape(len(numbers), pieces, width)
     products: Floats = np.matmul(model.words, cut.transpose(1, 2, 0)).transpose(2, 0, 1)
     if model.metric == "cosine":
@@ -345,10 +344,12 @@ def _tables(model: Model, numbers: npt.NDArray[np.int64], query: Floats) -> Floa
 def _code_distances(model: Model, partition: int, codes: Codes, query: Floats, table: Floats) -> Floats:
     """The distances of a query from the rows of a partition, by their codes: one look-up a piece."""
     total = kernels.sum_of(table, codes)
-    if model.metric != "cosine":
+    if model.metric == "l2":
         return total
-    pieces, _, width = model.words.shape
     centroid = model.centroids[partition]
+    if model.metric == "dot":
+        return np.asarray(total + (1 - query @ centroid), np.float32)
+    pieces, _, width = model.words.shape
     whole = model.words + centroid.reshape(pieces, 1, width)
     norms = np.sqrt(kernels.sum_of(np.einsum("mwd,mwd->mw", whole, whole), codes)) * np.sqrt(query @ query)
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -194,17 +194,9 @@ def metric_name(metric: str | None) -> str | None:
     return name
 
 
-def columns_of(plan: ScanPlan, nearest: Nearest) -> LanceSchema:
-    """The columns that a search returns: those asked for, and that of the vectors."""
-    if nearest.column in plan.columns.names:
-        return plan.columns
-    vector = plan.view.schema.project([nearest.column])
-    return LanceSchema((*plan.columns.fields, *vector.fields), plan.columns.metadata)
-
-
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
-    """The schema of what a search returns."""
-    schema = columns_of(plan, nearest).to_arrow().append(DISTANCE_FIELD)
+    """The schema of what a search returns: the columns asked for, and the distance."""
+    schema = plan.columns.to_arrow().append(DISTANCE_FIELD)
     if nearest.batch is not None:
         schema = schema.insert(0, QUERY_INDEX_FIELD)
     return schema.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else schema
@@ -237,8 +229,8 @@ def _nearest_rows(
     rest = [r for r in readers if r not in covered]
     neighbours = _flat(snapshot, rest, nearest, metric, condition, plan.use_index)
     if index is not None and covered:
-        # Distances of codes are not comparable with those of vectors, nor, of dot products, with any bound.
-        exact = bool(rest or nearest.refine_factor or (metric == "dot" and nearest.distance_range != (None, None)))
+        # Distances of codes are not comparable with those of vectors.
+        exact = bool(rest or nearest.refine_factor)
         # What is too near must not take the places of others.
         every = nearest.distance_range[0] is not None
         many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
@@ -334,7 +326,7 @@ def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
-    """The distance of each vector from ``query``: the squared L2 distance, 1 - cosine, or the negative dot product.
+    """The distance of each vector from ``query``: the squared L2 distance, 1 - cosine, or 1 - the dot product.
 
     >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
     [18.0, 0.0]
@@ -344,10 +336,11 @@ def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
         difference = vectors - query
         distance = np.einsum("ij,ij->i", difference, difference)
         return distance
-    distance = -(vectors @ query)
+    product = vectors @ query
     if metric == "cosine":
         with np.errstate(divide="ignore", invalid="ignore"):
-            distance = 1 + distance / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(query @ query))
+            product = product / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(query @ query))
+    distance = 1 - product
     return distance
 
 
@@ -403,16 +396,14 @@ def _flat(
 def _rows(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, ids: Ids, distances: Floats, postfilter: Filter | None
 ) -> pa.Table:
-    columns = columns_of(plan, nearest)
-    tested = columns
+    tested = plan.columns
     if postfilter is not None:
-        have = set(columns.names)
+        have = set(tested.names)
         more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
-        tested = LanceSchema((*columns.fields, *more), columns.metadata)
-    table = snapshot.take_rows(ids, tested)
-    table = table.append_column(DISTANCE, pa.array(distances, pa.float32()))
-    if plan.with_row_id:
-        table = table.append_column(pa.field(ROW_ID, pa.uint64()), pa.array(ids))
+        tested = LanceSchema((*tested.fields, *more), tested.metadata)
+    # With their ids, as a table without columns has no rows.
+    table = snapshot.take_rows(ids, tested, with_row_id=True)
+    table = table.add_column(len(tested.fields), DISTANCE_FIELD, pa.array(distances))
     if postfilter is not None:
         asked = asked_ids(postfilter, snapshot.schema)
         table = table.filter(postfilter.mask(with_ids(table.select(tested.names), asked, ids)))
