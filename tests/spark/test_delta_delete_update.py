@@ -295,11 +295,29 @@ def test_conditions_as_text_and_filter(session: SparkSession) -> None:
     assert aliased.filter is not None
     batch = pa.table({"n": [1, 2], "s": ["t.s", "t.s"]})
     assert aliased.filter.mask(batch).to_pylist() == [False, True]
-    for unknown in (F.udf(upper, "string")("s") == "a", F.rand() > 0.5, F.expr("current_date() > date'2020-01-01'")):
+    for unknown in (F.udf(upper, "string")("s") == "a", F.expr("current_date() > date'2020-01-01'")):
         assert read_condition(session, unknown, schema).filter is None
     assert read_condition(session, "n > 5", schema).text == "n > 5"
     named = StructType((StructField("uuid", PrimitiveType("string")),))
     assert read_condition(session, "uuid = 'now'", named).filter is not None
+
+
+def test_conditions_that_may_be_another_each_time_are_refused(session: SparkSession, tmp_path: Path) -> None:
+    """As on delta-spark, also where there is no row; values of an update may be so."""
+    trilake.create(str(tmp_path), {"id": "long"})
+    table = DeltaTable.forPath(session, str(tmp_path))
+    frame = session.createDataFrame([(1,)], "id long")
+    chance = F.udf(lambda: True, "boolean").asNondeterministic()
+    for condition in ("id > 1 AND rand() > 0.5", F.rand() > 0.5, "input_file_name() = ''", chance()):
+        for change in (
+            table.delete,
+            lambda c: table.update(c, {"id": F.lit(1)}),
+            lambda c: frame.writeTo(f"delta.`{tmp_path}`").overwrite(F.expr(c) if isinstance(c, str) else c),
+        ):
+            with pytest.raises(AnalysisException, match="another each time") as e:
+                change(condition)
+            assert e.value.getCondition() == "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
+    table.delete("current_timestamp() > timestamp'2020-01-01'")
 
 
 # --- rules that only Spark knows -------------------------------------------------------------------------------------

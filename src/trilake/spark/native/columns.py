@@ -14,7 +14,7 @@ from typing import Any, cast
 import orjson
 import pyarrow as pa
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -29,7 +29,7 @@ from trilake.expr.terms.char_padding import char_length
 from trilake.expr.terms.predicate import Opaque
 from trilake.spark.native.connect_columns import connect_sql
 from trilake.spark.native.resolution import column_errors, resolving
-from trilake.spark.session.compat import is_column, is_connect
+from trilake.spark.session.compat import error_condition, is_column, is_connect
 from trilake.spark.session.internals import java_column, java_session, jvm, query_execution
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
@@ -39,6 +39,8 @@ from trilake.text import quote_name
 Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
 #: Where Spark's own expressions are; what is elsewhere is somebody's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
+#: How Spark refuses what may be another each time.
+_NON_DETERMINISTIC = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
 #: What may have another value when Spark evaluates it a little later.
 _CLOCK = re.compile(
     rf"(?i)\b(?:{STATEMENT_WORDS})\b"
@@ -113,18 +115,37 @@ def read_condition(
     alias: str | None = None,
     extend: Extend | None = None,
     now: bool = False,
+    settled: bool = False,
 ) -> Condition:
     """A condition over the columns of a table of this ``schema``, under the name ``alias`` if there is one.
 
-    ``extend`` gives a frame of the table the columns that the condition names besides.
+    ``extend`` gives a frame of the table the columns that the condition names besides.  ``settled`` says that it is
+    known to be the same each time.
 
-    Raises ``FilterError`` where it cannot be resolved; on Spark Connect that comes with the rows, if not asked for
-    ``now``.
+    Raises ``FilterError`` for one that may be another each time, as ``rand() > 0.5``, and where it cannot be resolved;
+    on Spark Connect that comes with the rows, if not asked for ``now``.
     """
     column = as_column(condition)
     text = None
     with resolving(column_errors(schema.names, alias, FilterError), FilterError, of_table=True):
-        text = _analysed(spark, column, schema, alias, extend, now=now)
+        if not is_connect(spark):
+            resolved = query_execution(_without_rows(spark, column, schema, alias, extend).where(column)).analyzed()
+            settled = settled or bool(resolved.condition().deterministic())
+            text = built_in_text(resolved.condition)
+        elif now or not settled:
+            frame = _without_rows(spark, column, schema, alias, extend)
+            settled = settled or _joins(frame, column)
+            if now:
+                _ = frame.where(column).schema
+    if text is not None and alias is not None:
+        text = _without_alias(text, alias)
+    if not settled:
+        shown = condition if isinstance(condition, str) else column_sql(column) or str(column)
+        raise FilterError(
+            f"the condition may be another each time: {shown}",
+            help="store what it gives in a column first, and use that",
+            condition=_NON_DETERMINISTIC,
+        )
     if isinstance(condition, str) and alias is None and reads_quotes_plainly(spark):
         text = condition
     elif text is None and alias is None and is_connect(spark):
@@ -180,25 +201,23 @@ def _depends_on_zone(filter: Filter) -> bool:
     return any(pa.types.is_timestamp(t) or pa.types.is_nested(t) for t in types)
 
 
-def _analysed(
-    spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None, *, now: bool
-) -> str | None:
-    """The text of a condition as Spark resolves it, which its parser reads again; none on Connect.
-
-    Raises what Spark raises for a condition that cannot be resolved over the table's columns.
-    """
-    if is_connect(spark) and not now:
-        return None
+def _without_rows(
+    spark: SparkSession, column: Column, schema: StructType, alias: str | None, extend: Extend | None
+) -> DataFrame:
+    """A frame without rows, of what a condition over a table can name."""
     frame = empty_frame(spark, schema)
-    named = frame if alias is None else frame.alias(alias)
-    if extend is not None:
-        named = extend(named, [column])
-    if is_connect(spark):
-        _ = named.where(column).schema
-        return None
-    plan = query_execution(named.where(column)).analyzed()
-    text = built_in_text(plan.condition)
-    return text if text is None or alias is None else _without_alias(text, alias)
+    named: DataFrame = frame if alias is None else frame.alias(alias)
+    return named if extend is None else extend(named, [column])
+
+
+def _joins(frame: DataFrame, condition: Column) -> bool:
+    """Whether a server may join a frame by a condition, for all that it says of conditions which may be another each
+    time.  What else is wrong with one is left to who uses it."""
+    try:
+        _ = frame.join(frame.sparkSession.range(0).toDF("__trilake_other"), condition).schema
+    except AnalysisException as e:
+        return error_condition(e) != _NON_DETERMINISTIC
+    return True
 
 
 def built_in_text(expression: Callable[[], Any]) -> str | None:

@@ -187,8 +187,9 @@ class MergeJob:
     def _filter(self, condition: Expr | None) -> Filter | None:
         if condition is None:
             return None
+        of, frames = self.request, self.request.frames
         return read_condition(
-            self.spark, condition, self.snapshot.schema, alias=self.request.alias, extend=self.request.frames.added
+            self.spark, condition, self.snapshot.schema, alias=of.alias, extend=frames.added, settled=True
         ).filter
 
     # --- run and commit -----------------------------------------------------------------------------------------------
