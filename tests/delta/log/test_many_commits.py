@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -250,8 +251,22 @@ def test_which_versions_have_newer_ones(tmp_path: Path) -> None:
     for i in range(4):
         trilake.write({"id": [i]}, tmp_path, mode="append")
     log = DeltaLog(open_store(str(tmp_path)), standard_engine())
-    assert [log.has_newer(v) for v in range(5)] == [True, True, True, False, False]
+    assert [log.has_newer(v) for v in range(5)] == [True, True, True, False, True]  # there is no version 4
     write_checkpoint(log, log.snapshot(), runtime_in_ms(lambda: 0))
     for v in range(4):  # as after a clean-up
         (tmp_path / commit_key(v)).unlink()
     assert [log.has_newer(v) for v in range(4)] == [True, True, True, False]
+
+
+def test_a_table_that_was_made_anew_has_other_versions(tmp_path: Path) -> None:
+    known = []
+    for versions in (2, 1, 2, 3):
+        for i in range(versions):
+            trilake.write({"id": [i] * versions}, tmp_path / "t", mode="append")
+        table = trilake.open(tmp_path / "t")
+        known.append((table.version, table.opened.segment.newest_file))
+        assert [DeltaLog(open_store(str(tmp_path / "t"))).has_newer(*k) for k in known] == [True] * (len(known) - 1) + [
+            False
+        ]
+        shutil.rmtree(tmp_path / "t")
+    assert DeltaLog(open_store(str(tmp_path / "t"))).has_newer(*known[-1])

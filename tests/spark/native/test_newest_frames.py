@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import SchemaMismatchError
+from trilake.errors import SchemaMismatchError, TableNotFoundError
 from trilake.spark.native.newest_frames import pinned
 
 READS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
@@ -127,6 +128,20 @@ def test_a_column_that_is_gone_or_another_is_named(session: SparkSession, table:
     trilake.write(pa.table({"id": ["x"], "s": ["y"]}), table, mode="overwrite", schema_mode="overwrite")
     with pytest.raises(SchemaMismatchError, match="'id' of the table is string now, not bigint"):
         frame.show()
+
+
+@pytest.mark.parametrize("versions", [1, 2, 3])
+def test_a_table_that_was_made_anew_is_read(session: SparkSession, table: str, versions: int) -> None:
+    append(table, 3)
+    frame = session.read.format("delta").load(table)
+    assert frame.count() == 3
+    shutil.rmtree(table)
+    with pytest.raises(TableNotFoundError):
+        frame.count()
+    for i in range(versions):
+        append(table, 10 + i)
+    assert frame.count() == versions
+    assert ids(frame) == [10 + i for i in range(versions)]
 
 
 def test_a_pinned_frame_stays(session: SparkSession, table: str) -> None:

@@ -87,20 +87,22 @@ class DeltaLog:
         after = None if start is None else f"{LOG}/{start:020d}"
         return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda found: found.commits)
 
-    def has_newer(self, version: int) -> bool:
-        """Whether there is a version after this one: a question or two about files by their names."""
-        if self._is_there(commit_key(version + 1)):
-            return True
-        if self._is_there(commit_key(version)):
-            return False
-        return self.listing(start=version).newest > version  # commits were cleaned up: checkpoints tell
+    def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
+        """Whether there is another version than this one, the newest that is known: a question or two about files.
 
-    def _is_there(self, key: str) -> bool:
+        ``file`` is the version's newest file as it was: a table that was made anew at the place has another one.
+        """
+        if self._seen(commit_key(version + 1)):
+            return True
+        if own := self._seen(commit_key(version)):
+            return file is not None and file.key == own.key and not sort_listing([own]).holds(file)
+        return self.listing(start=version).newest != version  # commits were cleaned up: checkpoints tell
+
+    def _seen(self, key: str) -> ObjectMeta | None:
         try:
-            self.store.head(key)
+            return self.store.head(key)
         except ObjectNotFoundError:
-            return False
-        return True
+            return None
 
     def hint(self) -> CheckpointHint | None:
         """What ``_last_checkpoint`` says, where the file is there and undamaged."""

@@ -35,7 +35,7 @@ from trilake.spark.delta.settings import session_log
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
 from trilake.spark.native.columns import assignment_columns, checked_condition
-from trilake.spark.native.newest_frames import following, note_version
+from trilake.spark.native.newest_frames import ReadVersion, following, note_version
 from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
@@ -215,7 +215,7 @@ class DeltaTable:
         table = self._open()
         df: DataFrame = read_dataframe(self._spark, table, options=self._options)
         named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
-        return note_version(named, table.log, table.version)
+        return note_version(named, ReadVersion(table.log, table.version, table.opened.segment.newest_file))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The newest version as a pandas frame."""

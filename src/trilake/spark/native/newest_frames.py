@@ -30,7 +30,7 @@ from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import frame_with_columns, java_frame, say_once
 from trilake.spark.session.passing import passing, spark_alone
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
 
 _log = logging.getLogger("trilake.spark")
 _NOTED, _STATE, _PLAN = "_trilake_version", "_trilake_newest", "_jdf"
@@ -41,16 +41,17 @@ class Versions(Protocol):
 
     store: Store
 
-    def has_newer(self, version: int) -> bool:
-        """Whether there is a version after this one."""
+    def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
+        """Whether there is another version than this one, whose newest file was ``file``."""
 
 
 @dataclass(frozen=True)
 class ReadVersion:
-    """Which version of which table a frame shows."""
+    """Which version of which table a frame shows, and the newest file of its log, where that is known."""
 
     table: Versions
     version: int
+    file: ObjectMeta | None = None
 
 
 @dataclass(frozen=True)
@@ -74,9 +75,9 @@ class _State:
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
-def note_version(frame: DataFrame, table: Versions, version: int) -> DataFrame:
+def note_version(frame: DataFrame, shown: ReadVersion) -> DataFrame:
     """Remember that a frame shows the newest version of a table, which is this one; the frame itself."""
-    frame.__dict__[_NOTED] = ReadVersion(table, version)
+    frame.__dict__[_NOTED] = shown
     return frame
 
 
@@ -172,8 +173,8 @@ def _behind(state: _State) -> bool:
         return False
     state.looked_ms = now
     try:
-        return state.shown.table.has_newer(state.shown.version)
-    except (TrilakeError, OSError) as e:  # a table that is gone, for one: who reads its files is told
+        return state.shown.table.has_newer(state.shown.version, state.shown.file)
+    except (TrilakeError, OSError) as e:  # a store that does not answer, for one: who reads its files is told
         _log.debug("no newer version of %s was found", state.shown.table.store.uri, exc_info=e)
         return False
 

@@ -14,7 +14,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
-from trilake.spark.native.newest_frames import note_version
+from trilake.spark.native.newest_frames import ReadVersion, note_version
 from trilake.spark.session.settings import session_time_ms
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession
@@ -104,7 +104,8 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
         delta = open_delta(session, target, version, ms)
         frame: DataFrame = read_dataframe(spark, delta, options=target.options)
         is_newest = version is None and ms is None and target.at is None
-        return note_version(frame, delta.log, delta.version) if is_newest else frame
+        shown = ReadVersion(delta.log, delta.version, delta.opened.segment.newest_file)
+        return note_version(frame, shown) if is_newest else frame
     if target.at is not None and target.at[:1] in "vV":
         version = int(target.at[1:])
     elif target.at is not None:

@@ -18,7 +18,7 @@ from trilake.spark.delta.reading.change_feed import change_feed, no_changes
 from trilake.spark.delta.reading.time_travel import split_place, version_of
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
-from trilake.spark.native.newest_frames import note_version
+from trilake.spark.native.newest_frames import ReadVersion, note_version
 from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
@@ -47,7 +47,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     place = split_place(path, read_options.store)
     store = open_store(place.path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())
-    newest: int | None = None
+    newest: ReadVersion | None = None
     if any(read_options.flag(name) for name in _FEED):
         if place.is_travel or read_options.get("versionAsOf") or read_options.get("timestampAsOf"):
             raise InvalidArgumentError(
@@ -62,7 +62,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             frame, last = no_changes(spark, log)
         else:
             frame, last = change_feed(spark, log, asked.start, asked.end, options=read_options.store)
-        newest = last if asked.end is None else None
+        newest = ReadVersion(log, last) if asked.end is None else None
     else:
         lost = [name for name in _RANGE if read_options.get(name) is not None]
         if lost:
@@ -81,9 +81,9 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         version = version_of(log, read_options, place, partial(time_ms, spark))
         table = ArrowDeltaTable(store, spark_engine(), version=version)
         frame = read_dataframe(spark, table, filter=read_options.get("filter"), options=read_options.store)
-        newest = table.version if version is None else None
+        newest = ReadVersion(log, table.version, table.opened.segment.newest_file) if version is None else None
     shown = frame if schema is None else with_schema(frame, schema)
-    return shown if newest is None else note_version(shown, log, newest)
+    return shown if newest is None else note_version(shown, newest)
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
