@@ -21,11 +21,12 @@ from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
 from trilake.lance.commands import joins
+from trilake.lance.commands.column_updates import update_columns
 from trilake.lance.commands.delete import condition_of, mark
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, discarded_on_failure
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
-from trilake.lance.commands.input_rows import numbers, stream
+from trilake.lance.commands.input_rows import numbers, stream, table
 from trilake.lance.commands.open_dataset import OpenDataset, place_of
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
@@ -370,18 +371,42 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return FragmentMetadata.of(widened), pa.schema([*self.schema, *new_schema], self.schema.metadata)
 
     def merge(
-        self, data: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
+        self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
     ) -> tuple[FragmentMetadata, pa.Schema]:
-        """The fragment with the columns of ``data`` joined to it, and the schema for ``LanceOperation.Merge``."""
-        rows_schema, batches = stream(data, schema)
-        rows = pa.Table.from_batches(batches, schema=rows_schema)
-        values, new = joins.join_values(self._ds.snapshot, rows, left_on, right_on)
+        """The fragment with the columns of ``data_obj`` joined to it, and the schema for ``LanceOperation.Merge``."""
+        values, new = joins.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
         commands.check_new(self._ds.snapshot.manifest.schema, new.names)
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
         by_id = joins.is_id(self._ds.snapshot, left_on)
         read = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
         widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values, with_row_id=by_id)
         return FragmentMetadata.of(widened), pa.schema([*self.schema, *new], self.schema.metadata)
+
+    def update_columns(
+        self,
+        data_obj: Any,
+        left_on: str = "_rowid",
+        right_on: str | None = None,
+        schema: pa.Schema | None = None,
+        *,
+        with_offsets: bool = False,
+    ) -> tuple[Any, ...]:
+        """The fragment with other values in columns, and the ids of these; ``LanceOperation.Update`` needs both.
+
+        Parameters
+        ----------
+        data_obj: the new values, with a column of keys; rows without one of the keys stay as they are.
+        left_on, right_on: the keys, of the fragment and of ``data_obj``; by default row ids.
+        schema: of rows that come as an iterable.
+        with_offsets: whether the offsets of the rows that were found are returned, too, as a Roaring bitmap's bytes.
+
+        Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
+        """
+        flag("with_offsets", with_offsets)
+        read, new = (self._ds.snapshot, self._fragment), table(data_obj, schema)
+        done = update_columns(*read, new, left_on, right_on, nulls=self._ds.nulls)
+        changed = FragmentMetadata.of(done.fragment), done.field_ids
+        return (*changed, done.offsets.serialize()) if with_offsets else changed
 
 
 def _create(

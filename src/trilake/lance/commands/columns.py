@@ -75,7 +75,7 @@ def widen(
         if rows != reader.physical_rows:
             raise RowsDoNotFitError(f"{reader.physical_rows} rows got {rows} new values")
 
-    entry = write_columns(reader.store, batches(), target, snapshot.runtime, check)
+    (entry,) = write_columns(reader.store, batches(), target, snapshot.runtime, check)
     return replace(reader.fragment, files=(*reader.fragment.files, entry), physical_rows=reader.physical_rows)
 
 

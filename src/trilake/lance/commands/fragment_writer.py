@@ -352,16 +352,16 @@ class _Files:
 
 def write_columns(
     store: Store, batches: Iterable[pa.RecordBatch], target: Target, runtime: Runtime, check: Callable[[int], None]
-) -> DataFile:
-    """Write columns for rows that are there: one file, whose row groups are the batches, which are as they are stored.
+) -> tuple[DataFile, ...]:
+    """Write columns for rows that are there, in a file for each run of ids: its row groups are the stored batches.
 
-    ``check`` is called with the number of rows before the file is published, and raises where that is wrong.
+    ``check`` is called with the number of rows before the files are published, and raises where that is wrong.
     """
     with _Files(store, target, runtime) as files:
         for batch in batches:
             files.write(batch)
         check(files.num_rows)
-        return files.close().files[0]
+        return files.close().files
 
 
 @contextmanager

@@ -45,6 +45,22 @@ def is_id(snapshot: Snapshot, name: str) -> bool:
 
 def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None) -> tuple[Values, pa.Schema]:
     """What finds the row of ``data`` for each key in ``left_on``, and the schema of what it finds."""
+    places, rest = matching(snapshot, data, left_on, right_on)
+
+    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = rest.take(places(batch.column(0)))
+        return pa.RecordBatch.from_arrays([one_array(c) for c in columns.columns], schema=columns.schema)
+
+    return values, pa.schema([f.with_nullable(True) for f in rest.schema])
+
+
+def matching(
+    snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str | None
+) -> tuple[Callable[[pa.Array], pa.Array], pa.Table]:
+    """What finds for each of some keys the first row of ``data`` that has it, or null; and ``data`` without its keys.
+
+    Raises as :func:`merge` does.
+    """
     right_on = right_on or left_on
     known = snapshot.schema.append(pa.field(left_on, pa.uint64())) if is_id(snapshot, left_on) else snapshot.schema
     for name, names in ((left_on, known.names), (right_on, data.schema.names)):
@@ -68,14 +84,10 @@ def join_values(snapshot: Snapshot, data: pa.Table, left_on: str, right_on: str 
     if not rest.num_columns:
         raise InvalidArgumentError("the data to merge has no column besides its key")
 
-    def values(batch: pa.RecordBatch) -> pa.RecordBatch:
-        own_keys = batch.column(0)
-        own_keys = own_keys.cast(kind) if own_keys.type != kind else own_keys
-        at = pc.index_in(own_keys, value_set=keys, skip_nulls=True)
-        columns = rest.take(at)
-        return pa.RecordBatch.from_arrays([one_array(c) for c in columns.columns], schema=columns.schema)
+    def places(own: pa.Array) -> pa.Array:
+        return pc.index_in(own.cast(kind) if own.type != kind else own, value_set=keys, skip_nulls=True)
 
-    return values, pa.schema([f.with_nullable(True) for f in rest.schema])
+    return places, rest
 
 
 #: Kinds of keys, within which a cast loses nothing without an error.

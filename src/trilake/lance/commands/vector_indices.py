@@ -23,7 +23,7 @@ from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
 from trilake.lance.scan.scan import one_array
-from trilake.lance.scan.search import metric_name, storage, vector_type, vectors_of
+from trilake.lance.scan.search import in_fragments, metric_name, storage, vector_type, vectors_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import IndexMetadata
@@ -267,13 +267,17 @@ def index_entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> Index
 
 
 def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex) -> IndexMetadata:
-    """Write an index anew with the rows of fragments that it does not cover, and without those that are gone."""
+    """Write an index anew with the rows of fragments that it does not cover, and without those that are gone.
+
+    Rows whose vectors were changed in place are of fragments that it does not cover any more.
+    """
     uuid = UUID(snapshot.runtime.new_id())
-    new = [r for r in snapshot.readers if r.fragment.id not in (index.fragment_bitmap or ())]
+    covered = index.fragment_bitmap or FrozenBitMap()
+    new = [r for r in snapshot.readers if r.fragment.id not in covered]
     opened.write_with(
         snapshot.store,
         f"_indices/{uuid}",
-        move=lambda ids: (ids, snapshot.live_rows(ids)),
+        move=lambda ids: (ids, snapshot.live_rows(ids) & in_fragments(ids, covered)),
         more=encoded(snapshot, column, opened.model, new),
         dataset_version=snapshot.version,
     )

@@ -36,6 +36,9 @@ _AHEAD = 16 << 20
 #: Before the offsets of strings lie the strings: so many bytes are fetched with them unseen, at most.
 MAX_GUESS = 64 << 20
 
+#: In the place of a field's id where another data file of the fragment has its values now.
+REPLACED = -2
+
 _M = TypeVar("_M")
 
 
@@ -75,7 +78,8 @@ class DataFile:
         ----------
         store, key: where it is.
         schema: of the dataset, with its dictionaries; ``None`` for the schema in the file itself.
-        field_ids: of the fields in the file, as the fragment says; ``None`` for all of the schema.
+        field_ids: of the fields in the file, as the fragment says, :data:`REPLACED` among them; ``None`` for all of the
+            schema.
 
         Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of the second
         format.
@@ -85,15 +89,12 @@ class DataFile:
         position = framing.parse_footer(tail, source.size, file=source.file, damaged=CorruptFileError)
         metadata = read_message(source, position, format_pb2.Metadata)
         if schema is None:
-            if not metadata.manifest_position:
-                raise CorruptFileError("the file does not hold its schema", file=source.file)
-            manifest = read_message(source, metadata.manifest_position, format_pb2.Manifest)
-            schema = LanceSchema.from_proto(
-                manifest.fields, dict(manifest.metadata), damaged=CorruptFileError, file=source.file
-            )
+            schema = _own_schema(source, metadata)
             schema = schema.with_dictionaries(read_dictionaries(schema, source))
         ids = tuple(schema.field_ids if field_ids is None else field_ids)
         own = schema.project_ids(ids)
+        if REPLACED in ids:  # the table of pages has those of all fields that were written
+            ids = _own_schema(source, metadata).field_ids
         offsets = _batch_offsets(metadata, source)
         pages = _page_table(source, metadata.page_table_position, ids, own, len(offsets) - 1)
         return cls(source, own, metadata, offsets, pages)
@@ -309,6 +310,14 @@ def read_message(source: Source, position: int, kind: type[_M]) -> _M:
     length = framing.message_length(head, position, source.size, file=source.file, damaged=CorruptFileError)
     data = source.read(position + LENGTH.size, length).to_pybytes()
     return framing.parse(data, kind, file=source.file, damaged=CorruptFileError)  # type: ignore[type-var]
+
+
+def _own_schema(source: Source, metadata: format_pb2.Metadata) -> LanceSchema:
+    """The schema that a file was written in, without dictionaries.  Raises ``CorruptFileError``."""
+    if not metadata.manifest_position:
+        raise CorruptFileError("the file does not hold its schema", file=source.file)
+    manifest = read_message(source, metadata.manifest_position, format_pb2.Manifest)
+    return LanceSchema.from_proto(manifest.fields, dict(manifest.metadata), damaged=CorruptFileError, file=source.file)
 
 
 def _batch_offsets(metadata: format_pb2.Metadata, source: Source) -> Int64s:

@@ -38,10 +38,6 @@ BEYOND: dict[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(["add_bases", "base_paths"], _BASES),
     **dict.fromkeys(["delta", "remap_row_addrs"], _ROW_IDS),
-    "update_columns": (
-        "a column that is there has one data file in each fragment",
-        "update and merge_insert change values; merge_columns adds a column",
-    ),
     "migrate_manifest_paths_v2": (
         "manifests keep their names, which readers of the first format need",
         "leave them as they are",

@@ -7,8 +7,8 @@ of these operations, given to :meth:`trilake.lance.pylance.lance_dataset.LanceDa
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import pyarrow as pa
@@ -89,11 +89,27 @@ class LanceOperation:
 
     @dataclass
     class Update(BaseOperation):
-        """Rows were changed: they are deleted in some fragments, and are in new ones."""
+        """Rows were changed: they are deleted in some fragments, and are in new ones, or have other values in place.
 
-        removed_fragment_ids: Iterable[int]
-        updated_fragments: Iterable[FragmentMetadata]
-        new_fragments: Iterable[FragmentMetadata]
+        Parameters
+        ----------
+        removed_fragment_ids: ids of fragments without rows left.
+        updated_fragments: with new deletion files, or with other values of columns; see
+            :meth:`trilake.lance.fragment.LanceFragment.update_columns`.
+        new_fragments: with rows that were added.
+        fields_modified: ids of fields that the updated fragments have other values of; indices of these do not cover
+            the fragments any more.
+        fields_for_preserving_frag_bitmap, update_mode, updated_fragment_offsets: of later releases, which change
+            nothing in this format.
+        """
+
+        removed_fragment_ids: Iterable[int] = field(default_factory=list)
+        updated_fragments: Iterable[FragmentMetadata] = field(default_factory=list)
+        new_fragments: Iterable[FragmentMetadata] = field(default_factory=list)
+        fields_modified: Iterable[int] = field(default_factory=list)
+        fields_for_preserving_frag_bitmap: Iterable[int] = field(default_factory=list)
+        update_mode: str = ""
+        updated_fragment_offsets: Mapping[int, bytes] | None = None
 
         def __post_init__(self) -> None:
             _entries(self.updated_fragments)
@@ -101,7 +117,10 @@ class LanceOperation:
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             return op.Update(
-                tuple(self.removed_fragment_ids), _entries(self.updated_fragments), _entries(self.new_fragments)
+                tuple(self.removed_fragment_ids),
+                _entries(self.updated_fragments),
+                _entries(self.new_fragments),
+                tuple(self.fields_modified),
             )
 
     @dataclass
@@ -252,8 +271,8 @@ def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
             return LanceOperation.Append(of(new))
         case op.Delete(updated, removed, predicate):
             return LanceOperation.Delete(of(updated), list(removed), predicate)
-        case op.Update(removed, updated, new):
-            return LanceOperation.Update(list(removed), of(updated), of(new))
+        case op.Update(removed, updated, new, modified):
+            return LanceOperation.Update(list(removed), of(updated), of(new), list(modified))
         case op.Merge(all_, schema):
             return LanceOperation.Merge(of(all_), View(schema).arrow)
         case op.Restore(version):

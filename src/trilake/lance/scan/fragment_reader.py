@@ -186,7 +186,7 @@ class FragmentReader:
             for entry in self.fragment.files:
                 file = self.file(entry)
                 if file.num_batches == len(rows):
-                    statistics |= trusted(file.statistics(), self.schema, rows, masked)
+                    statistics |= trusted(file.statistics(), file.schema, rows, masked)
             self._statistics = statistics
         return self._statistics
 

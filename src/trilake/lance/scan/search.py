@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -236,6 +237,10 @@ def _nearest_rows(
         many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
         allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
         some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
+        if allowed is None and not in_fragments(some[0], index.fragments).all():
+            # It has rows of fragments that it does not cover any more, as their vectors were changed in place.
+            of_covered = partial(in_fragments, fragments=index.fragments)
+            some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=of_covered)
         snapshot.check_indexed(some[0])
         if exact:
             some = some[0], _exact(snapshot, nearest, some[0], metric)
@@ -272,6 +277,12 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> SearchIndex | None:
         if opened.dimension == len(nearest.q) and nearest.metric in (None, opened.metric):
             return SearchIndex(str(entry.uuid), opened, entry.fragment_bitmap)
     return None
+
+
+def in_fragments(ids: Ids, fragments: FrozenBitMap) -> npt.NDArray[np.bool_]:
+    """For each row id whether it is one of some fragments."""
+    of: npt.NDArray[np.bool_] = np.isin(ids >> np.uint64(32), np.array(fragments, np.uint64))
+    return of
 
 
 def _allowed(

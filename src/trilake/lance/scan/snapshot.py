@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, CorruptLogError, MissingFileError
 from trilake.expr import Filter, parse_filter
+from trilake.lance.file.data_file import REPLACED
 from trilake.lance.file.errors import UnknownRowError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
@@ -270,7 +271,7 @@ class Snapshot:
     def validate_fragment(self, reader: FragmentReader) -> None:
         """Check one fragment, as :meth:`validate` does all."""
         fragment, uri = reader.fragment, self.store.uri
-        fields = [id for f in fragment.files for id in f.fields]
+        fields = [id for f in fragment.files for id in f.fields if id != REPLACED]
         if len(set(fields)) < len(fields):
             raise CorruptLogError("two data files of a fragment have the same field", file=uri, fragment=fragment.id)
         offsets = [reader.file(entry).batch_offsets for entry in fragment.files]

@@ -66,8 +66,9 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
             return _appended(newest, newest.fragments, new)
         case op.Delete(updated, removed, _):
             return replace(newest, fragments=_replaced(newest, updated, removed))
-        case op.Update(removed, updated, new):
-            return _appended(newest, _replaced(newest, updated, removed), new)
+        case op.Update(removed, updated, new, modified):
+            changed = _appended(newest, _replaced(newest, updated, removed), new)
+            return replace(changed, indices=_without_stale(newest.indices, modified, updated))
         case op.CreateIndex(added, dropped):
             known = {f.id for f in newest.schema.walk()}
             without_column = [i.name for i in added if not set(i.fields) <= known]
@@ -141,6 +142,21 @@ def _replaced(newest: Manifest, updated: Iterable[Fragment], removed: Iterable[i
             version=newest.version,
         )
     return tuple(by_id.get(f.id, f) for f in newest.fragments if f.id not in removed_ids)
+
+
+def _without_stale(
+    indices: tuple[IndexMetadata, ...], modified: tuple[int, ...], updated: Iterable[Fragment]
+) -> tuple[IndexMetadata, ...]:
+    """The indices, without those fragments whose rows got other values of their fields."""
+    ids = FrozenBitMap([f.id for f in updated])
+
+    def current(index: IndexMetadata) -> IndexMetadata | None:
+        if set(modified).isdisjoint(index.fields):
+            return index
+        # What does not say which fragments it covers covers these, too.
+        return None if index.fragment_bitmap is None else replace(index, fragment_bitmap=index.fragment_bitmap - ids)
+
+    return tuple(i for i in map(current, indices) if i is not None)
 
 
 def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:

@@ -101,11 +101,15 @@ class ReserveFragments:
 
 @dataclass(frozen=True)
 class Update:
-    """Removes rows as a delete does, and adds the changed ones in new fragments."""
+    """Removes rows as a delete does, and adds the changed ones in new fragments; or gives rows other values in place.
+
+    ``fields_modified`` are ids of fields whose values differ in the updated fragments from those that they had.
+    """
 
     removed_fragment_ids: tuple[int, ...]
     updated_fragments: tuple[Fragment, ...]
     new_fragments: tuple[Fragment, ...]
+    fields_modified: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -164,9 +168,10 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     >>> conflict(Append(()), Append(())) is None
     True
 
-    This is the format's own table but for three cells.  Who looked for rows cannot follow an update that adds some, as
+    This is the format's own table but for four cells.  Who looked for rows cannot follow an update that adds some, as
     it cannot follow an append: else two writers that both insert a key which neither has found would insert it twice.
-    And an index cannot follow a merge that drops its column, nor one of its own name, which it would remove.
+    And an index cannot follow a merge that drops its column, an update that gives its column other values in place, nor
+    one of its own name, which it would remove.
     """
     if isinstance(mine, Overwrite | Restore):
         return None
@@ -180,6 +185,10 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
         dropped = [i.name for i in mine.new_indices if not known.issuperset(i.fields)]
         if dropped:
             return f"the column of index {dropped[0]} was dropped meanwhile"
+    if isinstance(mine, CreateIndex) and isinstance(theirs, Update):
+        stale = [i.name for i in mine.new_indices if not set(theirs.fields_modified).isdisjoint(i.fields)]
+        if stale:
+            return f"the column of index {stale[0]} got other values meanwhile"
     if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
         # Who made it has been told so, and whether it may be replaced was asked of a version without it.
         both_names = {i.name for i in mine.new_indices} & {i.name for i in theirs.new_indices}

@@ -141,10 +141,13 @@ def serialise(transaction: Transaction) -> bytes:
             message.restore.version = version
         case op.ReserveFragments(count):
             message.reserve_fragments.num_fragments = count
-        case op.Update(removed, updated, new):
+        case op.Update(removed, updated, new, modified):
             message.update.CopyFrom(
                 tx.Transaction.Update(
-                    removed_fragment_ids=removed, updated_fragments=fragments(updated), new_fragments=fragments(new)
+                    removed_fragment_ids=removed,
+                    updated_fragments=fragments(updated),
+                    new_fragments=fragments(new),
+                    fields_modified=modified,
                 )
             )
         case op.Unknown(number):
@@ -212,7 +215,10 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
             return op.ReserveFragments(message.reserve_fragments.num_fragments)
         case "update":
             u = message.update
-            return op.Update(tuple(u.removed_fragment_ids), fragments(u.updated_fragments), fragments(u.new_fragments))
+            new = fragments(u.new_fragments)
+            return op.Update(
+                tuple(u.removed_fragment_ids), fragments(u.updated_fragments), new, tuple(u.fields_modified)
+            )
     return op.Unknown(_unknown_number(message))
 
 

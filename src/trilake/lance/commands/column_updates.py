@@ -1,0 +1,119 @@
+"""Other values of columns for some rows of a fragment, in the place of those that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyroaring import BitMap
+
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, check_fields, write_columns
+from trilake.lance.commands.joins import is_id, matching
+from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
+from trilake.lance.file.extensions import storage_array
+from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
+from trilake.lance.scan.scan import one_array
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions.manifest import Fragment
+
+
+@dataclass(frozen=True)
+class ColumnUpdate:
+    """The fragment with other data files, the ids of the fields that were changed, and the offsets of their rows."""
+
+    fragment: Fragment
+    field_ids: list[int]
+    offsets: BitMap
+
+
+def update_columns(
+    snapshot: Snapshot,
+    reader: FragmentReader,
+    data: pa.Table,
+    left_on: str,
+    right_on: str | None = None,
+    *,
+    nulls: NullPolicy = "error",
+) -> ColumnUpdate:
+    """Write columns of a fragment anew, with the values of ``data`` in the rows that have the same key.
+
+    The columns are all of ``data`` but ``right_on``.  Data files that have one of them are replaced whole, cut into the
+    same row groups, so that readers of the first format find each field in one file.
+
+    Parameters are those of :func:`trilake.lance.commands.joins.merge`.  Raises as that does, ``UnknownColumnError`` for
+    a column that the dataset does not have, and ``SchemaMismatchError`` for values that do not fit it.
+    """
+    places, new = matching(snapshot, data, left_on, right_on)
+    values = _conformed(snapshot, new)
+    changed = snapshot.view.schema.project(list(values))
+    target = _target(snapshot, reader, frozenset(snapshot.view.stored(changed).field_ids), nulls)
+    by_id = is_id(snapshot, left_on)
+    names = target.view.schema.names
+    read = snapshot.view.columns(names if by_id or left_on in names else [*names, left_on])
+    offsets = BitMap()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        position = 0
+        for stored in reader.read_batches(snapshot.view.stored(read)):
+            batch = snapshot.view.show(stored, read)
+            start, position = position, position + batch.num_rows
+            ids = row_ids(reader.fragment.id, np.arange(start, position))
+            at = places(pa.array(ids) if by_id else batch.column(left_on))
+            live = reader.live_mask(start, position)
+            if live is not None:
+                at = pc.if_else(pa.array(live), at, pa.scalar(None, at.type))
+            offsets.update((np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False)) + start).tolist())
+            own = pa.array(np.arange(batch.num_rows, dtype=np.int64))
+            chosen = pc.coalesce(pc.add(at.cast(pa.int64()), batch.num_rows), own)
+            columns = [
+                _chosen(storage_array(batch.column(name)), values[name], chosen)
+                if name in values
+                else batch.column(name)
+                for name in names
+            ]
+            yield target.stored(pa.RecordBatch.from_arrays(columns, names))
+
+    def check(rows: int) -> None:
+        if rows != reader.physical_rows:
+            raise RowsDoNotFitError(f"{reader.physical_rows} rows got {rows} values")
+
+    written = write_columns(reader.store, batches(), target, snapshot.runtime, check)
+    ids = frozenset(target.view.whole.field_ids)
+    kept = tuple(f for f in reader.fragment.files if ids.isdisjoint(f.fields))
+    fragment = replace(reader.fragment, files=(*kept, *written), physical_rows=reader.physical_rows)
+    return ColumnUpdate(fragment, sorted(changed.field_ids), offsets)
+
+
+def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
+    """The new values by column, in the types in which the dataset has these."""
+    known = {f.name: f for f in snapshot.view.schema.storage_schema}
+    unknown = [name for name in new.schema.names if name not in known]
+    if unknown:
+        raise UnknownColumnError(f"there is no column {unknown[0]!r} to update", help=f"there are {', '.join(known)}")
+    values = {}
+    for name, column in zip(new.schema.names, new.columns, strict=True):
+        array, field = storage_array(one_array(column)), known[name]
+        check_fields(array.type, field)
+        try:
+            if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
+                array = array.cast(field.type.value_type).dictionary_encode()
+            values[name] = array.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
+            raise RowsDoNotFitError(f"the new values do not fit the column: {e}", column=name) from e
+    return values
+
+
+def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nulls: NullPolicy) -> Target:
+    """All fields of the data files that have one of some fields, and those of these that no file has."""
+    files = [f for f in reader.fragment.files if not ids.isdisjoint(f.fields)]
+    schema = snapshot.manifest.schema
+    rewritten = schema.project_ids(ids.union(*(f.fields for f in files)))
+    return Target(rewritten.with_dictionaries(schema.dictionaries), nulls=nulls)
+
+
+def _chosen(old: pa.Array, new: pa.Array, places: pa.Array) -> pa.Array:
+    """The values at some places of both, one behind the other."""
+    return pa.concat_arrays([old.cast(new.type), new]).take(places)
