@@ -8,14 +8,17 @@ the files before it, and ``EXISTS_DEFAULT`` is not used in Delta tables.  A null
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Collection
+from dataclasses import replace
 
 import pyarrow as pa
 
-from trilake.delta.protocol.schema import StructField
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.errors import UnsupportedExpressionError
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
+_FEATURE = "allowColumnDefaults"
 
 
 def default_text(field: StructField) -> str | None:
@@ -27,6 +30,27 @@ def default_text(field: StructField) -> str | None:
     """
     text = field.metadata.get(CURRENT_DEFAULT)
     return None if text is None else str(text)
+
+
+def columns_of_rows(rows: StructType, features: Collection[str] | None) -> StructType:
+    """The columns of rows as a table of these features takes them.
+
+    Rows of a table whose columns have defaults bring these along only where the other table has the feature for them:
+    nobody asked for it, and it would keep other writers away.
+
+    >>> from trilake.delta.protocol.schema import PrimitiveType
+    >>> noted = {"CURRENT_DEFAULT": "1", "comment": "it"}
+    >>> rows = StructType((StructField("a", PrimitiveType("long"), metadata=noted),))
+    >>> columns_of_rows(rows, ["appendOnly"]).fields[0].metadata
+    {'comment': 'it'}
+    >>> columns_of_rows(rows, ["allowColumnDefaults"]) == rows
+    True
+    """
+    if _FEATURE in (features or ()) or not any(CURRENT_DEFAULT in f.metadata for f in rows.fields):
+        return rows
+    return StructType(
+        tuple(replace(f, metadata={k: v for k, v in f.metadata.items() if k != CURRENT_DEFAULT}) for f in rows.fields)
+    )
 
 
 def parse_default(field: StructField, text: str, now: dt.datetime) -> Expression | None:

@@ -27,6 +27,7 @@ from trilake.delta.protocol.schema import (
     all_nullable,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
+from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.store_assignment import check_assignable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
@@ -151,7 +152,7 @@ def merged_metadata(
     Both are the objects given where nothing changes.  Raises as :func:`merge`, and ``InvalidArgumentError`` for new
     columns that no table can have.
     """
-    table = metadata.schema
+    table, rows = metadata.schema, columns_of_rows(rows, protocol.writer_features)
     schema = merge(table, rows, widen=type_widening.enabled(metadata), converted=converted, uri=uri)
     if schema == table:
         return protocol, metadata
@@ -190,7 +191,7 @@ def overwritten_metadata(
         )
     if not rows.fields:
         raise InvalidArgumentError("a table needs at least one column", file=uri, condition="DELTA_EMPTY_DATA")
-    old = metadata.schema
+    old, rows = metadata.schema, columns_of_rows(rows, protocol.writer_features)
     schema = StructType(tuple(_replacing(f, old.find(f.name)) for f in strip(rows).fields))
     configuration = dict(metadata.configuration)
     if metadata.column_mapping_mode != "none":

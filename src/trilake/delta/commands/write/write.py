@@ -16,7 +16,7 @@ import orjson
 import pyarrow as pa
 
 from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
-from trilake.delta.commands.write.create import clustering_of, described
+from trilake.delta.commands.write.create import TableDescription, clustering_of, described
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
 from trilake.delta.commands.write.replaced import required_of_rows, settled_overwrite
@@ -42,9 +42,10 @@ from trilake.delta.metadata.write_schema import (
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
-from trilake.delta.protocol.properties import TableProperties
+from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
+from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.scan.scan import parse_table_filter
@@ -180,12 +181,13 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
     """What the table is that the write makes.  Raises as :func:`plan_write`."""
     check_place(log.store, now_ms=runtime.clock_ms())
     if request.description is not None:
-        protocol, metadata = described(request.description, None, log.engine, runtime)
+        protocol, metadata = described(_of_rows(request.description), None, log.engine, runtime)
     else:
+        properties = {**(request.default_properties or {}), **(request.properties or {})}
         protocol, metadata = new_table(
-            request.schema,
+            columns_of_rows(request.schema, parse_properties(properties).features),
             partition_by=request.partition_by or (),
-            properties={**(request.default_properties or {}), **(request.properties or {})},
+            properties=properties,
             provider=(request.data_format or "parquet").lower(),
             runtime=runtime,
         )
@@ -198,11 +200,17 @@ def _created(log: DeltaLog, request: WriteRequest, runtime: Runtime) -> _Describ
 def _changed(log: DeltaLog, base: Head, request: WriteRequest, runtime: Runtime) -> _Described:
     """What the write makes of a table that is there.  Raises as :func:`plan_write`."""
     if request.description is not None and isinstance(base, Snapshot):
-        protocol, metadata = described(request.description, base, log.engine, runtime)
+        protocol, metadata = described(_of_rows(request.description, base), base, log.engine, runtime)
         return protocol, metadata, clustering_of(request.description, metadata.schema, base)
     protocol, metadata = evolved(base, request.schema, request.schema_mode, request.partition_by, runtime)
     protocol, domains = clustered(base, protocol, metadata, request.cluster_by, replace=replaces_schema(request))
     return protocol, metadata, domains
+
+
+def _of_rows(table: TableDescription, base: Head | None = None) -> TableDescription:
+    """A description whose columns are those of rows, without what these do not bring along."""
+    features = {*parse_properties(table.properties).features, *((base and base.protocol.writer_features) or ())}
+    return replace(table, schema=columns_of_rows(table.schema, features))
 
 
 def _looked_at(log: DeltaLog, request: WriteRequest, seen: Head | None) -> Head:
