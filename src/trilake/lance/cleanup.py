@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from trilake.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
-from trilake.lance.versions.branches import branch_points
+from trilake.lance.versions.branches import BRANCHES, branch_points
 from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import Manifest
-from trilake.lance.versions.transaction import read_manifest
-from trilake.lance.versions.versions import Listing, list_versions, read_tags
+from trilake.lance.versions.transaction import load, read_manifest
+from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
 from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
@@ -319,6 +319,33 @@ def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
     keys = [m.key for m in metas]
     if keys:
         store.delete(keys)
+
+
+def drop(store: Store) -> None:
+    """Remove a dataset: all its files, manifests last, so that a drop that dies can be repeated.
+
+    Files in no folder of a dataset's stay, and the folders that they are in.  Raises ``DatasetNotFoundError`` where
+    there is no dataset, ``CorruptLogError`` where its newest manifest cannot be read: then nothing is removed.
+    """
+    load(store)
+    trees = ["tree"] if next(iter(store.list(f"{BRANCHES}/")), None) is not None else []
+    for folders in (*_FOLDERS, *trees, "_refs"), ("_versions",):
+        for folder in folders:
+            _delete(store, store.list(f"{folder}/"))
+            _delete(store, store.unfinished(f"{folder}/"))
+            _remove_empty(store.local_path(folder))
+    store.delete([LATEST])
+    place = store.local_path(LATEST)
+    if place is not None:
+        with suppress(OSError):  # other files are in it
+            os.rmdir(os.path.dirname(place))
+
+
+def _remove_empty(folder: str | None) -> None:
+    """Remove a folder of this machine with all that are in it, as far as they have no files."""
+    for path, _, _ in os.walk(folder, topdown=False) if folder is not None else ():
+        with suppress(OSError):
+            os.rmdir(path)
 
 
 def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tuple[str, str]]) -> None:

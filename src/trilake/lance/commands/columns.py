@@ -239,7 +239,7 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         if not {f.id for f in fields_left} - set(masks.values()):
             raise InvalidArgumentError("a dataset must keep a column")
         schema = LanceSchema(fields_left, current.manifest.schema.metadata)
-        return op.Merge(_needed(current.manifest.fragments, schema), _with_values(current, schema))
+        return op.Merge(needed(current.manifest.fragments, schema), _with_values(current, schema))
 
     if not columns:
         raise InvalidArgumentError("there is no column to drop")
@@ -261,7 +261,7 @@ def _without(field: Field, ids: set[int]) -> Field | None:
     return replace(field, children=children) if children else None
 
 
-def _needed(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
+def needed(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
     """The fragments without data files of which nothing is left in the schema; each keeps one, to be rows at all."""
     ids = set(schema.field_ids)
     needed = []
@@ -313,7 +313,7 @@ def alter_columns(
         schema = LanceSchema(fields_left, schema.metadata)
         if len(set(schema.names)) < len(fields_left):
             raise InvalidArgumentError("two columns would have the same name")
-        return op.Merge(_needed(fragments, schema), _with_values(current, schema))
+        return op.Merge(needed(fragments, schema), _with_values(current, schema))
 
     return replanned_with_files(snapshot, make)
 

@@ -6,9 +6,9 @@ The source is held in memory; of the dataset, only the key columns are, a large 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,10 @@ class MergeStats:
     num_updated_rows: int = 0
     num_deleted_rows: int = 0
 
+    def numbers(self) -> dict[str, int]:
+        """The numbers by name."""
+        return asdict(self)
+
 
 @dataclass
 class _Matches:
@@ -117,28 +121,38 @@ def merge_insert(
 
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal stats
-        rows = _conformed(current, source, what.on)
-        matches = _match(current, what, rows)
-        new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
-        changed = np.concatenate([*matches.updates, np.array([], np.int64)])
-        target = Target(current.manifest.schema, nulls=nulls)
-        parts = [_widened(current, rows.take(pa.array(changed)), np.concatenate([_NO_IDS, *matches.updated]))]
-        parts.append(_widened(current, rows.take(pa.array(new))))
-        batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
-        written.extend(write_fragments(current.store, batches, target, WriteOptions(nulls=nulls), current.runtime))
-        updated, removed = mark_all(current, matches.deleted)
-        if what.insert:
-            # A row of the source is not added because of the rows that it matches: whoever deletes those excludes this.
-            changed_ids = {f.id for f in updated} | set(removed)
-            kept = matches.fragments - changed_ids
-            updated = (*updated, *(f for f in current.manifest.fragments if f.id in kept))
-        deleted = sum(map(len, matches.deleted.values())) - len(changed)
-        stats = MergeStats(len(new), len(changed), deleted)
-        return op.Update(removed, updated, tuple(written))
+        operation, stats = planned(current, what, source, written, nulls=nulls)
+        return operation
 
     by_ids = snapshot.names_ids(snapshot.filter(what.delete_if))
     changed = replanned_with_files(snapshot, plan, retries, by_ids=by_ids)
     return changed, stats
+
+
+def planned(
+    snapshot: Snapshot, what: MergeInsert, source: pa.Table, written: list[Fragment], *, nulls: NullPolicy = "error"
+) -> tuple[op.Update, MergeStats]:
+    """Write the rows of a merge insert, whose fragments ``written`` gets, and what makes it a version.
+
+    Raises as :func:`merge_insert` does, but for conflicts.
+    """
+    rows = _conformed(snapshot, source, what.on)
+    matches = _match(snapshot, what, rows)
+    new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
+    changed = np.concatenate([*matches.updates, np.array([], np.int64)])
+    target = Target(snapshot.manifest.schema, nulls=nulls)
+    parts = [_widened(snapshot, rows.take(pa.array(changed)), np.concatenate([_NO_IDS, *matches.updated]))]
+    parts.append(_widened(snapshot, rows.take(pa.array(new))))
+    batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
+    written.extend(write_fragments(snapshot.store, batches, target, WriteOptions(nulls=nulls), snapshot.runtime))
+    updated, removed = mark_all(snapshot, matches.deleted)
+    if what.insert:
+        # A row of the source is not added because of the rows that it matches: whoever deletes those excludes this.
+        changed_ids = {f.id for f in updated} | set(removed)
+        kept = matches.fragments - changed_ids
+        updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in kept))
+    deleted = sum(map(len, matches.deleted.values())) - len(changed)
+    return op.Update(removed, updated, tuple(written)), MergeStats(len(new), len(changed), deleted)
 
 
 def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.Table:
@@ -289,64 +303,71 @@ class MergeInsertBuilder:
         self._dataset, self._what = dataset, MergeInsert(keys)
         self._retries = USUAL
 
-    def _with(self, **changes: Any) -> MergeInsertBuilder:
+    def _with(self, **changes: Any) -> Self:
         self._what = replace(self._what, **changes)
         return self
 
-    def when_matched_update_all(self, condition: str | None = None) -> MergeInsertBuilder:
+    def when_matched_update_all(self, condition: str | None = None) -> Self:
         """Replace matched rows by those of the source, where ``condition`` over ``source`` and ``target`` is true.
 
         Columns that the source does not have keep their values.
         """
         return self._with(update=True, update_if=condition)
 
-    def when_matched_delete(self) -> MergeInsertBuilder:
+    def when_matched_delete(self) -> Self:
         """Delete matched rows of the dataset."""
         return self._with(delete_matched=True)
 
-    def when_matched_fail(self) -> MergeInsertBuilder:
+    def when_matched_fail(self) -> Self:
         """Refuse to run where any row matches."""
         return self._with(fail_matched=True)
 
-    def when_not_matched_insert_all(self) -> MergeInsertBuilder:
+    def when_not_matched_insert_all(self) -> Self:
         """Add rows of the source that match none; columns that it does not have are null."""
         return self._with(insert=True)
 
-    def when_not_matched_by_source_delete(self, expr: str | None = None) -> MergeInsertBuilder:
+    def when_not_matched_by_source_delete(self, expr: str | None = None) -> Self:
         """Delete rows of the dataset that match none, where ``expr`` is true."""
         return self._with(delete_unmatched=True, delete_if=expr)
 
-    def use_index(self, use_index: bool = True) -> MergeInsertBuilder:
+    def use_index(self, use_index: bool = True) -> Self:
         """Accepted for other implementations' sake: rows are matched by their key columns, without an index."""
         flag("use_index", use_index)
         return self
 
-    def write_mode(self, write_mode: str | None = None) -> MergeInsertBuilder:
+    def write_mode(self, mode: str | None = None) -> Self:
         """Accepted for other implementations' sake: whole rows are written anew, which is ``"rewrite_rows"``.
 
         Raises ``InvalidArgumentError`` for what is no mode.
         """
-        if write_mode not in (None, "auto", "rewrite_rows", "rewrite_columns"):
-            raise InvalidArgumentError(f"write_mode is {write_mode!r}", help="it is auto, or rewrite_rows")
+        if mode not in (None, "auto", "rewrite_rows", "rewrite_columns"):
+            raise InvalidArgumentError(f"write_mode is {mode!r}", help="it is auto, or rewrite_rows")
         return self
 
-    def data_storage_version(self, version: str) -> MergeInsertBuilder:
+    def data_storage_version(self, version: str) -> Self:
         """Name the format that rows are written in, which can only be the first one."""
         check_format({"data_storage_version": version}, of="merge_insert")
         return self
 
-    def conflict_retries(self, max_retries: int) -> MergeInsertBuilder:
+    def conflict_retries(self, max_retries: int) -> Self:
         """Set how often the merge is planned anew after others have changed the same rows."""
         self._retries = replace(self._retries, times=Retries.of(max_retries).times)
         return self
 
-    def retry_timeout(self, timeout: timedelta) -> MergeInsertBuilder:
+    def retry_timeout(self, timeout: timedelta) -> Self:
         """Set for how long it is planned anew after others have changed the same rows; by default only how often."""
         self._retries = replace(self._retries, timeout=Retries.of(retry_timeout=timeout).timeout)
         return self
 
     def execute(self, data_obj: Any, *, schema: pa.Schema | None = None) -> dict[str, int]:
         """Run it; the numbers of rows that were inserted, updated and deleted."""
+        what, source, dataset = self._checked(), self._source(data_obj, schema), self._dataset
+        done, stats = merge_insert(dataset.snapshot, what, source, nulls=dataset.nulls, retries=self._retries)
+        dataset.moved(done)
+        return stats.numbers()
+
+    def _checked(self) -> MergeInsert:
+        """What it does.  Raises ``InvalidArgumentError`` where that is nothing, or cannot be."""
         w = self._what
         if not any((w.update, w.delete_matched, w.fail_matched, w.insert, w.delete_unmatched)):
             raise InvalidArgumentError(
@@ -354,12 +375,7 @@ class MergeInsertBuilder:
             )
         if sum((w.update, w.delete_matched, w.fail_matched)) > 1:
             raise InvalidArgumentError("matched rows can be updated, deleted or refused, not several of these")
-        source = input_rows.table(data_obj, schema)
-        dataset = self._dataset
-        done, stats = merge_insert(dataset.snapshot, w, source, nulls=dataset.nulls, retries=self._retries)
-        dataset.moved(done)
-        return {
-            "num_inserted_rows": stats.num_inserted_rows,
-            "num_updated_rows": stats.num_updated_rows,
-            "num_deleted_rows": stats.num_deleted_rows,
-        }
+        return w
+
+    def _source(self, data_obj: Any, schema: pa.Schema | None) -> pa.Table:
+        return input_rows.table(data_obj, schema)

@@ -18,6 +18,7 @@ _BLOBS = "the format has no blobs", "columns of type large_binary keep bytes; ta
 _LOGS = "Lance 2.x writes ahead", "insert and merge_insert commit at once"
 _PARTS = "the format has no indices in parts", "create_index and optimize.optimize_indices make whole ones"
 _BASES = "all files of a dataset lie below its place", "copy them there"
+_CACHES = "each dataset has caches of its own", "index_cache_size says how many entries of indices are kept"
 _ROW_IDS = "the format does not keep row ids when rows move", "match rows by a column of your own"
 
 #: By name: what is missing, and what to do.
@@ -38,6 +39,7 @@ BEYOND: dict[str, tuple[str, str]] = {
     ),
     **dict.fromkeys(["add_bases", "base_paths"], _BASES),
     **dict.fromkeys(["delta", "remap_row_addrs"], _ROW_IDS),
+    "session": _CACHES,
     "migrate_manifest_paths_v2": (
         "manifests keep their names, which readers of the first format need",
         "leave them as they are",

@@ -22,7 +22,6 @@ from trilake.lance.commands import columns as column_changes
 from trilake.lance.commands import delete, indices, input_rows, joins, update, vector_indices, write
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, NullPolicy, WriteOptions, check_nulls
-from trilake.lance.commands.merge_insert import MergeInsertBuilder
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commands.replan import Retries
 from trilake.lance.commit import runtime_with
@@ -30,6 +29,7 @@ from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexE
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import transactions
 from trilake.lance.pylance.later_names import LaterNames
+from trilake.lance.pylance.merge_builder import MergeBuilder
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
@@ -224,9 +224,9 @@ class LanceDataset(LaterNames):
         self.moved(done.snapshot)
         return {"num_rows_updated": done.num_rows_updated}
 
-    def merge_insert(self, on: str | Iterable[str]) -> MergeInsertBuilder:
+    def merge_insert(self, on: str | Iterable[str]) -> MergeBuilder:
         """Match rows of a source by key columns; the builder says what becomes of which."""
-        return MergeInsertBuilder(self, on)
+        return MergeBuilder(self, on)
 
     # --- queries -----------------------------------------------------------------------------------------------------
 

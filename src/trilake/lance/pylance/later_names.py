@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
+from trilake.lance import cleanup
 from trilake.lance.commands import delete, indices
 from trilake.lance.commands.schema_metadata import update_field_metadata, update_schema_metadata
 from trilake.lance.file.errors import WrongTypeError
@@ -19,7 +21,9 @@ from trilake.lance.pylance.scan_options import scan_options
 from trilake.lance.pylance.stats import IndexDescription
 from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.projection import ColumnsLike
+from trilake.lance.schema import LanceSchema
 from trilake.lance.util import local_time
+from trilake.storage import open_store
 
 if TYPE_CHECKING:
     import pandas
@@ -52,6 +56,11 @@ class LaterNames(ArrowDataset):
     def max_field_id(self) -> int:
         """The highest id of a column or a field in one; -1 without columns."""
         return self.snapshot.manifest.schema.max_field_id
+
+    @property
+    def lance_schema(self) -> LanceSchema:
+        """The columns with their ids."""
+        return LanceSchema(self.snapshot.view.schema)
 
     @property
     def data_storage_version(self) -> str:
@@ -93,6 +102,27 @@ class LaterNames(ArrowDataset):
         Raises ``UnknownIndexError``, which is a ``KeyError``.
         """
         return indices.centroids(self.snapshot, index_name, column)
+
+    @staticmethod
+    def drop(
+        base_uri: str | os.PathLike[str],
+        storage_options: Mapping[str, str] | None = None,
+        ignore_not_found: bool | None = None,
+    ) -> None:
+        """Remove a dataset with all its files; others below its place stay.
+
+        Parameters
+        ----------
+        base_uri: where it is.
+        storage_options: of an object store.
+        ignore_not_found: whether it is no error that there is nothing at all.
+
+        Raises ``TableNotFoundError``, also for a place with files of something else, and ``CorruptLogError``.
+        """
+        ignored = ignore_not_found is not None and flag("ignore_not_found", ignore_not_found)
+        store = open_store(base_uri, dict(storage_options or {}))
+        if not ignored or next(iter(store.list()), None) is not None:
+            cleanup.drop(store)
 
     def truncate_table(self) -> None:
         """Delete all rows."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from uuid import UUID
 
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.columns import next_field_id
+from trilake.lance.commands.columns import needed, next_field_id
 from trilake.lance.file.null_masks import companions, masked_schema
-from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.schema import Field
+from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
+from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment, IndexDetails, IndexMetadata, Manifest
@@ -128,7 +130,8 @@ class LanceOperation:
         """Fragments have more columns, or fewer: all fragments of the dataset, and its new schema."""
 
         fragments: Iterable[FragmentMetadata]
-        schema: pa.Schema
+        schema: pa.Schema | LanceSchema
+        preserves_nullability: bool = False
 
         def __post_init__(self) -> None:
             _entries(self.fragments)
@@ -137,7 +140,28 @@ class LanceOperation:
             if base is None:
                 raise InvalidArgumentError("there is no dataset whose columns could be merged")
             fragments = _entries(self.fragments)
-            return op.Merge(fragments, with_ids(self.schema, base, _ids(fragments)))
+            schema = self.schema.to_pyarrow() if isinstance(self.schema, LanceSchema) else self.schema
+            return op.Merge(fragments, with_ids(schema, base, _ids(fragments)))
+
+    @dataclass
+    class Project(BaseOperation):
+        """Keep some columns, by their ids, in an order and under names: what drops and renames them.
+
+        ``preserves_nullability`` changes nothing: it conflicts with writers that it has not seen, as a merge does.
+        """
+
+        schema: LanceSchema
+        preserves_nullability: bool = False
+
+        def __post_init__(self) -> None:
+            if not isinstance(self.schema, LanceSchema):
+                raise TypeError(f"schema must be LanceSchema, got {type(self.schema)}")
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            if base is None:
+                raise InvalidArgumentError("there is no dataset whose columns could be chosen")
+            schema = _projected(self.schema.stored, base.schema)
+            return op.Merge(needed(base.fragments, schema), schema)
 
     @dataclass
     class Restore(BaseOperation):
@@ -300,14 +324,14 @@ def _ids(fragments: Iterable[Fragment]) -> set[int]:
     return {id for fragment in fragments for file in fragment.files for id in file.fields}
 
 
-def _new(schema: pa.Schema, ids: set[int], first: int = 0) -> LanceSchema:
+def _new(schema: pa.Schema, ids: set[int], first: int = 0) -> StoredSchema:
     """The ids of new columns from ``first`` on, with companions where these are what files have."""
-    masked = LanceSchema.from_arrow(masked_schema(schema), first)
+    masked = StoredSchema.from_arrow(masked_schema(schema), first)
     whole = {id for id in ids if id >= first} == set(masked.field_ids)
-    return masked if whole else LanceSchema.from_arrow(schema, first)
+    return masked if whole else StoredSchema.from_arrow(schema, first)
 
 
-def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifest | None) -> LanceSchema:
+def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifest | None) -> StoredSchema:
     """The ids of a dataset's columns: those that the files have, which may be files of the dataset that there was."""
     ids = _ids(fragments)
     known = {} if base is None else {f.name: f for f in base.schema.fields}
@@ -318,7 +342,7 @@ def _overwritten(schema: pa.Schema, fragments: Iterable[Fragment], base: Manifes
     return _new(schema, ids)
 
 
-def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> LanceSchema:
+def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> StoredSchema:
     """The ids of a schema's fields: those that the dataset has keep theirs, new ones follow the highest.
 
     Parameters
@@ -336,14 +360,58 @@ def with_ids(schema: pa.Schema, base: Manifest, ids: set[int]) -> LanceSchema:
         field = by_name.get(one.name) or known[one.name]
         mask = masks.get(one.name)
         fields += [field] if mask is None or mask.name in schema.names else [field, mask]
-    merged = LanceSchema(tuple(fields), dict(schema.metadata or {}))
+    merged = StoredSchema(tuple(fields), dict(schema.metadata or {}))
     kept = set(merged.field_ids)
     return merged.with_dictionaries({id: a for id, a in base.schema.dictionaries.items() if id in kept})
+
+
+def _projected(wanted: StoredSchema, known: StoredSchema) -> StoredSchema:
+    """Columns that a dataset has, by their ids, under the names of ``wanted``, each with its companion.
+
+    Raises ``InvalidArgumentError`` for a field that is not there, or not of this type, and for a name that is there
+    twice.
+    """
+    masks = companions(known)
+    by_id = {f.id: f for f in known.fields}
+    fields: list[Field] = []
+    for one in wanted.fields:
+        present = by_id.get(one.id)
+        if present is None or present in masks.values():
+            raise InvalidArgumentError(f"there is no column of the id {one.id}, which is to be {one.name!r}", help=_IDS)
+        fields.append(_renamed(present, one))
+        mask = masks.get(present.name)
+        if mask is not None and one.name != present.name:
+            raise InvalidArgumentError("a column whose nulls have a companion cannot be renamed", column=present.name)
+        fields += [] if mask is None else [mask]
+    if not fields or len({f.name for f in fields}) < len(fields):
+        raise InvalidArgumentError("a dataset has columns, each of another name", help="name each once")
+    kept = {f.id for one in fields for f in one.walk()}
+    values = {id: each for id, each in known.dictionaries.items() if id in kept}
+    return StoredSchema(tuple(fields), dict(wanted.metadata), values)
+
+
+#: What helps where ids are not those of the dataset.
+_IDS = "LanceDataset.lance_schema has the columns with their ids"
+
+
+def _renamed(present: Field, wanted: Field) -> Field:
+    """A field under another name, with those of its fields that are wanted."""
+    by_id = {f.id: f for f in present.children}
+    unknown = [f.name for f in wanted.children if f.id not in by_id]
+    if unknown or present.logical_type != wanted.logical_type:
+        raise InvalidArgumentError(
+            f"field {present.id} is {present.name!r}, of type {present.arrow_type}, and not of {wanted.arrow_type}",
+            help=_IDS,
+        )
+    if present.nullable and not wanted.nullable:
+        raise InvalidArgumentError("the column may have nulls", help="alter_columns looks", column=present.name)
+    children = tuple(_renamed(by_id[f.id], f) for f in wanted.children)
+    return replace(present, name=wanted.name, nullable=wanted.nullable, metadata=wanted.metadata, children=children)
 
 
 def _same(present: Field | None, one: pa.Field) -> bool:
     """Whether the dataset has this column, in this type."""
     if present is None:
         return False
-    field = LanceSchema.from_arrow(pa.schema([one])).fields[0]
+    field = StoredSchema.from_arrow(pa.schema([one])).fields[0]
     return present.logical_type == field.logical_type and present.arrow_type == field.arrow_type

@@ -23,6 +23,9 @@ from trilake.lance.versions.versions import (
     write_tag,
 )
 
+#: A version by its number, by the name of a tag, or by that of the main line and its number.
+Reference = int | str | tuple[str | None, int | None] | None
+
 
 class Tags:
     """The tags of a dataset, as they are in its store now; those of branches are left out."""
@@ -45,20 +48,21 @@ class Tags:
         """The version that a tag names.  Raises ``VersionNotFoundError``."""
         return read_tag(self._store, tag).version
 
-    def create(self, tag: str, version: int | None = None) -> None:
+    def create(self, tag: str, reference: Reference = None, *, version: int | None = None) -> None:
         """Name a version, by default the one that the dataset shows.
 
-        Raises ``InvalidArgumentError`` where the tag is there, ``VersionNotFoundError``, and ``ConflictError`` where a
-        clean-up is about to remove the version.
+        ``reference`` is its number, the name of another tag, or a pair of a branch, which can only be ``None`` or
+        ``"main"``, and a number; ``version`` is another name of it.  Raises ``InvalidArgumentError`` where the tag is
+        there, ``VersionNotFoundError``, and ``ConflictError`` where a clean-up is about to remove the version.
         """
-        self._write(tag, self._shown if version is None else version, update=False)
+        self._write(tag, self._version(reference, version), update=False)
 
-    def update(self, tag: str, version: int | None = None) -> None:
-        """Let a tag name another version, by default the one that is shown; errors are those of :meth:`create`.
+    def update(self, tag: str, reference: Reference = None, *, version: int | None = None) -> None:
+        """Let a tag name another version, by default the one that is shown; see :meth:`create`.
 
         Its metadata stays.
         """
-        self._write(tag, self._shown if version is None else version, update=True)
+        self._write(tag, self._version(reference, version), update=True)
 
     def replace_metadata(self, tag: str, metadata: Mapping[Any, Any]) -> None:
         """Put other metadata in the place of a tag's.  Raises ``VersionNotFoundError``."""
@@ -70,6 +74,18 @@ class Tags:
     def delete(self, tag: str) -> None:
         """Remove a tag; the version stays.  Raises ``VersionNotFoundError``."""
         delete_tag(self._store, tag)
+
+    def _version(self, reference: Reference, version: int | None) -> int:
+        if reference is not None and version is not None:
+            raise InvalidArgumentError("reference and version both say which version", help="leave one of them out")
+        if isinstance(reference, str):
+            return read_tag(self._store, reference).version
+        if isinstance(reference, tuple):
+            branch, reference = reference
+            if branch not in (None, "main"):
+                raise InvalidArgumentError(f"there is no branch {branch!r}", help="pass the number of a version")
+        named = version if reference is None else reference
+        return self._shown if named is None else named
 
     def _write(self, tag: str, version: int, *, update: bool) -> None:
         number = choose_version(self._store, list_versions(self._store), version)
