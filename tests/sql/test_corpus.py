@@ -51,10 +51,6 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.uninstall(spark)
 
 
-def _chosen(cases: list[Case]) -> list[Case]:
-    return cases if SOAK else [c for i, c in enumerate(cases) if i % 6 == 0]
-
-
 @pytest.mark.timeout(900)
 def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: SparkSession, shared: Path) -> None:
     tried, wrong, other = _answered(sql, shared)
@@ -67,7 +63,7 @@ def _answered(spark: SparkSession, shared: Path) -> tuple[list[str], dict[str, s
     """The cases that were tried, what is wrong with the answers of some, by the case and the number of its step, and
     how many refusals have another condition, by the case."""
     runner = corpus_runner(shared)
-    cases = _chosen(corpus_cases(shared))
+    cases = corpus_cases(shared)
     wrong, other = {}, {}
     for case in cases:
         run = runner.Case(case, SimpleNamespace(spark=spark))

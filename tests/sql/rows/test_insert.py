@@ -175,20 +175,6 @@ def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: Sp
         assert e.value.condition == "DELTA_INSERT_COLUMN_MISMATCH"
 
 
-def test_a_null_struct_that_is_cast_stays_null(sql: SparkSession, tmp_path: Path) -> None:
-    """By position, whatever its fields are called, and inside of another struct; with and without Spark."""
-    columns = "(s STRUCT<x: BIGINT>, n STRUCT<q: STRUCT<x: BIGINT>, z: INT>)"
-    values = "CAST(NULL AS STRUCT<a: INT>) AS s, named_struct('b', CAST(NULL AS STRUCT<a: INT>), 'c', 1) AS n"
-    source, *tables = (f"delta.`{tmp_path}/{n}`" for n in range(4))
-    sql.sql(f"CREATE TABLE {source} USING delta AS SELECT {values}")
-    for table in tables:
-        sql.sql(f"CREATE TABLE {table} {columns} USING delta")
-    sql.sql(f"INSERT INTO {tables[0]} SELECT {values}")
-    sql.sql(f"SELECT {values}").write.insertInto(tables[1])
-    trilake.sql(f"INSERT INTO {tables[2]} SELECT * FROM {source}")
-    assert [rows(sql, table) for table in tables] == [[(None, (None, 1))]] * 3
-
-
 def test_rows_bring_defaults_along_only_where_the_table_has_the_feature(sql: SparkSession, tmp_path: Path) -> None:
     """Rows of a table with defaults, identity and generated columns: what a query makes of it is made of values."""
     source = f"delta.`{tmp_path}/source`"

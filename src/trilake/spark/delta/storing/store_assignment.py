@@ -97,7 +97,11 @@ def as_they_are(rows: T.StructType, names: Sequence[str], schema: StructType, *,
 def _inserted(
     value: Column, source: T.DataType, target: T.DataType, name: str, *, rules: AssignmentRules, by_name: bool
 ) -> Column:
-    """A value as its column stores it, in a type that says what may be null there as the column's does."""
+    """A value as its column stores it.
+
+    A struct of another type that is matched by the order of its fields is no null any more: that is how Delta's own
+    engine stores it.
+    """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
         column = stored(value, source, target, name, rules=rules, by_name=by_name, fill=True)
         # What may be null inside of the column may be so in the rows.
@@ -113,7 +117,7 @@ def _inserted(
             ).alias(t.name)
             for s, t in zip(source.fields, target.fields, strict=True)
         ]
-        return F.when(value.isNotNull(), F.struct(*fields)).cast(target)
+        return F.struct(*fields).cast(target)
     arity = "DELTA_INSERT_COLUMN_ARITY_MISMATCH" if len(source) < len(target) else _OTHER_STRUCT
     with stating({_OTHER_STRUCT: arity}):
         return stored(value, source, target, name, rules=rules, by_name=False, fill=True).cast(target)
