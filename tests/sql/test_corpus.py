@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import trilake
-from tests.conftest import SOAK
 from tests.connect_session import connect_session, run_apart
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.uninstall(spark)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(900)  # 87 scripts
 def test_cases_of_the_corpus_are_answered_as_delta_spark_answers_them(sql: SparkSession, shared: Path) -> None:
     tried, wrong, other = _answered(sql, shared)
     assert tried
