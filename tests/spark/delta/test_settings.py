@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -18,14 +20,17 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.settings import (
     DEFAULTS,
+    LAST_VERSION,
     OVERWRITE_MODE,
     PREFIX,
     SETTINGS,
     USER_METADATA,
     is_ansi,
     session_flag,
+    session_log,
     setting_of,
 )
+from trilake.storage.memory import MemoryStore
 
 
 @contextmanager
@@ -256,3 +261,39 @@ def test_a_flag_is_true_or_false_in_any_case_and_nothing_else(session: SparkSess
             assert session_flag(session, PREFIX + name, not meant) is meant
     with _set(session, **{name: "yes"}), pytest.raises(InvalidArgumentError, match="true or false"):
         session_flag(session, PREFIX + name, True)
+
+
+def test_the_session_is_told_the_version_of_each_commit(session: SparkSession, tmp_path: Path) -> None:
+    """By writes, statements of SQL and calls, and where a commit brings about another one."""
+    trilake.install(session)
+    path, copy, files = str(tmp_path / "t"), str(tmp_path / "copy"), str(tmp_path / "files")
+    name, table = f"delta.`{path}`", DeltaTable.forPath
+    session.range(2).write.parquet(files)
+    compacts = "'delta.autoOptimize.autoCompact' = 'true'"
+    for version, change in (
+        (0, lambda: session.range(3).write.format("delta").save(path)),
+        (1, lambda: trilake.write(session.range(3), path, mode="append")),
+        (2, lambda: session.sql(f"INSERT INTO {name} VALUES (7)")),
+        (3, lambda: session.sql(f"DELETE FROM {name} WHERE id = 7")),
+        (4, lambda: table(session, path).update("id = 1", {"id": F.lit(9)})),
+        (
+            5,
+            lambda: (
+                table(session, path).alias("t").merge(session.range(5, 6), "false").whenNotMatchedInsertAll().execute()
+            ),
+        ),
+        (6, lambda: session.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({compacts})")),
+        (0, lambda: session.sql(f"CREATE TABLE delta.`{copy}` SHALLOW CLONE {name}")),
+        (7, lambda: table(session, path).optimize().executeCompaction()),
+        (8, lambda: table(session, path).restoreToVersion(1)),
+        (0, lambda: DeltaTable.convertToDelta(session, f"parquet.`{files}`")),
+    ):
+        session.conf.unset(LAST_VERSION)
+        change()
+        assert session.conf.get(LAST_VERSION) == str(version)
+    session.table(name).count()
+    trilake.write(pa.table({"id": [1]}), path, mode="append")
+    assert session.conf.get(LAST_VERSION) == "0", "Spark has no part in it"
+    session.conf.unset(LAST_VERSION)
+    trilake.uninstall(session)
+    assert pickle.loads(pickle.dumps(session_log(session, MemoryStore()).engine)).hooks

@@ -168,14 +168,14 @@ def _convert(
     options: Mapping[str, str] | None,
 ) -> None:
     store = session_store(spark, path, options)
-    zone = session_zone(spark)
+    zone, log = session_zone(spark), session_log(spark, store)
     convert_to_delta(
         store,
-        spark_engine(),
+        log.engine,
         partition_by=fields,
         collect_stats=collect_stats,
         properties=default_properties(spark),
-        user_metadata=session_log(spark, store).user_metadata,
+        user_metadata=log.user_metadata,
         timezone="UTC" if zone in UTC_ZONES else zone,
         by_manifest=session_flag(spark, CONVERT_BY_MANIFEST, True),
         run=ManyRunner(spark, store, least=16),

@@ -10,18 +10,23 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.engine import CommitHook
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.compat import all_settings, is_connect
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.internals import java_session
 from trilake.storage.base import Store
+
+if TYPE_CHECKING:
+    from trilake.delta.commit.hooks import CommitEvent
 
 _log = logging.getLogger("trilake.spark")
 
@@ -46,6 +51,8 @@ REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
 REPLACED_BY_DATA = PREFIX + "replaceWhere.dataColumns.enabled"
 #: A text that every commit carries.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
+#: Set, not read: the version of the newest commit of the session, whichever table it was to.
+LAST_VERSION = PREFIX + "lastCommitVersionInSession"
 #: Properties of new tables: what follows is the property without ``delta.``.
 DEFAULTS = PREFIX + "properties.defaults."
 
@@ -84,6 +91,7 @@ SETTINGS: tuple[Setting, ...] = (
         ),
         ("commitInfo.userMetadata", "a text that every commit carries"),
         ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),
+        ("lastCommitVersionInSession", "set behind each commit of the session: its version"),
         ("properties.defaults.", "properties of new tables"),
         ("write.txnAppId", "an application: INSERT, DELETE, UPDATE and MERGE happen once for each version of it"),
         ("write.txnVersion", "the version of that application"),
@@ -122,7 +130,6 @@ SETTINGS: tuple[Setting, ...] = (
         ("history.", "metrics of commits are always written here"),
         ("identityColumn.enabled", "identity columns always work here"),
         ("import.", "how fast conversions run"),
-        ("lastCommitVersionInSession", "set by delta-spark itself"),
         ("legacy.", "names that delta-spark once allowed"),
         ("loadFileSystemConfigsFromDataFrameOptions", "options of the store are always taken from the frame"),
         ("logStore.", "how delta-spark reaches its store"),
@@ -227,13 +234,39 @@ def check_settings(settings: Mapping[str, str]) -> None:
 
 
 def session_log(spark: SparkSession, store: Store) -> DeltaLog:
-    """The log of the table in ``store``, whose commits carry what the session says all commits carry.
+    """The log of the table in ``store``, whose commits carry what the session says all commits carry, and tell the
+    session their version.
 
     Raises as :func:`check_settings` does.
     """
     settings = delta_settings(spark)
     check_settings(settings)
-    return DeltaLog(store, spark_engine(), user_metadata=settings.get(USER_METADATA))
+    engine = spark_engine()
+    hooks: tuple[CommitHook, ...] = (
+        _TellVersion(spark),
+        *engine.commit_hooks(store.uri),
+    )  # before a hook that commits, too
+    return DeltaLog(store, replace(engine, hooks=hooks), user_metadata=settings.get(USER_METADATA))
+
+
+@dataclass(frozen=True)
+class _TellVersion:
+    """Tells a session the version of a commit; nobody, once it has travelled to another process."""
+
+    spark: SparkSession | None
+
+    def __reduce__(self) -> tuple[type[_TellVersion], tuple[None]]:
+        return type(self), (None,)
+
+    def __call__(self, event: CommitEvent) -> None:
+        if self.spark is None:
+            return
+        try:
+            self.spark.conf.set(LAST_VERSION, str(event.version))
+        except (Py4JError, PySparkException) as e:
+            _log.warning(
+                "version %d of %s is committed, and the session not told: %s", event.version, event.log.store.uri, e
+            )
 
 
 def default_properties(spark: SparkSession) -> dict[str, str]:
