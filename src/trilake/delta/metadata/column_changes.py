@@ -20,6 +20,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import PathLike, Position, path_text, spelled
+from trilake.delta.rules.defaults import JudgeDefault
 from trilake.delta.rules.identity import IdentityColumn, identity_columns, updated_schema
 from trilake.errors import InvalidArgumentError
 
@@ -47,16 +48,23 @@ class ColumnChange:
 
 
 def change_columns(
-    protocol: Protocol, metadata: Metadata, changes: Sequence[ColumnChange], *, version: int, now: dt.datetime
+    protocol: Protocol,
+    metadata: Metadata,
+    changes: Sequence[ColumnChange],
+    *,
+    version: int,
+    now: dt.datetime,
+    judge: JudgeDefault | None = None,
 ) -> MetadataChange:
     """The changes of some columns as one change of the table.
 
-    ``version`` is the version to be committed, ``now`` the time that expressions of defaults see.  Raises what each
+    ``version`` is the version to be committed, ``now`` the time that expressions of defaults see, ``judge`` is asked
+    about those that the embedded engine does not know.  Raises what each
     step raises, and ``InvalidArgumentError`` for a change that says nothing.
     """
     done: list[MetadataChange] = []
     for change in changes:
-        changed = _steps(protocol, metadata, change, version, now)
+        changed = _steps(protocol, metadata, change, version, now, judge)
         protocol, metadata = changed[-1].protocol, changed[-1].metadata
         whole = {k: v for step in changed for k, v in step.parameters.items()}  # the column as the last step leaves it
         conditions = tuple(c for step in changed for c in step.conditions)
@@ -71,7 +79,12 @@ def change_columns(
 
 
 def _steps(
-    protocol: Protocol, metadata: Metadata, change: ColumnChange, version: int, now: dt.datetime
+    protocol: Protocol,
+    metadata: Metadata,
+    change: ColumnChange,
+    version: int,
+    now: dt.datetime,
+    judge: JudgeDefault | None,
 ) -> list[MetadataChange]:
     """The steps of one column's change, each on what the one before left."""
     out: list[MetadataChange] = []
@@ -86,7 +99,7 @@ def _steps(
     if change.nullable is not None:
         out.append((steps.set_nullable if change.nullable else steps.set_not_null)(*state(), change.path))
     if change.default:
-        out.append(steps.set_default(*state(), change.path, change.default, now=now))
+        out.append(steps.set_default(*state(), change.path, change.default, now=now, judge=judge))
     elif change.default is not None:
         out.append(steps.drop_default(*state(), change.path))
     if change.comment is not None:

@@ -39,7 +39,7 @@ from trilake.delta.protocol.schema_edit import (
     type_at,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
-from trilake.delta.rules.defaults import CURRENT_DEFAULT, parse_default
+from trilake.delta.rules.defaults import CURRENT_DEFAULT, JudgeDefault, parse_default
 from trilake.delta.rules.identity import START as IDENTITY
 from trilake.delta.rules.new_columns import check_collations, check_fields
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
@@ -350,12 +350,20 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
 
 
 def set_default(
-    protocol: Protocol, metadata: Metadata, column: PathLike, expression: str, *, now: dt.datetime
+    protocol: Protocol,
+    metadata: Metadata,
+    column: PathLike,
+    expression: str,
+    *,
+    now: dt.datetime,
+    judge: JudgeDefault | None = None,
 ) -> MetadataChange:
     """Give a column a default: what rows to come hold where they say nothing.
 
+    ``judge`` is asked about expressions that the embedded engine does not know.
+
     Raises ``InvalidArgumentError`` for nested and computed columns, ``ExpressionError`` for an expression that reads
-    columns or is not of the column's type.
+    columns or is not of the column's type, and what ``judge`` raises.
     """
     names = _top_level(metadata, column)
     f = field_at(metadata.schema, names)
@@ -368,6 +376,8 @@ def set_default(
     parsed = parse_default(f, expression, now)
     if parsed is not None:
         parsed.evaluate(pa.table({"row": [0]}))  # a value that never fits is refused now, not with the next write
+    elif judge is not None:
+        judge(f, expression)
     schema = replace_field(
         metadata.schema, names, lambda f: replace(f, metadata={**f.metadata, CURRENT_DEFAULT: expression})
     )

@@ -8,8 +8,9 @@ the files before it, and ``EXISTS_DEFAULT`` is not used in Delta tables.  A null
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -18,6 +19,8 @@ from trilake.errors import UnsupportedExpressionError
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
+#: Refuses a text that cannot be the default of a column, where the embedded engine does not know what it says.
+JudgeDefault: TypeAlias = Callable[[StructField, str], None]
 _FEATURE = "allowColumnDefaults"
 
 

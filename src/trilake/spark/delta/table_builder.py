@@ -27,6 +27,7 @@ from trilake.spark.delta.names.catalogue import (
     table_at,
 )
 from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.delta.storing.defaults import judge_defaults
 from trilake.spark.delta.storing.generated import judge_generated
 from trilake.spark.session.analysis_errors import parse_error, raises_for_spark, unsupported_error
 from trilake.spark.session.engine import spark_engine
@@ -209,6 +210,7 @@ class DeltaTableBuilder(Generic[Opened]):
         try:
             properties = {**default_properties(self._spark), **self._table.properties}
             judge_generated(self._spark, self._table.schema)
+            judge_defaults(self._spark, self._table.schema)
             return create_table(log, replace(self._table, name=name, properties=properties), mode=self._mode)
         except TableExistsError as e:
             if name is None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
 from trilake.spark.delta.conditions import violation_finder
+from trilake.spark.delta.storing.defaults import judge_default
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -54,6 +56,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
         find_violation=violation_finder(session.spark, target.path, target.options),
         zoned=not is_utc(session.spark),
         run=SparkRunner(session.spark),
+        judge_default=partial(judge_default, session.spark),
     )
     change_table(alter, cursor)
     catalogue.refresh(session, target)

@@ -18,6 +18,7 @@ from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.names.catalogue import holds_nothing
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.delta.storing.defaults import judge_defaults
 from trilake.spark.delta.storing.generated import judge_generated
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.front.dataframe_writer import SAVERS, SaveRequest
@@ -93,6 +94,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         else:
             _judge_checks(session, table, log)
             judge_generated(session.spark, table.schema)
+            judge_defaults(session.spark, table.schema)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
                 done = create_table(log, table, mode=create_mode(call))
             made = done.is_new_table

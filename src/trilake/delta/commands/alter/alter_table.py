@@ -41,6 +41,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
+from trilake.delta.rules.defaults import JudgeDefault
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
@@ -75,6 +76,7 @@ class Alter:
     find_violation: evaluates conditions that the embedded engine cannot, as Spark does; without it such conditions are
         refused.
     zoned: whether that is a session of another zone than UTC: then it evaluates all that may depend on the zone.
+    judge_default: refuses defaults of columns that only Spark knows, and that are none.
 
     Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
     be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
@@ -97,9 +99,10 @@ class Alter:
         find_violation: FindViolation | None = None,
         zoned: bool = False,
         run: Runner = run_here,
+        judge_default: JudgeDefault | None = None,
     ) -> None:
         self.log, self.runtime, self.run = log, runtime or log.engine.runtime, run
-        self.find_violation, self.zoned = find_violation, zoned
+        self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
@@ -172,7 +175,10 @@ class Alter:
         Raises what the methods for one thing raise.
         """
         now = self._now()
-        return self._run(lambda h: change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now))
+        judge = self.judge
+        return self._run(
+            lambda h: change_columns(h.protocol, h.metadata, changes, version=h.version + 1, now=now, judge=judge)
+        )
 
     def change_type(self, path: PathLike, type: TypeLike) -> int:
         """Widen the type of a column, element, key or value; no file is rewritten.
@@ -204,7 +210,9 @@ class Alter:
         Raises ``ExpressionError`` for an expression that reads columns or does not fit the column.
         """
         now = self._now()
-        return self._run(lambda h: alter.set_default(h.protocol, h.metadata, column, expression, now=now))
+        return self._run(
+            lambda h: alter.set_default(h.protocol, h.metadata, column, expression, now=now, judge=self.judge)
+        )
 
     def drop_default(self, column: PathLike) -> int:
         """Take a column's default away."""

@@ -1,0 +1,62 @@
+"""Defaults of columns that only Spark can evaluate, which it resolves when they are stated."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.rules.defaults import default_text, parse_default
+from trilake.errors import ExpressionError
+from trilake.spark.delta.storing.assignment_rules import holds_all
+from trilake.spark.delta.storing.generated import calls_of_users
+from trilake.spark.session.internals import query_execution
+from trilake.spark.session.schemas import to_spark
+
+_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def judge_defaults(spark: SparkSession, schema: StructType) -> None:
+    """Let Spark resolve the defaults of a new table that the embedded engine does not understand.
+
+    Raises as :func:`judge_default`.
+    """
+    for f in schema.fields:
+        text = default_text(f)
+        if text is not None and parse_default(f, text, _NOW) is None:
+            judge_default(spark, f, text)
+
+
+def judge_default(spark: SparkSession, field: StructField, text: str) -> None:
+    """Let Spark resolve a column's default, which no row could be written with otherwise.
+
+    Raises ``ExpressionError`` for an expression that cannot be resolved, is not one value of the column's type, or
+    calls a function that only this session has.
+    """
+    kind = to_spark(StructType((field,))).fields[0].dataType
+    try:
+        where = spark.range(0).select().where(F.expr(text).cast(kind).isNull())
+        _ = where.schema  # a server resolves no sooner
+        given = where.select(F.expr(text)).schema.fields[0].dataType
+    except AnalysisException as e:
+        raise _refused(field, text, str(e).splitlines()[0], "UNRESOLVED_EXPRESSION") from e
+    flat = isinstance(given, T.AtomicType) and isinstance(kind, T.AtomicType)
+    numbers = isinstance(given, T.NumericType) and isinstance(kind, T.NumericType)
+    if flat and not numbers and not holds_all(kind, given):
+        reason = f"it is of type {given.simpleString()}, the column of type {kind.simpleString()}"
+        raise _refused(field, text, reason, "DATA_TYPE")
+    if calls_of_users(spark, lambda: query_execution(where).analyzed().condition()):
+        raise _refused(field, text, "it calls a function that only this session knows", "NOT_CONSTANT")
+
+
+def _refused(field: StructField, text: str, reason: str, condition: str) -> ExpressionError:
+    return ExpressionError(
+        f"the default of column {field.name} ({text[:200]}) cannot be computed: {reason}",
+        help="use constants, and functions that every session has",
+        column=field.name,
+        condition=f"INVALID_DEFAULT_VALUE.{condition}",
+    )
