@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
@@ -78,3 +79,37 @@ def test_quotes_mean_what_the_session_says(
     assert _ids(tmp_path) == [*(i for i in range(4) if i not in found), found[0] + 20]
     table.delete(condition)
     assert _ids(tmp_path) == [i for i in range(4) if i not in found]
+
+
+@pytest.mark.parametrize(
+    ("setting", "condition", "value", "zone"),
+    [
+        ("spark.sql.ansi.doubleQuotedIdentifiers", "\"v\" = '1' AND t IS NULL", "'1'", "UTC"),
+        ("spark.sql.parser.escapedStringLiterals", r"v = '\\n' AND t IS NULL", r"'\\n'", "America/New_York"),
+    ],
+)
+def test_quotes_mean_so_in_what_is_replaced(
+    spark: SparkSession, tmp_path: Path, conf: Any, setting: str, condition: str, value: str, zone: str
+) -> None:
+    """Rows that were to be replaced stayed beside the new ones."""
+    trilake.install(spark)
+    conf("spark.sql.session.timeZone", zone)
+    conf(setting, "true")
+    new = spark.sql(f"SELECT 9 AS id, {value} AS v, CAST(NULL AS TIMESTAMP) AS t")
+    for way in range(4):
+        path, name = f"{tmp_path}/{way}", f"delta.`{tmp_path}/{way}`"
+        texts = pa.array(["1", "\\n", "\n", "\\\\n"])
+        trilake.write(
+            pa.table({"id": range(4), "v": texts, "t": pa.nulls(4, pa.timestamp("us", "UTC"))}), path, partition_by="v"
+        )
+        if way == 0:
+            new.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(path)
+        elif way == 1:
+            spark.sql(f"INSERT INTO {name} REPLACE WHERE {condition} SELECT {{new}}.* FROM {{new}}", new=new)
+        elif way == 2:
+            new.writeTo(name).overwrite(F.expr(condition))
+        else:
+            spark.sql(f"INSERT OVERWRITE {name} PARTITION (v = {value}) SELECT 9, NULL")
+        gone = {"'1'": 0}.get(value, 3)
+        assert _ids(Path(path)) == [*(i for i in range(4) if i != gone), 9], way
+    trilake.uninstall(spark)

@@ -23,13 +23,14 @@ from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMi
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.zones import predicate_in_utc
+from trilake.spark.native.columns import plain_text
 from trilake.spark.native.local_rows import rows_on_driver
 from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner, with_a_column
-from trilake.spark.session.settings import is_utc
+from trilake.spark.session.settings import is_utc, quoted_plainly, reads_quotes_plainly
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
 from trilake.storage.ownership import discard
@@ -73,9 +74,11 @@ def write_dataframe(
     if txn is not None:
         request = replace(request, txn=txn)
     zoned = not is_utc(df.sparkSession)
-    if request.replace_where is not None and zoned:
+    if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
         seen = log.snapshot() if seen is None else seen
-        where = predicate_in_utc(df.sparkSession, request.replace_where, seen.schema)
+        where = plain_text(df.sparkSession, request.replace_where, seen.schema)
+        with quoted_plainly(df.sparkSession):
+            where = predicate_in_utc(df.sparkSession, where, seen.schema)
         request = replace(request, replace_where=where)
     plan = plan_write(log, request, spark=True, zoned=zoned, seen=seen)
     if plan.nothing:

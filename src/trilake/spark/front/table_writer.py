@@ -37,7 +37,7 @@ from trilake.spark.front.dataframe_writer import (
 from trilake.spark.front.recorder import Action, Record, patch, record_of
 from trilake.spark.native.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.settings import is_utc
+from trilake.spark.session.settings import is_utc, quoted_plainly
 from trilake.spark.session.storage import session_store
 
 #: The property by which Spark's ``tableProperty`` says where a new table is to be; no property of the table.
@@ -170,7 +170,8 @@ def _overwrite(request: _Request, condition: Any) -> None:
         raise InvalidArgumentError(
             f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
         )
-    _save(request, known, "overwrite", replaceWhere=where)
+    with quoted_plainly(request.df.sparkSession):  # as the condition is, once it was read
+        _save(request, known, "overwrite", replaceWhere=where)
 
 
 def _overwrite_partitions(request: _Request) -> None:

@@ -46,6 +46,8 @@ _CLOCK = re.compile(
     rf"(?i)\b(?:{STATEMENT_WORDS})\b"
     r"|\b(?:now|curdate|unix_timestamp|rand|randn|random|uuid)\s*\("
 )
+#: What settings of a session read otherwise.
+_QUOTED = re.compile(r'["\\]')
 #: Where it is left to Spark what a ``char(n)`` is compared with: in BETWEEN, and with constants that are calls.
 _LEFT_TO_SPARK = re.compile(r"(?i)\bbetween\b|\b(?!(?:in|and|or|not)\b)\w+\s*\(")
 
@@ -152,6 +154,26 @@ def read_condition(
         text = connect_sql(spark, column)
     shown = condition if isinstance(condition, str) else text or column_sql(condition) or str(condition)
     return Condition(column, shown, None if text is None else _certain_filter(spark, text, schema))
+
+
+def plain_text(spark: SparkSession, text: str, schema: StructType) -> str:
+    """A condition over the columns of a table, as it is written where no setting says how to read strings and names.
+
+    Raises ``FilterError`` for one that cannot be resolved, or not be told so.
+    """
+    if reads_quotes_plainly(spark) or not _QUOTED.search(text):
+        return text
+    said = None
+    if not is_connect(spark):
+        with resolving(column_errors(schema.names, None, FilterError), FilterError, of_table=True):
+            frame = empty_frame(spark, schema).where(text)
+            said = built_in_text(query_execution(frame).analyzed().condition)
+    if said is None:
+        raise FilterError(
+            f"only a session whose strings and names are read without settings can say {text}",
+            help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
+        )
+    return said
 
 
 def column_sql(column: Column) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
@@ -15,6 +15,8 @@ from trilake.timestamps import timestamp_ms
 
 #: Setting of a session: the zone of times that name none.
 ZONE = "spark.sql.session.timeZone"
+#: Settings of how a session reads strings and names in texts of SQL, each off by default.
+_QUOTES = ("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals")
 #: Zones of sessions in which a time means what it means to the embedded engine.
 UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
 
@@ -70,8 +72,12 @@ def session_zone(spark: SparkSession) -> str:
 def reads_quotes_plainly(spark: SparkSession) -> bool:
     """Whether strings and names in SQL texts of a session are written as they are without settings: names not in double
     quotes, and strings with backslashes that escape."""
-    settings = ("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals")
-    return all(str(spark.conf.get(s, "false")).lower() != "true" for s in settings)
+    return all(str(spark.conf.get(s, "false")).lower() != "true" for s in _QUOTES)
+
+
+def quoted_plainly(spark: SparkSession) -> AbstractContextManager[None]:
+    """Lets the session read texts of SQL so in a block."""
+    return nullcontext() if reads_quotes_plainly(spark) else overridden(spark, dict.fromkeys(_QUOTES, "false"))
 
 
 def is_utc(spark: SparkSession) -> bool:
