@@ -106,6 +106,8 @@ def test_changes_are_the_feed(delta: str, lance: str) -> None:
     rows = run("changes", delta, "--from", "1", "--json").json
     assert [(r["id"], r["_change_type"], r["_commit_version"]) for r in rows] == [(2, "delete", 1)]
     assert len(run("changes", delta, "-c", "id", "--json").json) == 4
+    assert len(run("changes", delta, "--from", "1999-01-01", "--to", "1", "--json").json) == 4
+    assert run("changes", delta, "--from", "nope").code == 2
     done = run("changes", lance)
     assert done.code == 2
     assert "no change data feed" in done.err

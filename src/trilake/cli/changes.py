@@ -17,21 +17,22 @@ from trilake.errors import InvalidArgumentError
 
 def changes(
     uri: Uri,
-    start: Annotated[int, typer.Option("--from", min=0, help="First version.")] = 0,
-    end: Annotated[int | None, typer.Option("--to", min=0, help="Last version; the newest by default.")] = None,
+    start: Annotated[str, typer.Option("--from", help="First version, or a time.")] = "0",
+    end: Annotated[str | None, typer.Option("--to", help="Last version, or a time; the newest by default.")] = None,
     column: Columns = None,
     format: Format = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
     """Show the change data feed: which rows each version inserted, updated and deleted."""
-    from trilake.delta.scan.changes import plan_changes, read_change_task
+    from trilake.delta.scan.changes import read_change_task, scan_changes
     from trilake.delta.table import ArrowDeltaTable
 
     table = opened(uri, format, None, None, option)
     if not isinstance(table, ArrowDeltaTable):
         raise not_for(table, "change data feed", "trilake diff compares two versions")
-    scan = plan_changes(table.log, start, end, columns=column or None)
+    first, last = (int(m) if m is not None and m.isdecimal() else m for m in (start, end))
+    scan = scan_changes(table.log, first or 0, last, columns=column or None)
     batches = (b for task in scan.tasks for b in read_change_task(table.log.store, task, scan.plan))
     output(json).rows(scan.schema, batches)
 

@@ -7,6 +7,7 @@ neither, and who reads loads no command (tests/house/test_laziness.py).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,14 @@ import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
 from trilake.delta.engine import Engine
-from trilake.delta.log.detail import detail
+from trilake.delta.log.detail import detail, overview, summary
 from trilake.delta.log.history import history
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.all_fields import described_schema
-from trilake.display import text_of
-from trilake.errors import InvalidArgumentError, masked
+from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table import Explanation, FilterLike, Table
@@ -213,15 +213,29 @@ class ArrowDeltaTable(Table):
                 return int(pc.sum(counts).as_py() or 0) - vector_count(scan.files)
         return sum(b.num_rows for b in read_tasks(self.log.store, scan.tasks(), scan.plan))
 
-    def changes(self, start: int, end: int | None = None, *, columns: Sequence[str] | None = None) -> pa.Table:
+    def changes(
+        self,
+        start: int | str | datetime,
+        end: int | str | datetime | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
         """The change data feed of versions ``start`` to ``end``, both included.
+
+        A time (UTC without a zone) as ``start`` is the first version at or after it, as ``end`` the last at or before.
 
         The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
         ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, it names
         all that are given, in its order.
 
         Raises ``ChangeFeedError`` where the feed was not recorded, ``VersionNotFoundError`` for versions the log does
-        not hold.
+        not hold and for times after the newest.
+
+        >>> import pyarrow as pa, trilake
+        >>> on = {"delta.enableChangeDataFeed": "true"}
+        >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-changes", properties=on)
+        >>> trilake.open("memory://doc-changes").changes("2024-05-01")["_change_type"].to_pylist()
+        ['insert', 'insert']
         """
         from trilake.delta.scan.changes import changes_table
 
@@ -368,6 +382,8 @@ class ArrowDeltaTable(Table):
         dry_run: bool = False,
         lite: bool = False,
         enforce_retention: bool = True,
+        *,
+        keep_versions: Sequence[int] = (),
     ) -> VacuumResult:
         """Delete the files that no version within the retention needs.
 
@@ -377,14 +393,15 @@ class ArrowDeltaTable(Table):
         dry_run: say what would be deleted, and change nothing.
         lite: take the files from the log alone, without listing the folder.
         enforce_retention: refuse a retention shorter than the table's.
+        keep_versions: older versions that stay readable as well.
 
-        Raises ``InvalidArgumentError`` for a retention that is refused; see
-        :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
+        Raises ``InvalidArgumentError`` for a retention that is refused, ``VersionNotFoundError`` for a version to keep
+        that the log does not hold; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
         """
         from trilake.delta.commands.maintenance.vacuum import vacuum
 
-        options: dict[str, Any] = {"dry_run": dry_run, "lite": lite, "enforce_retention": enforce_retention}
-        return vacuum(self.log, retention_hours=retention_hours, known=self.snapshot, **options)
+        how: dict[str, Any] = {"retention_hours": retention_hours, "enforce_retention": enforce_retention}
+        return vacuum(self.log, dry_run=dry_run, lite=lite, keep_versions=keep_versions, known=self.snapshot, **how)
 
     def restore(
         self,
@@ -472,25 +489,7 @@ class ArrowDeltaTable(Table):
         return Explanation(None if filter is None else str(filter), files, ("read as Arrow in this process",))
 
     def __repr__(self) -> str:
-        m = self.metadata
-        columns = ", ".join(f"{f.name}: {f.type}" for f in self._head.schema.fields)
-        by = f" partitioned by {', '.join(m.partition_columns)}" if m.partition_columns else ""
-        many = isinstance(self._opened, PendingSnapshot)
-        files = "very many files" if many else f"{self.snapshot.adds.num_rows} files"
-        return f"<Delta table {self.uri} version {self.version}, {files}{by}; {columns}>"
+        return summary(self._opened if isinstance(self._opened, PendingSnapshot) else self.snapshot)
 
     def _repr_html_(self) -> str:
-        m, p = self.metadata, self.protocol
-        rows = "".join(
-            f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td>"
-            f"<td>{'' if f.nullable else 'not null '}{'partition' if f.name in m.partition_columns else ''}</td></tr>"
-            for f in self.snapshot.schema.fields
-        )
-        size = pc.sum(self.snapshot.adds["size"]).as_py() or 0
-        return (
-            f"<div><b>Delta table</b> <code>{text_of(masked(self.uri))}</code> &middot; version {self.version}"
-            " &middot; "
-            f"{self.snapshot.adds.num_rows:,} files &middot; {size / 1e6:,.1f} MB &middot; "
-            f"protocol {p.min_reader_version}/{p.min_writer_version}"
-            f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
-        )
+        return overview(self.snapshot)

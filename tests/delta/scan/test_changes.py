@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import ChangeFeedError, InvalidArgumentError, MissingFileError, VersionNotFoundError
 from trilake.runtime import SYSTEM_RUNTIME
+from trilake.storage.memory import MemoryStore
 
 ON = {"delta__enableChangeDataFeed": "true"}
 
@@ -154,6 +157,32 @@ def test_ranges_that_are_none() -> None:
     for start, end in ((2, None), (2, 3)):
         with pytest.raises(InvalidArgumentError, match="version 2, and the newest is 1"):
             _changes(log, start, end)
+
+
+def test_times_tell_a_range_as_spark_says() -> None:
+    seconds = itertools.count(1_000_000)
+    store = MemoryStore(clock=lambda: next(seconds) * 1000)
+    log = log_of([metadata(**ON)], [add("f0")], [add("f1")], [add("f2")], store=store)
+    for i in range(3):
+        store.put(f"f{i}", parquet(pa.table({"a": [i]})))
+    at = [dt.datetime.fromtimestamp(t / 1000, dt.UTC) for t in log.commit_times(log.commits(), log.head().metadata)]
+    between = at[1] + (at[2] - at[1]) / 2
+    table = ArrowDeltaTable(log.store, standard_engine())
+
+    def versions(start: Any, end: Any = None) -> list[int]:
+        return sorted(set(table.changes(start, end)["_commit_version"].to_pylist()))
+
+    assert versions(at[1]) == versions(at[1].isoformat()) == versions(at[0] + (at[1] - at[0]) / 2) == [1, 2, 3]
+    assert versions(at[1], at[2]) == versions(1, at[2]) == versions(at[1], 2) == [1, 2]
+    assert versions("1970-01-01", between) == [1]
+    assert versions(between, between) == [], "no commit is between two"
+    for start, end in ((at[2], at[1]), (between, at[1] + (at[2] - at[1]) / 4)):
+        with pytest.raises(InvalidArgumentError, match="no range"):
+            versions(start, end)
+    outside: list[tuple[Any, Any]] = [("2200-01-01", None), (0, "2200-01-01"), (0, "1969-01-01")]
+    for first, last in outside:
+        with pytest.raises(VersionNotFoundError):
+            versions(first, last)
 
 
 def test_a_range_ends_with_the_newest_version_at_the_latest() -> None:

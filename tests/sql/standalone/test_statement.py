@@ -95,6 +95,7 @@ def test_changes_are_read_for_each_run(tmp_path: Path) -> None:
     for n in range(1, 4):
         trilake.write({"n": [n]}, place, mode="append")
         assert trilake.sql(text).to_pylist() == [{"n": n}]
+    assert trilake.sql(text.replace(", 1)", ", '1999-01-01')")).to_pylist() == [{"n": 3}]
 
 
 def test_a_product_that_64_bits_do_not_hold_is_translated_for_128_as_well(translated: list[bool]) -> None:

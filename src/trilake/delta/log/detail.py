@@ -9,9 +9,11 @@ import pyarrow.compute as pc
 
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import BEFORE, DeltaLog
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema_edit import path_text
+from trilake.display import text_of
+from trilake.errors import masked
 
 _NAMES = pa.list_(pa.string())
 
@@ -71,3 +73,30 @@ def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
         "tableFeatures": sorted(features_of(protocol)),
     }
     return pa.Table.from_pylist([row], schema=DETAIL)
+
+
+def summary(opened: Snapshot | PendingSnapshot) -> str:
+    """A version in a line."""
+    m = opened.metadata
+    columns = ", ".join(f"{f.name}: {f.type}" for f in opened.schema.fields)
+    by = f" partitioned by {', '.join(m.partition_columns)}" if m.partition_columns else ""
+    files = "very many files" if isinstance(opened, PendingSnapshot) else f"{opened.adds.num_rows} files"
+    return f"<Delta table {opened.uri} version {opened.version}, {files}{by}; {columns}>"
+
+
+def overview(snapshot: Snapshot) -> str:
+    """A version as HTML for notebooks: where it is, how large, and its columns."""
+    m, p = snapshot.metadata, snapshot.protocol
+    rows = "".join(
+        f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td>"
+        f"<td>{'' if f.nullable else 'not null '}{'partition' if f.name in m.partition_columns else ''}</td></tr>"
+        for f in snapshot.schema.fields
+    )
+    size = pc.sum(snapshot.adds["size"]).as_py() or 0
+    return (
+        f"<div><b>Delta table</b> <code>{text_of(masked(snapshot.uri))}</code> &middot; version {snapshot.version}"
+        " &middot; "
+        f"{snapshot.adds.num_rows:,} files &middot; {size / 1e6:,.1f} MB &middot; "
+        f"protocol {p.min_reader_version}/{p.min_writer_version}"
+        f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
+    )

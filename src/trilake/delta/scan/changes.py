@@ -7,9 +7,10 @@ between the two vectors are the change.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +28,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
 from trilake.storage.base import Store
 from trilake.table import as_version
+from trilake.timestamps import timestamp_ms
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"
@@ -37,6 +39,8 @@ CHANGE_FIELDS = [
     pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", "UTC")),
 ]
 _ENABLED = "delta.enableChangeDataFeed"
+#: A version, or a time.
+Moment: TypeAlias = int | str | dt.datetime
 
 
 @dataclass(frozen=True)
@@ -232,22 +236,38 @@ def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iter
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def changes_table(log: DeltaLog, start: int, end: int | None, *, columns: Sequence[str] | None) -> pa.Table:
+def scan_changes(
+    log: DeltaLog, start: Moment, end: Moment | None = None, *, columns: Sequence[str] | None = None
+) -> ChangeFeedScan:
+    """The plan of :func:`plan_changes` for a range that versions or times tell; without tasks between two commits.
+
+    Raises besides ``VersionNotFoundError`` for a time after the last commit, and for an end before the first one.
+    """
+    begins, ends = _as_time(start), _as_time(end)
+    first = (as_version(start) or 0) if begins is None else log.version_from(begins)
+    last = as_version(end) if ends is None else log.version_at(ends, reached=True)
+    if begins is not None and ends is not None and begins <= ends and last == first - 1:
+        return replace(plan_changes(log, first, first, columns=columns), tasks=())
+    return plan_changes(log, first, last, columns=columns)
+
+
+def _as_time(moment: Moment | None) -> int | None:
+    return timestamp_ms(moment) if isinstance(moment, str | dt.datetime) else None
+
+
+def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: Sequence[str] | None) -> pa.Table:
     """The change data feed of some versions: the table's ``columns`` and behind them the feed's own.
 
-    Where ``columns`` names some of the feed's, it names all that are given, in its order.  Raises what
-    :func:`plan_changes` raises.
+    A time as start means the first version at or after it, as end the last at or before it.  Where ``columns`` names
+    some of the feed's, it names all that are given, in its order.  Raises what :func:`plan_changes` raises.
     """
-    if columns is None:
-        return _all_changes(log, plan_changes(log, start, end))
     feed = [f.name for f in CHANGE_FIELDS]
-    wanted = [*columns] if {*feed} & {*columns} else [*columns, *feed]
-    own = [c for c in dict.fromkeys(wanted) if c not in feed]
-    changes = _all_changes(log, plan_changes(log, start, end, columns=own))
+    wanted = None if columns is None else [*columns] if {*feed} & {*columns} else [*columns, *feed]
+    own = None if wanted is None else [c for c in dict.fromkeys(wanted) if c not in feed]
+    scan = scan_changes(log, start, end, columns=own)
+    batches = (b for t in scan.tasks for b in read_change_task(log.store, t, scan.plan))
+    changes = pa.Table.from_batches(batches, schema=scan.schema)
+    if wanted is None or own is None:
+        return changes
     places = {c: i for i, c in enumerate([*own, *feed])}  # the table may spell its columns another way
     return changes.select([places[c] for c in wanted])
-
-
-def _all_changes(log: DeltaLog, scan: ChangeFeedScan) -> pa.Table:
-    batches = (b for t in scan.tasks for b in read_change_task(log.store, t, scan.plan))
-    return pa.Table.from_batches(batches, schema=scan.schema)

@@ -6,6 +6,7 @@ extension.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -131,9 +132,11 @@ def _travel(kind: str, expression: str) -> tuple[int | None, str | None]:
 def _changes(context: Context, arguments: Sequence[str]) -> pa.Table:
     """The rows of ``table_changes_by_path``."""
     values = [constant(a).to_pylist()[0] for a in arguments]
-    if not 2 <= len(values) <= 3 or not isinstance(values[0], str) or not all(isinstance(v, int) for v in values[1:]):
+    of = int | str | dt.datetime
+    if not 2 <= len(values) <= 3 or not isinstance(values[0], str) or not all(isinstance(v, of) for v in values[1:]):
         raise InvalidArgumentError(
-            f"{CHANGES} takes a path, the first version, and perhaps the last", help=f"write {CHANGES}('/path', 1)"
+            f"{CHANGES} takes a path, the first version or time, and perhaps the last",
+            help=f"write {CHANGES}('/path', 1)",
         )
     opened = place_of(context, ("delta", values[0])).open(context)
     if not isinstance(opened, ArrowDeltaTable):

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tests.delta.commands.maintenance.vacuum_world import HOUR, LATER, WEEK, World
-from tests.delta.tables import add, clocked, log_of, remove
+from tests.delta.tables import add, clocked, log_of, remove, rows
 from trilake.delta.commands.maintenance.vacuum import LAST_VACUUM, vacuum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.segment import commit_key
@@ -30,6 +30,23 @@ def test_lite_takes_what_commits_removed_and_remembers_how_far_it_came() -> None
     world.now += (WEEK + 1) * HOUR
     assert len(world.vacuum(lite=True).paths) == 1
     assert world.vacuum().paths == ["stray"]
+
+
+@pytest.mark.parametrize("lite", [False, True])
+def test_versions_that_are_kept_stay_readable_until_they_are_not_kept(lite: bool) -> None:
+    world = World()
+    for n in range(4):
+        world.write([(1, n)], "overwrite")
+    world.now += (WEEK + 1) * HOUR
+    with pytest.raises(VersionNotFoundError):
+        world.vacuum(lite=lite, keep_versions=[4])
+    kept = [p for v in (0, 2) for p in world.log.snapshot(v).adds["path"].to_pylist()]
+    dry = world.vacuum(lite=lite, dry_run=True, keep_versions=[2, 0])
+    assert world.vacuum(lite=lite, keep_versions=[2, 0]).paths == dry.paths
+    assert len(dry.paths) == 1
+    assert [rows(world.read(v)) for v in (0, 2, 3)] == [[{"p": 1, "n": n}] for n in (0, 2, 3)]
+    assert {*kept} <= {*world.vacuum(lite=lite).paths}, "a lite one finds them again"
+    assert not any(world.there(p) for p in kept)
 
 
 def test_lite_is_refused_where_the_log_was_cleaned_up() -> None:

@@ -9,10 +9,11 @@ The life of a vacuum::
       --> what was committed meanwhile is spared --> files deleted --> empty folders removed --> VACUUM END committed
 
 What must stay: files of the newest version; files that a tombstone within the retention names; every file that a commit
-within the retention names, its change files included; files younger than the retention, whoever wrote them; hidden
-files; deletion vectors of all of these; files that are older than the table and that nothing in its log names, which
-are somebody else's; whatever lies behind a link or in another table.  So each version that was current within the
-retention stays readable, and a process that dies anywhere leaves a sound table: only garbage is ever deleted.
+within the retention names, its change files included; files of versions to keep; files younger than the retention,
+whoever wrote them; hidden files; deletion vectors of all of these; files that are older than the table and that nothing
+in its log names, which are somebody else's; whatever lies behind a link or in another table.  So each version that was
+current within the retention stays readable, and a process that dies anywhere leaves a sound table: only garbage is ever
+deleted.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
 
@@ -70,6 +71,7 @@ from trilake.progress import progress
 from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory, agreed_time
+from trilake.table import as_version
 
 _log = logging.getLogger("trilake.delta")
 
@@ -150,6 +152,7 @@ def vacuum(
     dry_run: bool = False,
     lite: bool = False,
     enforce_retention: bool = True,
+    keep_versions: Sequence[int] = (),
     inventory: pa.Table | None = None,
     record: bool = True,
     known: Snapshot | None = None,
@@ -166,6 +169,7 @@ def vacuum(
     lite: take the files from the log alone, without a listing: those that commits removed since the last vacuum.
         Files that no commit ever named stay.
     enforce_retention: refuse a retention shorter than the table's: writers at work may lose their files to it.
+    keep_versions: older versions that stay readable as well.
     inventory: the files as a table, in place of a listing; see
     :func:`trilake.delta.commands.maintenance.vacuum_listing.from_inventory`.
     record: commit entries for the history, ``VACUUM START`` and ``VACUUM END``.
@@ -190,6 +194,7 @@ def vacuum(
         log, head, runtime, retention_hours=retention_hours, enforce_retention=enforce_retention, dry_run=dry_run
     )
     cutoff, boundary, names = scope.cutoff, scope.boundary, scope.names
+    kept = [log.snapshot(as_version(v)).adds for v in keep_versions]
     # Listed before the newest version is looked up: a file of the listing that was committed by then is in it.
     folders = Folders(0)
     territory = Territory(log.store)
@@ -203,7 +208,7 @@ def vacuum(
     if not lite:
         folders = list_folders(log.store, listing, cutoff, names, territory)
     snapshot = log.update(head)
-    files = garbage(listing, cutoff, _needed(log, snapshot, cutoff), names)
+    files = garbage(listing, cutoff, _needed(log, snapshot, cutoff, kept), names)
     files = own_files(log.store, files, territory, cutoff, links=folders.links)
     files, foreign = (files, LISTING.empty_table()) if lite else _accounted_for(log, snapshot, files)
     if inventory is None and folders.unfinished:
@@ -223,6 +228,8 @@ def vacuum(
         return left.num_rows, folders.count + 1
 
     size = int(pc.sum(files["size"]).as_py() or 0)
+    if kept:  # what stays for them is garbage still, and for a later vacuum to find
+        scope = replace(scope, boundary=None)
     version = recorded(log, snapshot, scope, (files.num_rows, size), delete, runtime, record=record)
     return VacuumResult(done[0], False, cutoff, tuple(removed), version, foreign)
 
@@ -339,11 +346,11 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
 # --- what stays ------------------------------------------------------------------------------------------------------
 
 
-def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int) -> References:
-    """The files of the newest version, and of every version that was current at the cut-off time or later."""
+def _needed(log: DeltaLog, snapshot: Snapshot, cutoff: int, kept: Sequence[pa.Table]) -> References:
+    """The files of the newest version, of every version that was current at the cut-off time or later, and others."""
     recent_tombstones = recently_removed(log.tombstones(snapshot), cutoff)
     batch = log.parse(recent_commits(log, snapshot, cutoff))
-    return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc)
+    return references(snapshot.adds, recent_tombstones, batch.add, batch.remove, batch.cdc, *kept)
 
 
 def recently_removed(tombstones: pa.Table, cutoff: int) -> pa.Table:
