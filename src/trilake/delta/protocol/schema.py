@@ -446,21 +446,21 @@ def _with_variants(field: StructField, f: pa.Field) -> StructField:
         named = parse_schema(mark.decode("utf-8", "replace"))
     except (CorruptLogError, UnsupportedProtocolError):
         return field
-    return replace(field, type=_where_named(field.type, named.fields[0].type)) if named.fields else field
+    return replace(field, type=where_variants(field.type, named.fields[0].type)) if named.fields else field
 
 
-def _where_named(type_: DataType, named: DataType) -> DataType:
+def where_variants(type_: DataType, named: DataType) -> DataType:
     """The type with variants for the structs of their two binaries, where another type has variants."""
     if isinstance(named, PrimitiveType):
         parts = {(f.name, str(f.type)) for f in type_.fields} if isinstance(type_, StructType) else set()
         return named if named.name == "variant" and parts == _VARIANT_PARTS else type_
     if isinstance(named, StructType) and isinstance(type_, StructType):
         pairs = ((f, named.find(f.name)) for f in type_.fields)
-        return StructType(tuple(f if n is None else replace(f, type=_where_named(f.type, n.type)) for f, n in pairs))
+        return StructType(tuple(f if n is None else replace(f, type=where_variants(f.type, n.type)) for f, n in pairs))
     if isinstance(named, ArrayType) and isinstance(type_, ArrayType):
-        return replace(type_, element=_where_named(type_.element, named.element))
+        return replace(type_, element=where_variants(type_.element, named.element))
     if isinstance(named, MapType) and isinstance(type_, MapType):
-        key, value = _where_named(type_.key, named.key), _where_named(type_.value, named.value)
+        key, value = where_variants(type_.key, named.key), where_variants(type_.value, named.value)
         return replace(type_, key=key, value=value)
     return type_
 

@@ -11,7 +11,15 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType, holds_variants
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructType,
+    holds_variants,
+    where_variants,
+)
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
@@ -48,6 +56,13 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
             file=uri,
             condition=condition,
         )
+
+
+def with_variants(rows: StructType, table: StructType) -> StructType:
+    """The schema of Arrow rows for a table: others, as deltalake, hand variants over as structs without a mark."""
+    named = where_variants(rows, table)
+    assert isinstance(named, StructType)
+    return named
 
 
 def needs_no_cast(rows: StructType, names: Sequence[str], table: StructType, *, evolve: bool = False) -> bool:
@@ -175,7 +190,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     """Values as a column of the table's type.  Raises ``SchemaMismatchError`` for one that would lose something."""
     wanted = target.arrow
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
-        array = _without_hidden_nulls(array)
+        array = _without_hidden_nulls(plain_array(array))
     if array.type == wanted and (isinstance(target, PrimitiveType) or not holds_variants(target)):
         return array
     if isinstance(array.type, pa.BaseExtensionType):

@@ -60,7 +60,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.rules.row_rules import RowPipeline
-from trilake.delta.rules.store_assignment import assign_batch
+from trilake.delta.rules.store_assignment import assign_batch, with_variants
 from trilake.delta.scan.read import Positions, read_positions
 from trilake.delta.scan.scan import ReadPlan, read_schema
 from trilake.errors import AmbiguousMergeError
@@ -146,7 +146,7 @@ class _ArrowMerge:
         cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime
     ) -> _ArrowMerge:
         """Settle what the clauses mean."""
-        source_schema, uri = from_arrow(source.schema), snapshot.uri
+        source_schema, uri = with_variants(from_arrow(source.schema), snapshot.schema), snapshot.uri
         protocol, metadata = snapshot.protocol, snapshot.metadata
         if request.evolve:
             protocol, metadata = evolved(

@@ -28,6 +28,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.rules.store_assignment import with_variants
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import InvalidArgumentError
@@ -107,7 +108,7 @@ class OptimisticTransaction:
     def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
         """Write rows into new files, which the commit adds; the table's rules hold for them."""
         metadata = self._metadata or self.snapshot.metadata
-        source, now = from_arrow(data.schema), self.runtime.clock_ms()
+        source, now = with_variants(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
         plan = FilePlan(
             metadata.schema,
             metadata.partition_columns,

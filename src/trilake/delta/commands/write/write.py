@@ -48,6 +48,7 @@ from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
+from trilake.delta.rules.store_assignment import with_variants
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.display import Displayed
 from trilake.errors import (
@@ -119,13 +120,14 @@ def plan_write(
     *,
     spark: bool = False,
     zoned: bool = False,
+    arrow: bool = False,
     seen: Head | None = None,
 ) -> WritePlan:
     """Look at the table, if there is one, and decide how its files are to be written.
 
     ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot, and ``zoned`` that
-    its session's zone is not UTC.  ``seen`` is the table where somebody looked at it already: the rows are for that
-    version of it, and it is not looked at again.
+    its session's zone is not UTC; ``arrow``, that they are Arrow's, which has no variants.  ``seen`` is the table where
+    somebody looked at it already: the rows are for that version of it, and it is not looked at again.
     Raises ``TableExistsError``, ``TableNotFoundError`` where the table must be there, ``SchemaMismatchError``,
     ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
@@ -150,6 +152,8 @@ def plan_write(
             return WritePlan(request, files, base.metadata, base.protocol, base, nothing=True)
         check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
         request = settled_overwrite(base, request, uri)
+        if arrow and request.schema_mode != "overwrite":
+            request = replace(request, schema=with_variants(request.schema, base.schema))
         _check_existing(base, request, uri)
         protocol, metadata, domains = _changed(log, base, request, runtime)
     if not metadata.schema.fields:
@@ -473,7 +477,7 @@ def write_arrow(
 ) -> WriteResult:
     """Write Arrow rows from this process: all three steps."""
     runtime = runtime or log.engine.runtime
-    plan = plan_write(log, request, runtime)
+    plan = plan_write(log, request, runtime, arrow=True)
     if plan.nothing:
         return finish_write(log, plan, [], runtime)
     return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)
