@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from uuid import UUID
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from trilake import lance
 from trilake.errors import InvalidArgumentError
 from trilake.lance import LanceDataset
+from trilake.lance.pylance.operation import Index
 
 ROWS = pa.table(
     {
@@ -64,6 +66,26 @@ def test_nulls_in_structs_are_not_found(tmp_path: Path) -> None:
     for filter, expected in (("s.n = 0", [3]), ("s.n < 5", [0, 3, 4]), ("s.n IS NULL", [1, 2, 5])):
         for use in (True, False):
             assert ds.to_table(["id"], filter=filter, use_scalar_index=use)["id"].to_pylist() == expected
+
+
+def test_indices_of_newer_writers_are_described_with_all_their_parts(made: LanceDataset) -> None:
+    def part(number: int, fragments: set[int]) -> Index:
+        details = ("/lance.table.BitmapIndexDetails", b"")
+        return Index(str(UUID(int=number)), "langs", [1], number, fragments, 0, details)
+
+    operation = lance.LanceOperation.CreateIndex([part(1, {0}), part(2, {1})], [])
+    ds = lance.LanceDataset.commit(made.uri, operation, read_version=made.version)
+    stats = ds.stats.index_stats("langs")
+    assert [stats[name] for name in ("index_type", "num_indices", "num_segments")] == ["Bitmap", 2, 2]
+    assert (stats["num_indexed_rows"], stats["num_unindexed_rows"], stats["num_unindexed_fragments"]) == (40, 20, 1)
+    assert stats["num_indexed_rows_per_delta"] == [20, 20]
+    assert [i["uuid"] for i in stats["segments"]] == [str(UUID(int=number)) for number in (1, 2)]
+    (described,) = ds.describe_indices()
+    assert (described.index_type, described.num_rows_indexed) == ("Bitmap", 40)
+    assert [s.fragment_ids for s in described.segments] == [{0}, {1}]
+    assert ds.count_rows("lang = 'fr'") == 30
+    ds.drop_index("langs")
+    assert ds.describe_indices() == []
 
 
 def test_an_index_without_rows(made: LanceDataset) -> None:

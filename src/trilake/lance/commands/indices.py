@@ -40,10 +40,15 @@ _log = logging.getLogger("trilake.lance")
 
 
 def find(snapshot: Snapshot, name: str) -> IndexMetadata:
-    """The index of a name.  Raises ``UnknownIndexError`` where there is none."""
-    for index in snapshot.manifest.indices:
-        if index.name == name:
-            return index
+    """The index of a name, the first of its parts.  Raises ``UnknownIndexError`` where there is none."""
+    return parts(snapshot, name)[0]
+
+
+def parts(snapshot: Snapshot, name: str) -> list[IndexMetadata]:
+    """The index of a name, in all its parts, of which newer writers make several.  Raises ``UnknownIndexError``."""
+    found = [index for index in snapshot.manifest.indices if index.name == name]
+    if found:
+        return found
     names = ", ".join(i.name for i in snapshot.manifest.indices)
     raise UnknownIndexError(f'Index "{name}" not found', help=f"there are {names or 'none'}", file=snapshot.store.uri)
 
@@ -69,23 +74,40 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
 def statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """What an index says of itself, and which rows and fragments it covers.
 
-    ``name``, ``uuid``, the numbers of rows and fragments, and for IVF_PQ ``metric_type``, ``num_partitions``,
-    ``sub_index`` and ``partitions``, which are in the one entry of ``indices``, too.  Raises ``UnknownIndexError``.
+    ``name``, ``uuid``, ``index_type``, the numbers of rows and fragments, and for IVF_PQ ``metric_type``,
+    ``num_partitions``, ``sub_index`` and ``partitions``.  Where the index has several parts, these are of the first;
+    ``indices``, which is ``segments``, too, has an entry for each.  Raises ``UnknownIndexError``.
     """
-    index = find(snapshot, name)
-    opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
-    own = {} if opened is None else opened.statistics()  # an index of a newer writer says nothing here
-    covered = index.fragment_bitmap or ()
+    indices = parts(snapshot, name)
+    each = [{**_own(snapshot, index), "uuid": str(index.uuid)} for index in indices]
+    by_part = [[r for r in snapshot.readers if r.fragment.id in (i.fragment_bitmap or ())] for i in indices]
+    covered = frozenset(r.fragment.id for readers in by_part for r in readers)
     has, lacks = [[r for r in snapshot.readers if (r.fragment.id in covered) is one] for one in (True, False)]
     return {
-        **own,
-        "name": index.name,
-        "uuid": str(index.uuid),
-        "num_indices": sum(i.name == name for i in snapshot.manifest.indices),
-        "indices": [{**own, "uuid": str(index.uuid)}],
+        **each[0],
+        "name": name,
+        **dict.fromkeys(("num_indices", "num_segments"), len(indices)),
+        **dict.fromkeys(("indices", "segments"), each),
         **_sizes("indexed", has),
         **_sizes("unindexed", lacks),
+        "num_indexed_rows_per_delta": [sum(r.num_rows for r in readers) for readers in by_part],
     }
+
+
+def _own(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
+    """What the files of an index say of it; of a kind that is not known here, no more than its name."""
+    opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
+    return {"index_type": kind_of(snapshot, index)} if opened is None else opened.statistics()
+
+
+def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
+    """The kind of an index, as its files or its writer say it: ``BTree``, ``IVF_PQ``, ``Bitmap`` and so on."""
+    if snapshot.indices.vector(index) is not None:
+        return "IVF_PQ"
+    if snapshot.indices.scalar(index) is not None:
+        return "BTree"
+    said = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
+    return said or "Unknown"
 
 
 def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
@@ -95,7 +117,8 @@ def _sizes(kind: str, readers: list[FragmentReader]) -> dict[str, int]:
 
 def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     """The :func:`statistics` of an index without what is covered, and its name."""
-    more = {"name", "num_indices", "indices", *_sizes("indexed", []), *_sizes("unindexed", [])}
+    more = {"name", "num_indices", "num_segments", "indices", "segments", "num_indexed_rows_per_delta"}
+    more |= {*_sizes("indexed", []), *_sizes("unindexed", [])}
     return {key: value for key, value in statistics(snapshot, name).items() if key not in more}
 
 

@@ -86,7 +86,8 @@ class LaterNames(ArrowDataset):
 
     def describe_indices(self) -> list[IndexDescription]:
         """The indices, and how many rows each covers."""
-        return [IndexDescription.of(self.snapshot, index) for index in self.snapshot.manifest.indices]
+        names = dict.fromkeys(index.name for index in self.snapshot.manifest.indices if not index.is_note)
+        return [IndexDescription.of(self.snapshot, name) for name in names]
 
     def prewarm_index(self, name: str, *, with_position: bool = False) -> None:
         """Read an index now, and not with the first search.  ``with_position`` changes nothing.

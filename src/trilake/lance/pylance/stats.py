@@ -21,7 +21,7 @@ class DatasetStats(TypedDict):
 
 @dataclass(frozen=True)
 class IndexSegmentDescription:
-    """The files of an index: all of them, as the format has no indices in parts."""
+    """The files of an index, or of a part of one, as newer writers make them."""
 
     uuid: str
     dataset_version_at_last_update: int
@@ -31,7 +31,7 @@ class IndexSegmentDescription:
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """An index: its name and kind, the ids and names of its fields, and how many rows it covers."""
+    """An index: its name and kind, the ids and names of its fields, its parts, and how many rows these cover."""
 
     name: str
     type_url: str
@@ -42,24 +42,29 @@ class IndexDescription:
     segments: list[IndexSegmentDescription]
 
     @classmethod
-    def of(cls, snapshot: Snapshot, index: IndexMetadata) -> IndexDescription:
-        """What a version says of one of its indices."""
-        known = snapshot.manifest.schema
+    def of(cls, snapshot: Snapshot, name: str) -> IndexDescription:
+        """What a version says of one of its indices.  Raises ``UnknownIndexError``."""
+        known, parts = snapshot.manifest.schema, indices.parts(snapshot, name)
+        index = parts[0]
         fields = [known.by_id(id) for id in index.fields]
-        vector, scalar = snapshot.indices.vector(index), snapshot.indices.scalar(index)
-        details = index.details or (
-            VECTOR_DETAILS if vector is not None else BTREE_DETAILS if scalar is not None else None
-        )
-        covered = frozenset(index.fragment_bitmap or ())
+        kind = indices.kind_of(snapshot, index)
+        details = index.details or {"IVF_PQ": VECTOR_DETAILS, "BTree": BTREE_DETAILS}.get(kind)
+        segments = [_segment(part) for part in parts]
+        covered = frozenset().union(*(s.fragment_ids for s in segments))
         return cls(
             index.name,
             "" if details is None else details.type_url,
-            "IVF_PQ" if vector is not None else "BTree" if scalar is not None else "Unknown",
+            kind,
             sum(r.num_rows for r in snapshot.readers if r.fragment.id in covered),
             list(index.fields),
             [known.name_of(f) for f in fields if f is not None],
-            [IndexSegmentDescription(str(index.uuid), index.dataset_version, covered, index.index_version or 0)],
+            segments,
         )
+
+
+def _segment(part: IndexMetadata) -> IndexSegmentDescription:
+    covered = frozenset(part.fragment_bitmap or ())
+    return IndexSegmentDescription(str(part.uuid), part.dataset_version, covered, part.index_version or 0)
 
 
 class LanceStats:
