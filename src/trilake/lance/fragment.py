@@ -29,7 +29,7 @@ from trilake.lance.commands.fragment_writer import write_fragments as write_file
 from trilake.lance.commands.input_rows import numbers, stream, table
 from trilake.lance.commands.open_dataset import OpenDataset, place_of
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
-from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
 from trilake.lance.pylance.beyond import not_in_format
@@ -41,6 +41,7 @@ from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.schema import LanceSchema
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.lance.versions.versions import list_versions
@@ -127,7 +128,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         filename: str | os.PathLike[str], schema: pa.Schema | OpenDataset, fragment_id: int
     ) -> FragmentMetadata:
         """The metadata of a data file that is there already, by its path below ``data``."""
-        ids = LanceSchema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema.snapshot.manifest.schema
+        ids = StoredSchema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema.snapshot.manifest.schema
         name = os.fspath(filename).replace(os.sep, "/").rpartition("data/")[2]
         return FragmentMetadata.of(Fragment(fragment_id, (DataFile(name, ids.field_ids),)))
 
@@ -302,7 +303,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         reader_schema: pa.Schema | None = None,
         *,
         nulls: NullPolicy = "error",
-    ) -> tuple[FragmentMetadata, pa.Schema]:
+    ) -> tuple[FragmentMetadata, LanceSchema]:
         """:meth:`add_columns`, and the schema that ``LanceOperation.Merge`` needs with it.
 
         Parameters
@@ -337,7 +338,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         columns: list[str] | None,
         batch_size: int | None,
         nulls: NullPolicy,
-    ) -> tuple[FragmentMetadata, pa.Schema]:
+    ) -> tuple[FragmentMetadata, LanceSchema]:
         # The first result tells the new columns' types; it is kept, so that each batch is asked for once, unless this
         # one is longer than a row group.
         first = next((b for b in self.to_batches(columns, batch_size=batch_size)), None)
@@ -356,23 +357,21 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
     def _widened(
         self, values: commands.Values, new_schema: pa.Schema, names: Sequence[str] | None, nulls: NullPolicy
-    ) -> tuple[FragmentMetadata, pa.Schema]:
+    ) -> tuple[FragmentMetadata, LanceSchema]:
         snapshot = self._ds.snapshot
         commands.check_new(snapshot.manifest.schema, new_schema.names)
         target = Target.new(new_schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
-        chosen = Selection.of(snapshot.view, names)
+        read = Selection.of(snapshot.view, names)
 
-        def of_chosen(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return values(batch if chosen.projection is None else chosen.projection.project(batch))
+        def of_read(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return values(batch if read.projection is None else read.projection.project(batch))
 
-        widened = commands.widen(
-            self._fragment, snapshot, target, chosen.columns, of_chosen, with_row_id=chosen.with_row_id
-        )
-        return FragmentMetadata.of(widened), pa.schema([*self.schema, *new_schema], self.schema.metadata)
+        widened = commands.widen(self._fragment, snapshot, target, read.columns, of_read, with_row_id=read.with_row_id)
+        return FragmentMetadata.of(widened), LanceSchema(snapshot.view.schema).with_columns(target.view.schema)
 
     def merge(
         self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
-    ) -> tuple[FragmentMetadata, pa.Schema]:
+    ) -> tuple[FragmentMetadata, LanceSchema]:
         """The fragment with the columns of ``data_obj`` joined to it, and the schema for ``LanceOperation.Merge``."""
         values, new = joins.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
         commands.check_new(self._ds.snapshot.manifest.schema, new.names)
@@ -380,7 +379,7 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         by_id = joins.is_id(self._ds.snapshot, left_on)
         read = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
         widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values, with_row_id=by_id)
-        return FragmentMetadata.of(widened), pa.schema([*self.schema, *new], self.schema.metadata)
+        return FragmentMetadata.of(widened), LanceSchema(self._ds.snapshot.view.schema).with_columns(target.view.schema)
 
     def update_columns(
         self,
@@ -403,8 +402,8 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
         """
         flag("with_offsets", with_offsets)
-        read, new = (self._ds.snapshot, self._fragment), table(data_obj, schema)
-        done = update_columns(*read, new, left_on, right_on, nulls=self._ds.nulls)
+        snapshot, new = self._ds.snapshot, table(data_obj, schema)
+        done = update_columns(snapshot, self._fragment, new, left_on, right_on, nulls=self._ds.nulls)
         changed = FragmentMetadata.of(done.fragment), done.field_ids
         return (*changed, done.offsets.serialize()) if with_offsets else changed
 

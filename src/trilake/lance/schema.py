@@ -76,6 +76,17 @@ class LanceSchema:
         found = self._schema.find(name)
         return None if found is None else LanceField(found)
 
+    def field_case_insensitive(self, name: str) -> LanceField | None:
+        """The field of a name whatever its case, if there is one; that of just this case where several are."""
+        exact = self.field(name)
+        alike = [f for f in self._schema.walk() if self._schema.name_of(f).lower() == name.lower()]
+        return exact if exact is not None or not alike else LanceField(alike[0])
+
+    def with_columns(self, more: stored.LanceSchema) -> LanceSchema:
+        """The columns, and more behind them."""
+        own = self._schema
+        return LanceSchema(stored.LanceSchema((*own.fields, *more.fields), own.metadata))
+
     @property
     def stored(self) -> stored.LanceSchema:
         """The columns as manifests have them."""

@@ -50,6 +50,11 @@ def test_fields_by_their_ids() -> None:
     part = ds.lance_schema.field("p.y")
     assert part is not None
     assert part.id() == 4
+    for name, id in (("P.Y", 4), ("ID", 0)):
+        found = ds.lance_schema.field_case_insensitive(name)
+        assert found is not None
+        assert found.id() == id
+    assert ds.lance_schema.field_case_insensitive("nothing") is None
     assert ds.lance_schema.to_pyarrow() == ds.schema
     assert lance.LanceDataset.commit(ds, lance.LanceOperation.Project(ds.lance_schema), ds.version).schema == ds.schema
 
@@ -75,6 +80,23 @@ def test_companions_go_with_their_columns() -> None:
     kept = LanceSchema(type(ds.lance_schema.stored)(tuple(fields), {}))
     done = lance.LanceDataset.commit(ds, lance.LanceOperation.Project(kept), ds.version)
     assert done.to_table().to_pydict() == {"m": [None, 2]}
+
+
+def test_fragments_with_more_columns_say_their_ids() -> None:
+    ds = made("more")
+    twice = [f.merge_columns({"b": "id * 2"}) for f in ds.get_fragments()]
+    schema = twice[0][1]
+    assert [(f.name(), f.id()) for f in schema.fields()] == [("id", 0), ("a", 1), ("p", 2), ("b", 5)]
+    for operation in (
+        lance.LanceOperation.Merge([f for f, _ in twice], schema),
+        lance.LanceOperation.Overwrite(schema, [f for f, _ in twice]),
+    ):
+        done = lance.LanceDataset.commit(ds, operation, read_version=ds.version)
+        assert done.to_table(["b"]).to_pydict() == {"b": [2 * i for i in range(6)]}
+        assert done.lance_schema == schema
+    joined, schema = ds.get_fragments()[0].merge(data_obj=pa.table({"id": [1], "c": ["x"]}), left_on="id")
+    assert [f.fields for f in joined.files] == [[0, 1, 2, 3, 4], [5]]
+    assert schema.to_pyarrow().names == ["id", "a", "p", "c"]
 
 
 def test_a_merge_is_committed_later() -> None:
@@ -115,6 +137,8 @@ def test_tags_name_versions_in_each_way() -> None:
     ds.tags.create("copy", "one")
     ds.tags.update("one", reference=("main", 2))
     ds.tags.update("two", version=1)
+    assert ds.checkout_version(("main", 1)).version == lance.dataset(ds.uri, (None, 1)).version == 1
+    assert lance.dataset(ds.uri, version=("main", None)).version == 2
     numbers = {name: tag["version"] for name, tag in ds.tags.list().items()}
     assert numbers == {"two": 1, "one": 2, "again": 1, "copy": 1}
     for reference in (("dev", 1), "nothing", 7):

@@ -178,6 +178,12 @@ def test_distances_stand_where_they_are_asked_for() -> None:
     assert ds.to_table(["id", "_rowaddr"], nearest=near).schema.names == ["id", "_rowaddr", "_distance"]
     assert ds.to_table(["_distance"], nearest=near, filter="_rowid = 0").to_pydict() == {"_distance": [8.0]}
     several = {"column": "v", "q": [[2.0, 3.0], [0.0, 1.0]], "k": 1}
+    for search, first in ((near, []), (several, ["query_index"])):
+        for columns, names in ((["id"], ["id"]), (["_distance"], ["_distance"]), ({"x": "_distance"}, ["x"])):
+            for ids in ([], ["_rowid"], ["_rowaddr"]):
+                more = {"with_row_id": "_rowid" in ids, "with_row_address": "_rowaddr" in ids}
+                got = ds.to_table(columns, nearest=search, disable_scoring_autoprojection=True, **more)
+                assert (got.schema.names, len(got)) == ([*first, *names, *ids], 2)
     assert ds.to_table(["_distance", "query_index"], nearest=several).schema.names == ["query_index", "_distance"]
 
 

@@ -19,13 +19,14 @@ from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import DatasetVersionNotFoundError, WrongTypeError
 from trilake.lance.progress import Reporter
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.pylance.tags import Reference
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import sanitize_ts
 
 
 def dataset(
     uri: str | os.PathLike[str],
-    version: int | str | None = None,
+    version: Reference = None,
     asof: dt.datetime | str | None = None,
     block_size: int | None = None,
     commit_lock: Any = None,

@@ -33,14 +33,14 @@ from trilake.lance.pylance.merge_builder import MergeBuilder
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
-from trilake.lance.pylance.tags import Tags
+from trilake.lance.pylance.tags import Reference, Tags, numbered
 from trilake.lance.pylance.transactions import Transaction, merged
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
-from trilake.lance.versions.versions import list_versions, read_tag
+from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
 from trilake.table import FilterLike
 
@@ -75,7 +75,7 @@ class LanceDataset(LaterNames):
     def __init__(
         self,
         uri: str | os.PathLike[str],
-        version: int | str | None = None,
+        version: Reference = None,
         block_size: int | None = None,
         index_cache_size: int | None = None,
         metadata_cache_size: int | None = None,
@@ -94,7 +94,7 @@ class LanceDataset(LaterNames):
     def _open(
         self,
         uri: str | os.PathLike[str],
-        version: int | str | None,
+        version: Reference,
         options: dict[str, str],
         nulls: NullPolicy,
         index_cache_size: int | None = None,
@@ -103,8 +103,7 @@ class LanceDataset(LaterNames):
         check_nulls(nulls)
         self._uri, self._options, self.nulls = os.fspath(uri), options, nulls
         store = open_store(uri, options)
-        number = read_tag(store, version).version if isinstance(version, str) else version
-        self.snapshot = Snapshot.open(store, runtime_with(commit_lock), number, index_cache_size)
+        self.snapshot = Snapshot.open(store, runtime_with(commit_lock), numbered(store, version), index_cache_size)
 
     @classmethod
     def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> LanceDataset:
@@ -160,11 +159,10 @@ class LanceDataset(LaterNames):
             rows.append({"version": version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
         return rows
 
-    def checkout_version(self, version: int | str) -> LanceDataset:
-        """Another version of the dataset, by number or tag, as another object."""
+    def checkout_version(self, version: Reference) -> LanceDataset:
+        """Another version of the dataset, by number or tag, as another object; ``("main", number)`` is a number."""
         store = self.snapshot.store
-        number = read_tag(store, version).version if isinstance(version, str) else version
-        return self._beside(self.snapshot.at(transaction.load(store, number)))
+        return self._beside(self.snapshot.at(transaction.load(store, numbered(store, version))))
 
     def checkout_latest(self) -> None:
         """Show the newest version from now on."""
@@ -214,11 +212,13 @@ class LanceDataset(LaterNames):
         *,
         conflict_retries: int | None = None,
         retry_timeout: dt.timedelta | None = None,
+        **later: Any,
     ) -> dict[str, int]:
         """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``.
 
         ``conflict_retries`` and ``retry_timeout`` are those of :meth:`delete`.
         """
+        check_format(later, of="update")
         retries = Retries.of(conflict_retries, retry_timeout)
         done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls), retries=retries)
         self.moved(done.snapshot)

@@ -49,17 +49,17 @@ class LanceOperation:
     class Overwrite(BaseOperation):
         """Begin a dataset, or replace its rows and schema."""
 
-        new_schema: pa.Schema
+        new_schema: pa.Schema | LanceSchema
         fragments: Iterable[FragmentMetadata]
 
         def __post_init__(self) -> None:
-            if not isinstance(self.new_schema, pa.Schema):
+            if not isinstance(self.new_schema, pa.Schema | LanceSchema):
                 raise TypeError(f"schema must be pyarrow.Schema, got {type(self.new_schema)}")
             _entries(self.fragments)
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             fragments = _entries(self.fragments)
-            return op.Overwrite(fragments, _overwritten(self.new_schema, fragments, base))
+            return op.Overwrite(fragments, _overwritten(_arrow(self.new_schema), fragments, base))
 
     @dataclass
     class Append(BaseOperation):
@@ -140,8 +140,7 @@ class LanceOperation:
             if base is None:
                 raise InvalidArgumentError("there is no dataset whose columns could be merged")
             fragments = _entries(self.fragments)
-            schema = self.schema.to_pyarrow() if isinstance(self.schema, LanceSchema) else self.schema
-            return op.Merge(fragments, with_ids(schema, base, _ids(fragments)))
+            return op.Merge(fragments, with_ids(_arrow(self.schema), base, _ids(fragments)))
 
     @dataclass
     class Project(BaseOperation):
@@ -318,6 +317,10 @@ def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
             ]
             return LanceOperation.Rewrite([LanceOperation.RewriteGroup(of(g.old), of(g.new)) for g in groups], moved)
     return None
+
+
+def _arrow(schema: pa.Schema | LanceSchema) -> pa.Schema:
+    return schema.to_pyarrow() if isinstance(schema, LanceSchema) else schema
 
 
 def _ids(fragments: Iterable[Fragment]) -> set[int]:

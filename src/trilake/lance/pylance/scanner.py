@@ -51,6 +51,7 @@ class ScannerBuilder:
     _strict_batch_size: bool = False
     _batch_bytes: int | None = None
     _order_by: Orderings = ()
+    _scored: bool = True
     _in_order: bool = field(default=True, repr=False)
 
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
@@ -148,6 +149,11 @@ class ScannerBuilder:
         self._order_by = orderings_of(orderings)
         return self
 
+    def disable_scoring_autoprojection(self, disable: bool = True) -> ScannerBuilder:
+        """Leave ``_distance`` out of what a search returns, unless it is among the columns."""
+        self._scored = not flag("disable_scoring_autoprojection", disable)
+        return self
+
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
         """Set options by their names, but for those that are ``None``.
 
@@ -219,7 +225,7 @@ class ScannerBuilder:
         if nearest is not None and not self._has_k and self._limit is not None:
             nearest = replace(nearest, k=max(self._limit + self._offset, 1))
         if columns is not None and not columns and (self._with_row_id or self._with_row_address):
-            columns = [f.name for f in scores]
+            columns = [f.name for f in (scores if self._scored else scores[:-1])]
             columns += [ROW_ID] * self._with_row_id + [ROW_ADDRESS] * self._with_row_address
         chosen = Selection.of(
             snapshot.view,
@@ -227,6 +233,7 @@ class ScannerBuilder:
             with_row_id=self._with_row_id,
             with_row_address=self._with_row_address,
             scores=scores,
+            scored=self._scored,
         )
         plan = ScanPlan(
             snapshot.view,

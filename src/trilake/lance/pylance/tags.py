@@ -22,9 +22,25 @@ from trilake.lance.versions.versions import (
     say_of_tag,
     write_tag,
 )
+from trilake.storage.base import Store
 
 #: A version by its number, by the name of a tag, or by that of the main line and its number.
-Reference = int | str | tuple[str | None, int | None] | None
+Reference = int | str | tuple[Any, ...] | None
+
+
+def numbered(store: Store, reference: Reference) -> int | None:
+    """The number of a version that is named in any way; ``None`` for the one that is there anyway.
+
+    Raises ``VersionNotFoundError`` for a tag that there is not, ``InvalidArgumentError`` for a branch.
+    """
+    if isinstance(reference, str):
+        return read_tag(store, reference).version
+    if not isinstance(reference, tuple):
+        return reference
+    if len(reference) != 2 or reference[0] not in (None, "main"):
+        raise InvalidArgumentError(f"{reference!r} names no version of the main line", help="pass its number, or a tag")
+    number: int | None = reference[1]
+    return number
 
 
 class Tags:
@@ -78,13 +94,7 @@ class Tags:
     def _version(self, reference: Reference, version: int | None) -> int:
         if reference is not None and version is not None:
             raise InvalidArgumentError("reference and version both say which version", help="leave one of them out")
-        if isinstance(reference, str):
-            return read_tag(self._store, reference).version
-        if isinstance(reference, tuple):
-            branch, reference = reference
-            if branch not in (None, "main"):
-                raise InvalidArgumentError(f"there is no branch {branch!r}", help="pass the number of a version")
-        named = version if reference is None else reference
+        named = version if reference is None else numbered(self._store, reference)
         return self._shown if named is None else named
 
     def _write(self, tag: str, version: int, *, update: bool) -> None:

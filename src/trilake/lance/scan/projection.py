@@ -128,6 +128,7 @@ class Selection:
         with_row_id: bool = False,
         with_row_address: bool = False,
         scores: Sequence[pa.Field] = (),
+        scored: bool = True,
     ) -> Selection:
         """Check what was asked for.
 
@@ -137,6 +138,7 @@ class Selection:
         with_row_id, with_row_address: whether ``_rowid`` and ``_rowaddr`` come last.
         scores: the columns that a search makes.  The last one stands behind those asked for, before ``_rowid``, unless
             it is one of them; others stand before them, but for SQL that has their names.
+        scored: whether the last one is returned where it is not asked for.
 
         Names may be those of ``scores``, ``_rowid`` and ``_rowaddr``, SQL may have the first two of these.  Raises as
         :meth:`Projection.of` does.
@@ -148,7 +150,7 @@ class Selection:
             raise InvalidArgumentError(
                 "the dataset has a column of the name of row ids or addresses", help="leave with_row_address out"
             )
-        ends = [*scores[-1:], *([_IDS] if with_row_id else [])]
+        ends = [*(scores[-1:] if scored else ()), *([_IDS] if with_row_id else [])]
         behind = {f.name: f for f in ends} | ({ROW_ADDRESS: _IDS} if with_row_address else {})
         if isinstance(columns, Mapping):
             schema = pa.schema([*view.arrow, *(f for n, f in own.items() if n == f.name)], view.arrow.metadata)
@@ -159,7 +161,7 @@ class Selection:
             view.columns(columns)  # which refuses it
         first = {f.name: f for f in scores[:-1]}
         names = [n for n in columns or () if n not in first or n not in own]
-        if not with_row_address and own.keys().isdisjoint(names):
+        if (scored or not scores) and not with_row_address and own.keys().isdisjoint(names):
             return cls(view.columns(names or None), with_row_id)
         names = names or view.schema.names
         read = view.columns([n for n in names if n not in own]) if set(names) - set(own) else LanceSchema(())
