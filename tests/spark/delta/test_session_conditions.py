@@ -112,4 +112,6 @@ def test_quotes_mean_so_in_what_is_replaced(
             spark.sql(f"INSERT OVERWRITE {name} PARTITION (v = {value}) SELECT 9, NULL")
         gone = {"'1'": 0}.get(value, 3)
         assert _ids(Path(path)) == [*(i for i in range(4) if i != gone), 9], way
+    new.write.format("delta").mode("overwrite").option("replaceWhere", condition).save(f"{tmp_path}/new")
+    assert _ids(tmp_path / "new") == [9], "a table that the write makes"
     trilake.uninstall(spark)

@@ -242,10 +242,8 @@ def session_log(spark: SparkSession, store: Store) -> DeltaLog:
     settings = delta_settings(spark)
     check_settings(settings)
     engine = spark_engine()
-    hooks: tuple[CommitHook, ...] = (
-        _TellVersion(spark),
-        *engine.commit_hooks(store.uri),
-    )  # before a hook that commits, too
+    # The first of them: a hook that commits as well tells a later version.
+    hooks: tuple[CommitHook, ...] = (_TellVersion(spark), *engine.commit_hooks(store.uri))
     return DeltaLog(store, replace(engine, hooks=hooks), user_metadata=settings.get(USER_METADATA))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 from urllib.parse import unquote
@@ -19,7 +20,13 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
-from trilake.errors import IdentityOverflowError, InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.errors import (
+    IdentityOverflowError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableNotFoundError,
+    TrilakeError,
+)
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.zones import predicate_in_utc
@@ -75,10 +82,12 @@ def write_dataframe(
         request = replace(request, txn=txn)
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
-        seen = log.snapshot() if seen is None else seen
-        where = plain_text(df.sparkSession, request.replace_where, seen.schema)
+        with suppress(TableNotFoundError):  # which the rows make
+            seen = log.snapshot() if seen is None else seen
+        schema = request.schema if seen is None else seen.schema
+        where = plain_text(df.sparkSession, request.replace_where, schema)
         with quoted_plainly(df.sparkSession):
-            where = predicate_in_utc(df.sparkSession, where, seen.schema)
+            where = predicate_in_utc(df.sparkSession, where, schema)
         request = replace(request, replace_where=where)
     plan = plan_write(log, request, spark=True, zoned=zoned, seen=seen)
     if plan.nothing:
