@@ -479,6 +479,11 @@ class ArrowDeltaTable(Table):
         """The commits, newest first, with who did what and when."""
         return history(self.log, self._head, limit)
 
+    def transaction_version(self, app_id: str) -> int | None:
+        """The last version that an application has written with ``txn=(app_id, version)``; ``None`` without one."""
+        txn = self._head.state.txns.get(app_id)
+        return None if txn is None else int(txn["version"])
+
     def explain(self, filter: FilterLike | None = None) -> Explanation:
         """Which files ``filter`` keeps and which it skips, and why."""
         from trilake.delta.scan.scan import parse_table_filter

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import deltalake
 import pyarrow as pa
 import pytest
 
@@ -156,3 +158,12 @@ def test_an_append_only_table_loses_no_rows() -> None:
     moved.add({**added, "partitionValues": dict(file["partitionValues"]), "dataChange": False})
     assert moved.commit("OPTIMIZE") == 1
     assert trilake.open(store.uri).count() == 3
+
+
+def test_how_far_an_application_has_come(tmp_path: Path) -> None:
+    for version in (3, 7, 5):
+        trilake.write({"n": [version]}, tmp_path, mode="append", txn=("nightly", version))
+    table = trilake.open(tmp_path)
+    assert (table.transaction_version("nightly"), table.transaction_version("daily")) == (7, None)
+    assert trilake.open(tmp_path, version=0).transaction_version("nightly") == 3
+    assert deltalake.DeltaTable(tmp_path).transaction_version("nightly") == 7
