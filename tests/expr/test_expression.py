@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from trilake.errors import ExpressionError, UnsupportedExpressionError
-from trilake.expr import evaluate_all, parse_expression
+from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
+from trilake.expr import evaluate_all, parse_expression, parse_filter
 
 UTC = pa.timestamp("us", "UTC")
 ROWS = pa.table(
@@ -158,3 +158,13 @@ def test_a_value_out_of_range_is_an_error() -> None:
 def test_nested_values_keep_their_types() -> None:
     stored = parse_expression("coalesce(st, st)", ROWS.schema).cast(ROWS.schema.field("st").type)
     assert stored.evaluate(ROWS).equals(ROWS["st"])
+
+
+@pytest.mark.parametrize("text", ['t."a" = 1', "`t`.'a' = 1", '"s".x + 1', 'upper("s"."x")', 'a > 1 AND s."x" = 2'])
+def test_names_that_are_quoted_as_elsewhere_are_told_apart_from_texts(text: str) -> None:
+    schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
+    for parse, error in ((parse_expression, ExpressionError), (parse_filter, FilterError)):
+        with pytest.raises(error, match="is a text, not a name") as e:
+            parse(text, schema)
+        assert "backquotes" in str(e.value)
+    assert parse_expression("s['x'] + `s`.x", schema).type == pa.int64()

@@ -197,7 +197,22 @@ def refusal(node: exp.Expression) -> FilterError:
         return FilterError(f"{text} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):
         return FilterError(f"{text} is a parameter without a value", help="put the value into the text")
+    if taken := text_as_name(node):
+        return FilterError(f"{taken} is a text, not a name", help=IN_BACKQUOTES)
     return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
+
+
+#: What helps whoever quotes names as other dialects do.
+IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; what is in double quotes is a text"
+
+
+def text_as_name(root: exp.Expression) -> str | None:
+    """The first text that stands where a name has to, as in ``t."a"``, which other dialects take for one."""
+    for node in cast(Iterator[exp.Column | exp.Dot], root.find_all(exp.Column, exp.Dot)):
+        for part in (node.this, node.args.get("expression")):
+            if isinstance(part, exp.Literal) and part.is_string:
+                return spark_text(part)
+    return None
 
 
 #: Items of a list that are shown of it, and characters of an expression.

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import spark_text
+from trilake.expr.sql.dialect import IN_BACKQUOTES, spark_text, text_as_name
 from trilake.expr.sql.functions import AGGREGATES, NON_DETERMINISTIC
 from trilake.expr.sql.parse import MAX_TEXT, is_unicode, parse_text, shorten, too_deep, with_room
 from trilake.expr.sql.translate import Translator, is_name, plain
@@ -100,6 +100,8 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
 
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
     """Refuse what no engine could compute from one row.  Raises :class:`ExpressionError`."""
+    if taken := text_as_name(root):
+        raise ExpressionError(f"{taken} is a text, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in AGGREGATES:
