@@ -1,10 +1,13 @@
-"""``delta.exceptions``: each name is a class of its own below the one that stands for all."""
+"""``delta.exceptions``: each name is a class of its own below the one that stands for all; and the client's names."""
 
 from __future__ import annotations
 
 import delta
+import delta.connect.exceptions as connect_names
+import delta.connect.tables as connect_tables
 import delta.exceptions as names
 import trilake
+from delta import tables
 
 
 def test_a_conflict_is_caught_by_its_own_name_and_by_no_other() -> None:
@@ -25,3 +28,9 @@ def test_the_version_is_that_of_delta_spark() -> None:
     assert delta.__version__ == __version__
     assert [int(part) for part in __version__.split(".")] >= [4, 0, 0]
     assert __version__ != trilake.__version__
+
+
+def test_the_names_of_the_client_for_spark_connect_are_the_same_classes() -> None:
+    for client, here in ((connect_tables, tables), (connect_names, names)):
+        assert client.__all__ == here.__all__
+        assert all(getattr(client, name) is getattr(here, name) for name in here.__all__)
