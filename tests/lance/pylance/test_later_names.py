@@ -169,6 +169,7 @@ def test_an_interrupted_function_goes_on(made: LanceDataset, tmp_path: Path) -> 
     made.add_columns(udf)
     assert sorted(seen) == [1, 2, 3, 4]
     assert made.to_table(["square"])["square"].to_pylist() == [1, 4, 9, 16]
+    assert not (tmp_path / "kept.sqlite").exists()
     (tmp_path / "kept.sqlite").write_bytes(b"no database" * 100)
     with pytest.raises(StorageError, match="checkpoint"):
         udf(pa.record_batch([[1]], ["id"]))

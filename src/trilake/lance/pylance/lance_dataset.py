@@ -35,6 +35,7 @@ from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Reference, Tags, numbered
 from trilake.lance.pylance.transactions import Transaction, merged
+from trilake.lance.pylance.udf import BatchUDF
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
@@ -276,6 +277,8 @@ class LanceDataset(LaterNames):
                 self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls
             )
         )
+        if isinstance(transforms, BatchUDF):
+            transforms.forget()
 
     def drop_columns(self, columns: Sequence[str]) -> None:
         """Drop columns, or fields of structs; no file is written."""

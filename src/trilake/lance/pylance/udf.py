@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from hashlib import sha256
 from typing import Any
 
@@ -23,7 +23,8 @@ class BatchUDF:
     func: from a record batch to a record batch or a pandas frame with as many rows.
     output_schema: of the results; the first one tells it where it is not given.
     checkpoint_file: where the result of each batch is kept, so that the work goes on there if it was interrupted.
-        Results are found by what is in the batch; remove the file when the function changes.
+        Results are found by what is in the batch; remove the file when the function changes.  When
+        ``LanceDataset.add_columns`` is done, it removes it.
     """
 
     def __init__(
@@ -50,6 +51,12 @@ class BatchUDF:
         result = self._called(batch)
         self._kept("INSERT OR REPLACE INTO results VALUES (?, ?)", key, _bytes_of(result))
         return result
+
+    def forget(self) -> None:
+        """Remove the file of results, which another function would take for its own."""
+        if self.checkpoint_file is not None:
+            with suppress(FileNotFoundError):
+                os.remove(self.checkpoint_file)
 
     def _kept(self, statement: str, *values: Any) -> bytes | None:
         """Run a statement on the file of results; returns the value of the row that it gives, if it gives one."""
