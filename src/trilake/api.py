@@ -313,7 +313,9 @@ def read(
         assert isinstance(table, TrevniTable)
         return trevni_read.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
     assert isinstance(table, ArrowDeltaTable)
-    return read_dataframe(spark, table, columns=columns, filter=filter, options=dict(storage_options or {}))
+    newest = version is None and timestamp is None
+    options = dict(storage_options or {})
+    return read_dataframe(spark, table, columns=columns, filter=filter, options=options, newest=newest)
 
 
 @checked

@@ -166,7 +166,7 @@ def test_a_nan_that_the_bounds_of_others_leave_out(spark: SparkSession, tmp_path
     """Spark skips row groups by them: no condition on such a column goes into the file, and those on others do; or the
     reader looks at no bounds."""
     path = str(tmp_path / "t")
-    rows = {"id": [1, 2], "d": [1.0, float("nan")], "l": [[1.0], []], **dict.fromkeys(more, [float("nan"), 1.0])}
+    rows = {"id": [1, 2], "d": [1.0, float("nan")], "l": [[1.0], []], **{c: [float("nan"), 1.0] for c in more}}
     if more == ["s"]:
         rows["s"] = [{"f": float("nan")}, {"f": 1.0}]
     deltalake.write_deltalake(path, pa.table(rows))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.errors import SchemaMismatchError
+from trilake.errors import ConflictError, SchemaMismatchError
+from trilake.sql.standalone.query import run_query
 
 _COLUMNS = "i INT, l BIGINT, f DOUBLE, d DECIMAL(10, 2), s STRING, day DATE, at TIMESTAMP, b BOOLEAN"
 
@@ -81,3 +84,46 @@ def test_rows_that_need_no_cast_keep_the_names_of_their_fields(tmp_path: Path) -
     more = f"SELECT 1L AS id, named_struct('z', 9L, 'b', 6L, 'a', 5L) AS s, l, m FROM {swapped}"
     trilake.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} {more}")
     assert last() == [{"a": 5, "b": 6, "z": 9}, {"a": 5, "b": 6}, {"a": 5, "b": 6}]
+
+
+def test_only_rows_of_others_are_a_blind_append(tmp_path: Path) -> None:
+    name, other = f"delta.`{tmp_path}/t`", f"delta.`{tmp_path}/other`"
+    for n in (name, other):
+        trilake.sql(f"CREATE TABLE {n} (i INT)")
+    inserts = [
+        "VALUES (1)",
+        f"SELECT * FROM {other}",
+        f"SELECT * FROM {name} VERSION AS OF 0",
+        f"SELECT max(i) FROM {name}",
+        f"SELECT i FROM {other} WHERE i NOT IN (SELECT i FROM delta.`{tmp_path}/other/../t`)",
+    ]
+    for insert in inserts:
+        trilake.sql(f"INSERT INTO {name} {insert}")
+    history = trilake.open(f"{tmp_path}/t").history().to_pylist()
+    assert [h["isBlindAppend"] for h in history[-2::-1]] == [True, True, True, False, False]
+
+
+@pytest.mark.parametrize("how", ["INTO", "OVERWRITE"])
+def test_an_insert_of_own_rows_sees_what_came_since_it_read_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    path, name = f"{tmp_path}/t", f"delta.`{tmp_path}/t`"
+    trilake.write(pa.table({"i": [1, 2]}), path)
+    place = "trilake.sql.standalone.insert.run_query"
+
+    def then(meanwhile: str) -> None:
+        def late(*args: Any) -> pa.Table:
+            rows = run_query(*args)
+            monkeypatch.setattr(place, run_query)
+            trilake.sql(meanwhile)
+            return rows
+
+        monkeypatch.setattr(place, late)
+
+    then(f"DELETE FROM {name} WHERE i = 1")
+    with pytest.raises(ConflictError):
+        trilake.sql(f"INSERT {how} {name} SELECT i + 10 FROM {name}")
+    then(f"INSERT INTO {name} VALUES (5)")
+    trilake.sql(f"INSERT {how} {name} SELECT i + 10 FROM {name}")
+    kept = [2] if how == "INTO" else []
+    assert sorted(trilake.open(path).to_arrow()["i"].to_pylist()) == [*kept, 5, 12]

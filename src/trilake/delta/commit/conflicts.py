@@ -66,6 +66,17 @@ class ReadSet:
         """Whether nothing of the table was read."""
         return not (self.whole_table or self.partitions is not None or self.predicates or self.files or self.removed)
 
+    def beside(self, other: ReadSet) -> ReadSet:
+        """The same, and what ``other`` read of the table."""
+        partitions = (self.partitions or ()) + (other.partitions or ())
+        return replace(
+            self,
+            whole_table=self.whole_table or other.whole_table,
+            partitions=partitions if self.partitions is not None or other.partitions is not None else None,
+            predicates=self.predicates + other.predicates,
+            files=self.files | other.files,
+        )
+
     def at(self, isolation: IsolationLevel) -> ReadSet:
         """The same at another isolation level."""
         return replace(self, isolation=isolation)

@@ -20,6 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.char_varchar import filter_schema
@@ -47,6 +50,7 @@ from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.columns import is_certain
 from trilake.spark.native.hidden_metadata import TrackedRows
 from trilake.spark.native.planning.plan_conditions import plan_filter
+from trilake.spark.native.planning.table_reads import TableReads
 from trilake.spark.native.refusal import hadoop_uri
 from trilake.spark.native.row_counts import note_row_count
 from trilake.spark.native.scan import (
@@ -83,9 +87,11 @@ def read_dataframe(
     columns: Sequence[str] | None = None,
     filter: FilterLike | None = None,
     options: Mapping[str, str] | None = None,
+    newest: bool = False,
 ) -> DataFrame:
     """The rows of an open table's version for which ``filter`` is true, projected to ``columns``.
 
+    ``newest`` says that the version was asked for as the newest one: to write these rows into the table depends on it.
     Files that cannot match are left out on the driver; Spark applies the filter to the rows.
     """
     schema = read_schema(table.metadata.schema)
@@ -96,7 +102,7 @@ def read_dataframe(
     )
     used = bound if certain else None
     scan = plan_scan(table.snapshot_for(used), None, used)
-    df = with_padding(_rows(spark, table, scan, options or {}), char_columns(schema))
+    df = with_padding(_rows(spark, table, scan, options or {}, newest), char_columns(schema))
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:
@@ -104,12 +110,14 @@ def read_dataframe(
     return df if columns is None else df.select(*map(quote_name, output))
 
 
-def _rows(spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str]) -> DataFrame:
+def _rows(
+    spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str], newest: bool
+) -> DataFrame:
     # Of a large table, the scan knows the files that it needs and no others.
     refusal = files_refusal(table.metadata, table.uri, spark, vectors=vector_count(scan.snapshot.adds) > 0)
     if refusal is None:
         try:
-            frame = _native(spark, table.log.store, scan)
+            frame = _native(spark, table.log.store, scan, newest)
             _log.info("version %d of %s is read by Spark's native scan", table.version, table.uri)
             return frame
         except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
@@ -169,26 +177,28 @@ def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping
     return pruned_source_frame(spark, TrilakeDeltaDataSource, table.uri, read_options, schema.to_arrow_schema(), known)
 
 
-def _native(spark: SparkSession, store: Store, scan: Scan) -> DataFrame:
+def _native(spark: SparkSession, store: Store, scan: Scan, newest: bool) -> DataFrame:
     if not scan.files.num_rows:
-        return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan))
+        return native_frame(spark, _pruned(spark, native_files(store, scan, {}), scan, newest))
     sizes = scan.files["size"]
     if len(sizes) <= native_manifest.CHECKED_SIZES:
         # So few files are asked for their sizes each time, which the log does not know.
         sizes = native_manifest.sound_sizes(_absolute(store, scan.paths), sizes)
-    key = _digest(store, scan, sizes)
+    key = _digest(store, scan, sizes, newest)
     native: NativeScan | None = cached_value(spark, key)
     if native is None:
         files = native_files(store, scan, load_vectors(store, scan))
-        native = native_scan(spark, _pruned(spark, files, scan), keep=False)
+        native = native_scan(spark, _pruned(spark, files, scan, newest), keep=False)
         cache_value(spark, key, native, native.size)
+    elif native.reads is not None:
+        native.reads.holds_at(scan.snapshot.version)
     frame = native.frame(spark, _native_output(read_schema(scan.snapshot.schema)))
     marked = scan.files.filter(pc.field("deletionVector").is_valid())
     # Where the log does not say how many rows a file has, a vector may delete more than there are.
     return frame if record_counts(marked).null_count else note_row_count(frame, native.count)
 
 
-def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
+def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
     """The files with the way to choose among them when a query is planned."""
     names: dict[str, str] = {}
     fields: dict[str, pa.Field] = {}
@@ -198,6 +208,9 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
             if names.setdefault(name, f.name) == f.name:
                 fields[name] = pa.field(name, f.type.arrow)
     schema = pa.schema([fields[name] for name in names if name in fields])
+
+    def read(conditions: Sequence[str]) -> ReadSet:
+        return _read_set(scan.snapshot, scan.files, plan_filter(conditions, schema, names, session_zone(spark)))
 
     def prune(conditions: Sequence[str]) -> npt.NDArray[np.bool_] | None:
         zone = session_zone(spark)
@@ -211,7 +224,19 @@ def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan) -> NativeFiles:
         return keep
 
     required = frozenset(f.physical_name for f in scan.snapshot.schema.fields if not f.nullable)
-    return _tracked(replace(files, prune=prune, times=scan.files["modificationTime"], required=required), scan)
+    reads = TableReads(scan.snapshot.uri, scan.snapshot.version, read) if newest else None
+    times = scan.files["modificationTime"]
+    return _tracked(replace(files, prune=prune, times=times, required=required, reads=reads), scan)
+
+
+def _read_set(snapshot: Snapshot, files: pa.Table, filter: Filter | None) -> ReadSet:
+    """What a transaction has read whose plan asked for the rows of some files for which a filter is true."""
+    if filter is None:
+        return ReadSet(whole_table=True)
+    keep = skip_files(snapshot, filter, files).keep
+    assert keep is not None
+    paths = frozenset(files["path"].filter(pa.array(keep)).to_pylist())
+    return ReadSet(predicates=(PartitionPredicate.of(snapshot, filter),), files=paths)
 
 
 def _tracked(files: NativeFiles, scan: Scan) -> NativeFiles:
@@ -225,7 +250,7 @@ def _tracked(files: NativeFiles, scan: Scan) -> NativeFiles:
     return replace(files, read_schema=T.StructType([*files.read_schema.fields, *extra]), tracked=rows)
 
 
-def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
+def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray, newest: bool) -> bytes:
     """What says of two scans that they read the same columns of the same files in the same way."""
     plan = scan.plan
     how = (
@@ -237,6 +262,7 @@ def _digest(store: Store, scan: Scan, sizes: pa.ChunkedArray) -> bytes:
         sorted(plan.format_options.items()),
         [scan.snapshot.metadata.configuration.get(key) for key in row_tracking.KEYS],
         scan.nan_counted,
+        newest,
     )
     digest = _Digest(repr(how).encode())
     files = scan.files.select(_OF_FILES)

@@ -213,7 +213,7 @@ class DeltaTable:
 
     def _read(self) -> DataFrame:
         table = self._open()
-        df: DataFrame = read_dataframe(self._spark, table, options=self._options)
+        df: DataFrame = read_dataframe(self._spark, table, options=self._options, newest=True)
         named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
         return note_version(named, ReadVersion(table.log, table.version, table.opened.segment.newest_file))
 

@@ -32,6 +32,7 @@ from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.zones import predicate_in_utc
 from trilake.spark.native.columns import plain_text
 from trilake.spark.native.local_rows import rows_on_driver
+from trilake.spark.native.planning.table_reads import own_reads
 from trilake.spark.native.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
@@ -80,6 +81,12 @@ def write_dataframe(
     txn = session_transaction(df.sparkSession) if request.txn is None else None
     if txn is not None:
         request = replace(request, txn=txn)
+    own = own_reads(df, log.store.uri)
+    if own.version is not None and seen is None and request.replaces:
+        # The rows are of that version: what others wrote since must be looked at before it is replaced.
+        seen = log.snapshot(own.version)
+        if _replaces_all(request) and log.head().version > own.version:
+            request = replace(request, isolation="Serializable")  # rows that came before it began must not stay
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
         with suppress(TableNotFoundError):  # which the rows make
@@ -96,16 +103,18 @@ def write_dataframe(
     try:
         if here is not None and _spark_computes(plan.files):
             df, here = arrow_frame(df.sparkSession, here, df.schema), None
-        rows = _computed(with_a_column(df), plan.files)
-        here = rows_on_driver(rows) if here is None else here
-        if here is not None:
-            written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
-        else:
-            together = rebalance_wanted(df.sparkSession, request, plan.metadata)
-            if together:
-                rows = rebalanced(rows, plan.files.partition_columns)
-            with right_sizes(df.sparkSession, wanted=together):
-                written = _write(rows, uri, store, log, plan.files)
+        with own.watched() as read:
+            rows = _computed(with_a_column(df), plan.files)
+            here = rows_on_driver(rows) if here is None else here
+            if here is not None:
+                written = [write_files(log.store, plan.files, here.to_batches(), tasks=1)]
+            else:
+                together = rebalance_wanted(df.sparkSession, request, plan.metadata)
+                if together:
+                    rows = rebalanced(rows, plan.files.partition_columns)
+                with right_sizes(df.sparkSession, wanted=together):
+                    written = _write(rows, uri, store, log, plan.files)
+            plan = replace(plan, read=read())
     except TrilakeError:
         raise  # it says what is wrong with the rows, and nothing was left behind
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said
@@ -132,6 +141,12 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
 
 def _spark_computes(files: FilePlan) -> bool:
     return files.rules is not None and bool(files.rules.spark_stages())
+
+
+def _replaces_all(request: WriteRequest) -> bool:
+    """Whether only the rows of an overwrite are to be there behind it."""
+    dynamic = request.partition_overwrite == "dynamic" or request.prefer_dynamic
+    return request.replaces and request.replace_where is None and not dynamic
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:

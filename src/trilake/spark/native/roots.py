@@ -29,6 +29,17 @@ def is_read(file: str) -> bool:
         return any(path.startswith(root) for root in _roots)
 
 
+def is_root(uri: str) -> bool:
+    """Whether a frame was given of the table at this URI.
+
+    >>> note_root("file:///data/b%20table")
+    >>> is_root("file:/data/b%20table"), is_root("file:/data/b")
+    (True, False)
+    """
+    with _lock:
+        return _plain(hadoop_uri(uri)).rstrip("/") + "/" in _roots
+
+
 def _plain(uri: str) -> str:
     """A URI decoded, local ones as paths, whatever number of slashes they begin with."""
     text = unquote(uri)

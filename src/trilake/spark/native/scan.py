@@ -36,6 +36,7 @@ from trilake.spark.native.manifest import FileKey, Integers, NativeScanError, ma
 from trilake.spark.native.partitions import attached, distinct, hive_columns
 from trilake.spark.native.planning.file_index import Prune, planned_frame
 from trilake.spark.native.planning.nan_bounds import has_floats, is_float, trusts_no_bounds, unpushed
+from trilake.spark.native.planning.table_reads import MARK, TableReads
 from trilake.spark.native.refusal import check_files, hadoop_uri, native_refusal
 from trilake.spark.native.roots import note_root
 from trilake.spark.native.row_counts import RowCount
@@ -108,6 +109,8 @@ class NativeFiles:
     nan_counted: bool = False
     #: Ids of the rows, which ``_metadata`` shows in classic sessions.
     tracked: TrackedRows | None = None
+    #: The notes of what is read, of a table's newest version.
+    reads: TableReads | None = None
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ class NativeScan:
     columns, as SQL texts where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
     has the texts for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
     Spark keeps; ``metadata`` is a text for the hidden column ``_metadata``, where it is not Spark's own; ``count`` says
-    how the rows are counted where some are deleted.
+    how the rows are counted where some are deleted.  ``reads`` are the notes of what plans ask for.
     """
 
     rows: DataFrame
@@ -129,6 +132,7 @@ class NativeScan:
     id_mode: bool
     metadata: str | None = None
     count: RowCount | None = None
+    reads: TableReads | None = None
 
     def frame(
         self,
@@ -191,6 +195,8 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     nan_hides = floats and not files.nan_counted
     bounds = not (nan_hides and trusts_no_bounds(files.read_schema))
     options = scan_options(files.options, hive=folders is not None, floats=floats, bounds=bounds)
+    if files.reads is not None:
+        options[MARK] = files.reads.mark
 
     def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
         paths, sizes, times = files.paths, files.sizes, modified
@@ -212,6 +218,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
             lambda at: of_files(at, keep)[0],
             files.prune,
             required,
+            files.reads,
         )
         size = len(files.paths) * _LINE
     if base is None:
@@ -243,7 +250,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     place = (at["file"], ROW_INDEX) if address else None
     deleted = sum(map(len, files.vectors.values()))
     count = RowCount(stored, deleted) if deleted and not files.vectors_select else None
-    return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count)
+    return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count, files.reads)
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:

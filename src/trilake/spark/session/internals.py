@@ -13,6 +13,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | the batch of a stream | ``activeStreamingQueries``, ``lastExecution`` | its rows come through the Python source |
 | whether delta-spark's jar is there | ``_jvm``, its class loader | the name ``delta`` is registered |
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
+| what a frame reads | ``collectLeaves``, ``subqueriesAll`` | a table's own rows are written as any others |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
@@ -43,6 +44,8 @@ _lock = threading.Lock()
 _logged: set[str] = set()
 #: Between texts that are sent as one.
 _BETWEEN = "\x01"
+#: How Spark's class of a relation of files is called.
+_FILES = ".HadoopFsRelation"
 
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
@@ -142,9 +145,28 @@ def file_relation(df: DataFrame) -> Any:
     :class:`InternalsError`."""
     plan = query_execution(df).analyzed()
     relation = plan.relation() if plan.nodeName().startswith("LogicalRelation") else None
-    if relation is None or not relation.getClass().getName().endswith(".HadoopFsRelation"):
+    if relation is None or not relation.getClass().getName().endswith(_FILES):
         raise InternalsError(f"a read of files is a {plan.nodeName()}")
     return relation
+
+
+def relation_options(df: DataFrame, name: str) -> list[str]:
+    """The values of an option of the files that a frame's plan reads, its subqueries among them.
+
+    Raises :class:`InternalsError` on Spark Connect.
+    """
+    plan = query_execution(df).analyzed()
+    plans = (plan, *items_of(plan.subqueriesAll()))
+    values = (_relation_option(leaf, name) for part in plans for leaf in items_of(part.collectLeaves()))
+    return [str(v) for v in values if v is not None]
+
+
+def _relation_option(leaf: Any, name: str) -> Any:
+    relation = leaf.relation() if leaf.nodeName().startswith("LogicalRelation") else None
+    if relation is None or not relation.getClass().getName().endswith(_FILES):
+        return None
+    value = relation.options().get(name)
+    return value.get() if value.isDefined() else None
 
 
 def frame_with_files(spark: SparkSession, relation: Any, index: object, required: Collection[str] = ()) -> DataFrame:

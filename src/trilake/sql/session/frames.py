@@ -102,8 +102,8 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     spark = session.spark
     if target.format == "delta":
         delta = open_delta(session, target, version, ms)
-        frame: DataFrame = read_dataframe(spark, delta, options=target.options)
         is_newest = version is None and ms is None and target.at is None
+        frame: DataFrame = read_dataframe(spark, delta, options=target.options, newest=is_newest)
         shown = ReadVersion(delta.log, delta.version, delta.opened.segment.newest_file)
         return note_version(frame, shown) if is_newest else frame
     if target.at is not None and target.at[:1] in "vV":

@@ -20,7 +20,7 @@ from trilake.sql.grammar.merge import When, parse_merge
 from trilake.sql.grammar.numbers import MERGE, numbers
 from trilake.sql.grammar.truncate import parse_truncate
 from trilake.sql.standalone.places import Context, place_of
-from trilake.sql.standalone.query import run_query
+from trilake.sql.standalone.query import read_of, run_query
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import has_query, requalified, unqualified
 from trilake.text import quote_name
@@ -88,7 +88,8 @@ def run_merge(context: Context, text: str) -> pa.Table:
     call = parse_merge(Cursor(text))
     table = place_of(context, call.parts).delta(context, "MERGE")
     source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
-    source = run_query(context, f"SELECT * FROM {call.source} AS {quote_name(source_alias)}")
+    query = f"SELECT * FROM {call.source} AS {quote_name(source_alias)}"
+    source, read = run_query(context, query), read_of(context, query, table)
     target_alias = call.alias or call.parts[-1]
     # Names with odd letters become plain ones, which any expression may hold.
     names: _Names = {(target_alias.lower(),): _TARGET, (source_alias.lower(),): _SOURCE}
@@ -100,7 +101,8 @@ def run_merge(context: Context, text: str) -> pa.Table:
             names[tuple(p.lower() for p in parts)] = short
     schema = read_schema(table.snapshot.schema)
     clauses = tuple(_clause(w, names, schema) for w in call.clauses)
-    request = MergeRequest(requalified(call.condition, names), clauses, _SOURCE, _TARGET, call.evolve)
+    on = requalified(call.condition, names)
+    request = MergeRequest(on, clauses, _SOURCE, _TARGET, call.evolve, source_read=read)
     done = merge(table.log, source, request)
     return counted(**numbers(done, MERGE))
 

@@ -20,7 +20,7 @@ from trilake.format_writes import write_lance, write_trevni
 from trilake.sql.grammar.defaults import with_defaults
 from trilake.sql.grammar.insert import Insert, expected_columns, own_partitions, parse_inserts
 from trilake.sql.standalone.places import Context, Place, place_of
-from trilake.sql.standalone.query import constant, run_query
+from trilake.sql.standalone.query import constant, read_of, run_query
 from trilake.text import quote_name
 
 
@@ -54,7 +54,10 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
         replace_where=where,
         schema_mode="merge" if insert.evolve else None,
     )
-    return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request).rows_added)
+    read = read_of(context, insert.query, table)
+    # What others wrote since the rows were read must be looked at before it is passed over.
+    seen = None if read.blind else table.opened
+    return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request, seen=seen, read=read).rows_added)
 
 
 def _into(context: Context, place: Place, insert: Insert) -> int:

@@ -46,6 +46,10 @@ class Place:
         """The name, for messages."""
         return f"{self.format}.{quote_name(self.path)}"
 
+    def uri(self, context: Context) -> str:
+        """The place as a store names it."""
+        return open_store(self.path, dict(context.options)).uri
+
     def open(self, context: Context, version: int | None = None, timestamp: str | None = None) -> Table:
         """The table at a version.
 

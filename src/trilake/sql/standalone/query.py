@@ -14,6 +14,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.protocol.char_varchar import filter_schema
 from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
@@ -60,6 +61,19 @@ def run_query(context: Context, text: str) -> pa.Table:
     except duckdb.Error as e:
         reason = _IDENT.sub("", first_line(e))
         raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
+
+
+def read_of(context: Context, text: str, target: Table) -> ReadSet:
+    """What a query reads of the newest version of a table, for a write of its rows into that one.
+
+    Raises as :func:`run_query` does.
+    """
+    for read in _known.of(text, frozenset(name.lower() for name in context.frames)).reads:
+        if read.changes is None and read.travel is None:
+            place = place_of(context, read.parts)
+            if place.at is None and place.format == target.format and place.uri(context) == target.uri:
+                return ReadSet(whole_table=True)
+    return ReadSet()
 
 
 def constant(expression: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -40,6 +40,8 @@ class MergeRequest:
     txn: tuple[str, int] | None = None
     #: Condition and clauses as the history tells them, where that is not by the texts above.
     shown: tuple[str, Sequence[Clause[str]]] | None = None
+    #: What of the table itself the source was made of.
+    source_read: ReadSet = field(default_factory=ReadSet)
 
 
 class MergeResult(ChangeResult):

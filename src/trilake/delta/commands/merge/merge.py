@@ -231,7 +231,7 @@ class _ArrowMerge:
             *(request.shown or (request.on, request.clauses)),
             self.metadata,
             self.protocol,
-            pruned.read,
+            pruned.read.beside(request.source_read),
             self.job_id,
             request.user_metadata,
             request.txn,

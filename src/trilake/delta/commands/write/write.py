@@ -21,6 +21,7 @@ from trilake.delta.commands.write.identity_rebase import IdentityRebase
 from trilake.delta.commands.write.overwrite import NOTHING, Replaced, replace_files
 from trilake.delta.commands.write.replaced import required_of_rows, settled_overwrite
 from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles, check_provider
@@ -71,6 +72,7 @@ class WritePlan:
 
     ``metadata`` and ``protocol`` are those that the table will have.  ``base`` is the version it stands on, ``None``
     for a new table, with its files where the write replaces some; ``nothing`` says that there is nothing to do.
+    ``read`` is what the rows were made of, as far as that is the table itself.
     """
 
     request: WriteRequest
@@ -80,6 +82,7 @@ class WritePlan:
     base: Head | None
     nothing: bool = False
     domains: Mapping[str, str | None] = field(default_factory=dict)
+    read: ReadSet = field(default_factory=ReadSet)
 
     def to_travel(self) -> WritePlan:
         """The plan without the files of a table, of which there may be a million; :func:`resume_write` reads them
@@ -427,7 +430,7 @@ def _commit_files(
             },
             user_metadata=request.user_metadata,
             read=replace(
-                replaced.read,
+                replaced.read.beside(plan.read),
                 isolation=_level(request, plan.metadata),
                 metadata=None if base is None else base.metadata,
             ),
@@ -474,10 +477,17 @@ def write_arrow(
     batches: Iterable[pa.RecordBatch],
     request: WriteRequest,
     runtime: Runtime | None = None,
+    *,
+    seen: Head | None = None,
+    read: ReadSet | None = None,
 ) -> WriteResult:
-    """Write Arrow rows from this process: all three steps."""
+    """Write Arrow rows from this process: all three steps.
+
+    ``seen`` is the table where it was looked at already, and ``read`` what of it the rows were made of.
+    """
     runtime = runtime or log.engine.runtime
-    plan = plan_write(log, request, runtime, arrow=True)
+    plan = plan_write(log, request, runtime, seen=seen, arrow=True)
+    plan = plan if read is None else replace(plan, read=read)
     if plan.nothing:
         return finish_write(log, plan, [], runtime)
     return finish_write(log, plan, [write_files(log.store, plan.files, batches, tasks=1, runtime=runtime)], runtime)

@@ -18,7 +18,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -66,6 +66,7 @@ def merge_embedded(job: MergeJob) -> MergeResult | None:
             merge.check_merge(job.log, job.snapshot, _schema(job.request.source), asked)
             with _held(job) as rows:
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
+                asked = replace(asked, source_read=job.source_read())
                 return merge.merge(
                     job.log, rows, asked, job.runtime, known=job.snapshot, started=job.started, most_pairs=most
                 )

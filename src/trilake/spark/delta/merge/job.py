@@ -50,6 +50,7 @@ from trilake.delta.commands.rows.row_changes import (
     take_rows,
 )
 from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
@@ -123,6 +124,8 @@ class MergeJob:
         self.feed = records_changes(snapshot) and self.changing
         self.source = self.numbered(request.source)
         self.rules = AssignmentRules.of_changes(spark)
+        #: Tells what of the table itself the source was made of, once it was computed.
+        self.source_read: Callable[[], ReadSet] = ReadSet
 
     def of_source(self, source: DataFrame, condition: str) -> MergeJob:
         """The same merge, whose source is read from elsewhere; for a merge that has not looked at its own yet."""
@@ -272,7 +275,8 @@ class MergeJob:
 
     def _plan(self, pruned: Pruned) -> MergePlan:
         on, clauses = self.shown
-        return MergePlan(on, clauses, self.metadata, self.protocol, pruned.read, self.job_id, txn=self.request.txn)
+        read = pruned.read.beside(self.source_read())
+        return MergePlan(on, clauses, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn)
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:
         return MergeTask(

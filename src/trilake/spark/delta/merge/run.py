@@ -19,6 +19,7 @@ from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import upsert
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
+from trilake.spark.native.planning.table_reads import own_reads
 from trilake.spark.native.resolution import resolving
 
 
@@ -47,7 +48,8 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     job = MergeJob(spark, table, request)
     check_expressions(spark, request, table.snapshot.schema)
     named = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    with overflows_named(narrowed=True, condition=OF_CHANGES), named:
+    own = own_reads(request.source, table.uri)
+    with overflows_named(narrowed=True, condition=OF_CHANGES), named, own.watched() as job.source_read:
         for way in (upsert, merge_embedded):
             done = way(job)
             if done is not None:

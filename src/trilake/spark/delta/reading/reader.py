@@ -80,7 +80,8 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             )
         version = version_of(log, read_options, place, partial(time_ms, spark))
         table = ArrowDeltaTable(store, spark_engine(), version=version)
-        frame = read_dataframe(spark, table, filter=read_options.get("filter"), options=read_options.store)
+        where, store_options = read_options.get("filter"), read_options.store
+        frame = read_dataframe(spark, table, filter=where, options=store_options, newest=version is None)
         newest = ReadVersion(log, table.version, table.opened.segment.newest_file) if version is None else None
     shown = frame if schema is None else with_schema(frame, schema)
     return shown if newest is None else note_version(shown, newest)

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.spark.native.planning.table_reads import TableReads
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
     InternalsError,
@@ -54,6 +55,7 @@ def planned_frame(
     scan: Scan,
     prune: Prune,
     required: Collection[str] = (),
+    reads: TableReads | None = None,
 ) -> DataFrame | None:
     """A frame over files that are chosen when a query is planned; ``None`` where this session cannot do that.
 
@@ -64,13 +66,17 @@ def planned_frame(
     scan: makes Spark's own scan of some of them.
     prune: which of them a query needs.
     required: columns of the scan that hold no nulls.
+    reads: is told what plans ask for.
     """
     if is_connect(spark):
         return None
     try:
         sample = file_relation(scan(np.zeros(1, np.int64)))
-        index = PlannedFiles(spark, root, count, size, scan, prune, sample.location())
-        return frame_with_files(spark, sample, index, required)
+        index = PlannedFiles(spark, root, count, size, scan, prune, sample.location(), reads)
+        frame = frame_with_files(spark, sample, index, required)
+        if reads is not None:
+            reads.begin()
+        return frame
     except InternalsError as e:
         say_once("files are not chosen when a query is planned", e)
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
@@ -82,11 +88,19 @@ class PlannedFiles:
     """A ``FileIndex`` of Spark's, in Python; the names of its methods are Spark's."""
 
     def __init__(
-        self, spark: SparkSession, root: str, count: int, size: int, scan: Scan, prune: Prune, sample: Any
+        self,
+        spark: SparkSession,
+        root: str,
+        count: int,
+        size: int,
+        scan: Scan,
+        prune: Prune,
+        sample: Any,
+        reads: TableReads | None = None,
     ) -> None:
         self._spark, self._count, self._size = spark, count, size
         self._scan, self._prune = scan, prune
-        self._sample = sample
+        self._sample, self._reads = sample, reads
         self._root = sequence(spark, [hadoop_path(spark, root)])
         self._all: Any = None
         self._lists: OrderedDict[tuple[str, ...], Any] = OrderedDict()
@@ -99,7 +113,10 @@ class PlannedFiles:
             conditions = [str(e.sql()) for e in (*items_of(partition_filters), *items_of(data_filters))]
         except Exception as e:  # noqa: BLE001 - an expression without a text
             say_once("conditions of a plan do not choose files", e)
-        listed = self._listed(tuple(sorted(c for c in conditions if len(c) <= _LONGEST)))
+        short = tuple(sorted(c for c in conditions if len(c) <= _LONGEST))
+        if self._reads is not None:
+            self._reads.note(short)
+        listed = self._listed(short)
         return sequence(self._spark, []) if listed is None else listed.listFiles(partition_filters, data_filters)
 
     def rootPaths(self) -> Any:

@@ -1,0 +1,175 @@
+"""What a frame reads of a table is read by the write of it into that table: its commit loses where that has changed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
+
+import trilake
+from trilake.delta.commands.merge.commit import MergeResult
+from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write
+from trilake.delta.files.file_plan import WrittenFiles
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, ConflictError
+from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.delta.write import write_dataframe
+from trilake.spark.session.schemas import from_spark
+
+
+@pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    trilake.uninstall(spark)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Ids 0 to 5, two in each of three partitions."""
+    path = str(tmp_path / "t")
+    trilake.write(pa.table({"id": range(6), "p": [0, 0, 1, 1, 2, 2]}), path, partition_by="p")
+    return path
+
+
+def _append(df: DataFrame, path: str, meanwhile: Callable[[], object] = lambda: None, **request: Any) -> bool:
+    """Write a frame while somebody else commits; whether the commit says that it read nothing."""
+
+    def finish(log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner) -> WriteResult:
+        meanwhile()
+        return finish_write(log, plan, written, run=run)
+
+    asked = WriteRequest(**{"mode": "append", "schema": from_spark(df.schema), **request})
+    write_dataframe(df, path, {}, asked, finish=finish)
+    return bool(trilake.open(path).history(1).to_pylist()[0]["isBlindAppend"])
+
+
+def _ids(path: str) -> list[int]:
+    return sorted(trilake.open(path).to_arrow()["id"].to_pylist())
+
+
+def test_only_a_write_of_rows_of_others_is_a_blind_append(sql: SparkSession, table: str, tmp_path: Path) -> None:
+    other = str(tmp_path / "other")
+    trilake.write(pa.table({"id": [7], "p": [7]}), other)
+    sql.read.format("delta").load(table).createOrReplaceTempView("own_rows")
+    sql.read.format("delta").load(other).createOrReplaceTempView("rows_of_others")
+    try:
+        blind = {
+            query: _append(sql.sql(query), table)
+            for query in (
+                "SELECT 7L AS id, 7L AS p",
+                "SELECT * FROM rows_of_others",
+                f"SELECT * FROM delta.`{table}` VERSION AS OF 0",
+                "SELECT * FROM own_rows WHERE p = 1",
+                "SELECT (SELECT max(id) FROM own_rows) AS id, 3L AS p",
+                "SELECT * FROM rows_of_others WHERE id NOT IN (SELECT id FROM own_rows)",
+                "WITH x AS (SELECT max(id) AS m FROM own_rows) SELECT m AS id, 1L AS p FROM x",
+                f"SELECT o.* FROM rows_of_others o JOIN delta.`{table}` t ON t.p = o.p",
+            )
+        }
+    finally:
+        sql.catalog.dropTempView("own_rows")
+        sql.catalog.dropTempView("rows_of_others")
+    assert list(blind.values()) == [True, True, True, False, False, False, False, False], blind
+
+
+@pytest.mark.parametrize(
+    ("where", "removed", "error"),
+    [
+        ("true", "p = 0", ConcurrentDeleteReadError),
+        ("p = 1", "p = 1", ConcurrentDeleteReadError),
+        ("p = 1", "p = 2", None),
+    ],
+)
+@pytest.mark.parametrize("isolation", ["WriteSerializable", "Serializable"])
+def test_a_delete_of_rows_that_were_read_wins(
+    sql: SparkSession, table: str, where: str, removed: str, error: type[ConflictError] | None, isolation: Any
+) -> None:
+    df = sql.read.format("delta").load(table).where(where).selectExpr("id + 10 AS id", "p")
+    before = _ids(table)
+
+    def meanwhile() -> None:
+        trilake.open(table).delete(removed)
+
+    if error is None:
+        _append(df, table, meanwhile, isolation=isolation)
+        assert _ids(table) == [0, 1, 2, 3, 12, 13]
+    else:
+        with pytest.raises(error):
+            _append(df, table, meanwhile, isolation=isolation)
+        assert set(_ids(table)) < set(before)
+
+
+@pytest.mark.parametrize(
+    ("p", "isolation", "error"),
+    [(1, "WriteSerializable", None), (1, "Serializable", ConcurrentAppendError), (2, "Serializable", None)],
+)
+def test_rows_that_come_where_it_read_count_as_the_isolation_says(
+    sql: SparkSession, table: str, p: int, isolation: Any, error: type[ConflictError] | None
+) -> None:
+    df = sql.read.format("delta").load(table).where("p = 1").selectExpr("id + 10 AS id", "p")
+
+    def meanwhile() -> None:
+        trilake.write(pa.table({"id": [99], "p": [p]}), table, mode="append")
+
+    if error is None:
+        assert not _append(df, table, meanwhile, isolation=isolation)
+    else:
+        with pytest.raises(error):
+            _append(df, table, meanwhile, isolation=isolation)
+
+
+def test_an_overwrite_with_older_rows_of_its_table_is_refused_where_others_wrote(sql: SparkSession, table: str) -> None:
+    """It would take away rows that it has not seen; who replaces a part is asked about that part."""
+
+    def old(where: str = "p > 0") -> DataFrameWriter:
+        return sql.read.format("delta").load(table).where(where).write.format("delta").mode("overwrite")
+
+    whole, part = old(), old("p = 1").option("replaceWhere", "p = 1")
+    trilake.write(pa.table({"id": [99], "p": [0]}), table, mode="append")
+    with pytest.raises(ConflictError, match="read the table again"):
+        whole.save(table)
+    part.save(table)
+    assert _ids(table) == [0, 1, 2, 3, 4, 5, 99]
+    part = old("p = 1").option("replaceWhere", "p = 1")
+    trilake.open(table).update({"id": "id + 100"}, "p = 1")
+    with pytest.raises(ConflictError, match="read the table again"):
+        part.save(table)
+    old().save(table)
+    assert _ids(table) == [4, 5, 102, 103]
+
+
+def test_older_rows_are_appended_again_and_again(sql: SparkSession, table: str) -> None:
+    derived = sql.read.format("delta").load(table).where("p = 1").selectExpr("id + 10 AS id", "p")
+    for _ in range(2):
+        derived.write.format("delta").mode("append").save(table)
+    assert _ids(table)[6:] == [12, 12, 13, 13]
+
+
+def test_a_merge_reads_what_its_source_does(sql: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"delta.`{table}`"
+    source = f"(SELECT id + 10 AS id, p FROM {name} WHERE p = 1)"
+    merge = f"MERGE INTO {name} t USING {source} s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *"
+    finish = MergeJob.finish
+
+    def after(removed: str) -> Callable[..., MergeResult]:
+        def late(*args: Any) -> MergeResult:
+            trilake.open(table).delete(removed)
+            return finish(*args)
+
+        return late
+
+    monkeypatch.setattr(MergeJob, "finish", after("p = 2"))
+    sql.sql(merge)
+    assert _ids(table) == [0, 1, 2, 3, 12, 13]
+    trilake.open(table).delete("id > 10")
+    monkeypatch.setattr(MergeJob, "finish", after("p = 1"))
+    with pytest.raises(ConcurrentDeleteReadError):
+        sql.sql(merge)
+    assert _ids(table) == [0, 1]
