@@ -56,7 +56,9 @@ def _of_spark(format: str) -> Callable[[int], Sequence[Any]]:
 
 def _of_duckdb(number: int) -> Sequence[Any]:
     # On the connection that its users share where they open none: a new one takes 15 ms.
-    return _rows(duckdb.sql(_text(number, "read_parquet('{}/*.parquet')")).to_arrow_table())
+    rows = duckdb.sql(_text(number, "read_parquet('{}/*.parquet')"))
+    assert rows is not None  # it is of a query
+    return _rows(rows.to_arrow_table())
 
 
 def _alone(number: int) -> Sequence[Any]:

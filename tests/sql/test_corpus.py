@@ -46,6 +46,9 @@ def corpus_runner(shared: Path) -> ModuleType:
 @pytest.fixture(scope="module")
 def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.install(spark)
+    for left in spark.catalog.listTables():  # SHOW TABLES would show the temporary views of other tests
+        if left.isTemporary:
+            spark.catalog.dropTempView(left.name)
     yield spark
     trilake.uninstall(spark)
 

@@ -171,6 +171,7 @@ def test_a_session_that_writes_what_replace_where_does_not_match(
             replaced("p = 'b'", ("b", 4))
         assert _rows(path) == [("b", 4)]
     finally:
+        session.catalog.dropTempView("new_rows")
         trilake.uninstall(session)
 
 
