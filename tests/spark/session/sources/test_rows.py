@@ -34,3 +34,8 @@ def test_a_batch_keeps_its_rows(rows: int) -> None:
     short = list(short_batches(batch))
     assert pa.Table.from_batches(short) == pa.Table.from_batches([batch])
     assert len(short) == max(1, -(-rows // BATCH_ROWS))
+
+
+def test_long_rows_go_to_spark_few_at_a_time() -> None:
+    batch = pa.record_batch({"text": ["x" * 10_000_000] * 10})
+    assert [b.num_rows for b in short_batches(batch)] == [3, 3, 3, 1]

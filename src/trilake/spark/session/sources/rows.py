@@ -8,14 +8,16 @@ import pyarrow as pa
 
 from trilake.errors import SchemaMismatchError
 
-#: Rows that go to Spark at a time, at most: it decodes one batch while the next is on its way, the sooner the shorter.
-BATCH_ROWS = 20_000
+#: Rows and bytes that go to Spark at a time, at most: of short batches many would wait for each other, and a task keeps
+#: two of them, one that it decodes and one on its way.
+BATCH_ROWS, BATCH_BYTES = 1 << 16, 32 << 20
 
 
 def short_batches(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """The rows of a batch in their order, ``BATCH_ROWS`` at a time; nothing is copied."""
-    for start in range(0, max(batch.num_rows, 1), BATCH_ROWS):
-        yield batch.slice(start, BATCH_ROWS)
+    """The rows of a batch in their order, as many at a time as Spark is to get; nothing is copied."""
+    rows = min(BATCH_ROWS, max(1, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+    for start in range(0, max(batch.num_rows, 1), rows):
+        yield batch.slice(start, rows)
 
 
 def as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
