@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any, cast
+from typing import IO, Any, TypeVar, cast, overload
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
 from trilake.extras import missing
@@ -46,6 +46,7 @@ except ImportError as e:
 #: File metadata: the full name of the message, and the files that define it.
 MESSAGE_KEY, DESCRIPTOR_KEY = "protobuf.message", "protobuf.descriptor"
 
+_Read = TypeVar("_Read", bound=Message)
 _F = FieldDescriptor
 _TYPES = {
     _F.TYPE_DOUBLE: ValueType.DOUBLE,
@@ -341,6 +342,10 @@ def _checked(messages: Iterable[Any], descriptor: Descriptor) -> Iterator[Messag
         yield message
 
 
+@overload
+def read_protobuf(file: TrevniFile | Any, message_type: type[_Read]) -> Iterator[_Read]: ...
+@overload
+def read_protobuf(file: TrevniFile | Any, message_type: None = None) -> Iterator[Message]: ...
 def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = None) -> Iterator[Message]:
     """The messages of a file, one after another.
 
