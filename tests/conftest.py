@@ -64,6 +64,16 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
+def sql(spark: SparkSession) -> Iterator[SparkSession]:
+    """That session, whose SQL knows our tables."""
+    from trilake.sql.install import install, uninstall  # late, as above
+
+    install(spark)
+    yield spark
+    uninstall(spark)
+
+
+@pytest.fixture
 def conf(spark: SparkSession) -> Iterator[Any]:
     """Sets what a test wants of the session, and puts it back."""
     before: dict[str, str | None] = {}

@@ -22,7 +22,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr.nanoseconds import rounded_down
 from trilake.formats import format_named, open_table
 from trilake.storage import open_store
-from trilake.storage.options import ALLOW_FOREIGN_FILES
+from trilake.storage.options import allowing_foreign
 from trilake.table import Explanation, FilterLike, Table, as_version
 from trilake.timestamps import TimestampLike
 
@@ -210,7 +210,7 @@ def write(
     from trilake.frames import arrow_batches, is_dataframe
 
     parsed = parse_mode(mode)
-    options = _allowing(storage_options, allow_foreign_files)
+    options = allowing_foreign(storage_options, allow_foreign_files)
     if format_named(format).name != "delta":
         log_only: dict[str, object] = {
             "replace_where": replace_where,
@@ -264,11 +264,6 @@ def write(
     check_dynamic_alone(request, fspath(uri))
     log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, request)
-
-
-def _allowing(options: Mapping[str, str] | None, foreign_files: bool) -> dict[str, str]:
-    """Storage options, with the permission to make a table among files of others."""
-    return {**(options or {}), **({ALLOW_FOREIGN_FILES: "true"} if foreign_files else {})}
 
 
 def _names(columns: str | Sequence[str] | None) -> tuple[str, ...] | None:
@@ -407,7 +402,7 @@ def create(
         data_format=data_format,
     )
     return create_table(
-        DeltaLog(open_store(uri, _allowing(storage_options, allow_foreign_files)), standard_engine()),
+        DeltaLog(open_store(uri, allowing_foreign(storage_options, allow_foreign_files)), standard_engine()),
         description,
         mode=mode,
     ).version

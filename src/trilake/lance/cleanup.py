@@ -333,7 +333,8 @@ def drop(store: Store) -> None:
         for folder in folders:
             _delete(store, store.list(f"{folder}/"))
             _delete(store, store.unfinished(f"{folder}/"))
-            _remove_empty(store.local_path(folder))
+            if not store.passes_link(f"{folder}/x"):
+                _remove_empty(store.local_path(folder))
     store.delete([LATEST])
     place = store.local_path(LATEST)
     if place is not None:

@@ -152,6 +152,11 @@ def is_storage_option(name: str) -> bool:
     )
 
 
+def allowing_foreign(options: Mapping[str, str] | None, foreign_files: bool) -> dict[str, str]:
+    """Options of a store, with the permission to make a table among files of others where it is given."""
+    return {**(options or {}), **({ALLOW_FOREIGN_FILES: "true"} if foreign_files else {})}
+
+
 def allowed(options: Mapping[str, str], permission: str) -> bool:
     """Whether the options give a permission.  Raises ``InvalidArgumentError`` for a value that is no truth value.
 

@@ -170,3 +170,13 @@ def test_drop_removes_what_is_of_the_dataset(tmp_path: Path) -> None:
     lance.LanceDataset.drop("memory://operations-drop", {})
     with pytest.raises(TableNotFoundError):
         lance.dataset("memory://operations-drop")
+
+
+def test_a_drop_removes_nothing_behind_a_link(tmp_path: Path) -> None:
+    place, other = tmp_path / "d.lance", tmp_path / "other"
+    lance.write_dataset(pa.table({"a": [1, 2]}), place)
+    (other / "empty").mkdir(parents=True)
+    (place / "_indices").symlink_to(other)
+    lance.LanceDataset.drop(place)
+    assert (other / "empty").is_dir()
+    assert [p.name for p in place.iterdir()] == ["_indices"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,13 +13,6 @@ from trilake.errors import SchemaMismatchError
 
 _DEFAULTS = "(a INT DEFAULT 42, b INT DEFAULT 7)"
 _ALLOWED = "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'enabled')"
-
-
-@pytest.fixture
-def sql(spark: SparkSession) -> Iterator[SparkSession]:
-    trilake.install(spark)
-    yield spark
-    trilake.uninstall(spark)
 
 
 def rows(spark: SparkSession, table: str) -> list[tuple[object, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,13 +10,6 @@ from pyspark.sql import SparkSession
 
 import trilake
 from trilake.errors import InvalidArgumentError, TrilakeError
-
-
-@pytest.fixture
-def sql(spark: SparkSession) -> Iterator[SparkSession]:
-    trilake.install(spark)
-    yield spark
-    trilake.uninstall(spark)
 
 
 @pytest.fixture

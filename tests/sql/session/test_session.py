@@ -7,7 +7,6 @@ import json
 import os
 import re
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +21,6 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.install import _DERIVED, _SESSIONS, installed, session_key
 from trilake.sql.session import relations
 from trilake.sql.tables import alter
-
-
-@pytest.fixture
-def sql(spark: SparkSession) -> Iterator[SparkSession]:
-    trilake.install(spark)
-    yield spark
-    trilake.uninstall(spark)
 
 
 def rows(spark: SparkSession, text: str, **more: object) -> list[tuple[object, ...]]:

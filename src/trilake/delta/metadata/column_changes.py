@@ -59,8 +59,8 @@ def change_columns(
     """The changes of some columns as one change of the table.
 
     ``version`` is the version to be committed, ``now`` the time that expressions of defaults see, ``judge`` is asked
-    about those that the embedded engine does not know.  Raises what each
-    step raises, and ``InvalidArgumentError`` for a change that says nothing.
+    about those that the embedded engine does not know.  Raises what each step raises, and ``InvalidArgumentError`` for
+    a change that says nothing.
     """
     done: list[MetadataChange] = []
     for change in changes:

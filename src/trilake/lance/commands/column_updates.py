@@ -65,7 +65,8 @@ def update_columns(
             live = reader.live_mask(start, position)
             if live is not None:
                 at = pc.if_else(pa.array(live), at, pa.scalar(None, at.type))
-            offsets.update((np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False)) + start).tolist())
+            found = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False)) + start
+            offsets.update(found.astype(np.uint32))
             own = pa.array(np.arange(batch.num_rows, dtype=np.int64))
             chosen = pc.coalesce(pc.add(at.cast(pa.int64()), batch.num_rows), own)
             columns = [

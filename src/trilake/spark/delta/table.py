@@ -215,7 +215,7 @@ class DeltaTable:
         table = self._open()
         df: DataFrame = read_dataframe(self._spark, table, options=self._options, newest=True)
         named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
-        return note_version(named, ReadVersion(table.log, table.version, table.opened.segment.newest_file))
+        return note_version(named, ReadVersion.of(table))
 
     def to_pandas(self) -> pandas.DataFrame:
         """The newest version as a pandas frame."""

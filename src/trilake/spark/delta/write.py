@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.delta.commands.rows.row_changes import Runner
+from trilake.delta.commands.write.replaced import settled_overwrite
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
@@ -85,7 +86,7 @@ def write_dataframe(
     if own.version is not None and seen is None and request.replaces:
         # The rows are of that version: what others wrote since must be looked at before it is replaced.
         seen = log.snapshot(own.version)
-        if _replaces_all(request) and log.head().version > own.version:
+        if _replaces_all(seen, request, uri) and log.head().version > own.version:
             request = replace(request, isolation="Serializable")  # rows that came before it began must not stay
     zoned = not is_utc(df.sparkSession)
     if request.replace_where is not None and (zoned or not reads_quotes_plainly(df.sparkSession)):
@@ -143,10 +144,10 @@ def _spark_computes(files: FilePlan) -> bool:
     return files.rules is not None and bool(files.rules.spark_stages())
 
 
-def _replaces_all(request: WriteRequest) -> bool:
+def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
     """Whether only the rows of an overwrite are to be there behind it."""
-    dynamic = request.partition_overwrite == "dynamic" or request.prefer_dynamic
-    return request.replaces and request.replace_where is None and not dynamic
+    settled = settled_overwrite(base, overwrite, uri)
+    return settled.replace_where is None and settled.partition_overwrite == "static"
 
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:

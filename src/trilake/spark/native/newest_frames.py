@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -52,6 +53,11 @@ class ReadVersion:
     table: Versions
     version: int
     file: ObjectMeta | None = None
+
+    @classmethod
+    def of(cls, table: ArrowDeltaTable) -> ReadVersion:
+        """That of an open table."""
+        return cls(table.log, table.version, table.opened.segment.newest_file)
 
 
 @dataclass(frozen=True)

@@ -104,8 +104,7 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
         delta = open_delta(session, target, version, ms)
         is_newest = version is None and ms is None and target.at is None
         frame: DataFrame = read_dataframe(spark, delta, options=target.options, newest=is_newest)
-        shown = ReadVersion(delta.log, delta.version, delta.opened.segment.newest_file)
-        return note_version(frame, shown) if is_newest else frame
+        return note_version(frame, ReadVersion.of(delta)) if is_newest else frame
     if target.at is not None and target.at[:1] in "vV":
         version = int(target.at[1:])
     elif target.at is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +21,6 @@ from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, Con
 from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.session.schemas import from_spark
-
-
-@pytest.fixture
-def sql(spark: SparkSession) -> Iterator[SparkSession]:
-    trilake.install(spark)
-    yield spark
-    trilake.uninstall(spark)
 
 
 @pytest.fixture
@@ -143,6 +136,18 @@ def test_an_overwrite_with_older_rows_of_its_table_is_refused_where_others_wrote
         part.save(table)
     old().save(table)
     assert _ids(table) == [4, 5, 102, 103]
+
+
+def test_a_table_without_partitions_is_overwritten_whole_in_a_dynamic_session(
+    sql: SparkSession, tmp_path: Path, conf: Callable[[str, str], None]
+) -> None:
+    conf("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    path = str(tmp_path / "plain")
+    trilake.write(pa.table({"id": [1, 2]}), path)
+    old = sql.read.format("delta").load(path).where("id = 1")
+    trilake.write(pa.table({"id": [3]}), path, mode="append")
+    with pytest.raises(ConflictError, match="read the table again"):
+        old.write.format("delta").mode("overwrite").save(path)
 
 
 def test_older_rows_are_appended_again_and_again(sql: SparkSession, table: str) -> None:

@@ -82,7 +82,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
         table = ArrowDeltaTable(store, spark_engine(), version=version)
         where, store_options = read_options.get("filter"), read_options.store
         frame = read_dataframe(spark, table, filter=where, options=store_options, newest=version is None)
-        newest = ReadVersion(log, table.version, table.opened.segment.newest_file) if version is None else None
+        newest = ReadVersion.of(table) if version is None else None
     shown = frame if schema is None else with_schema(frame, schema)
     return shown if newest is None else note_version(shown, newest)
 

@@ -14,7 +14,6 @@ from trilake.delta.rules.defaults import default_text, parse_default
 from trilake.errors import ExpressionError
 from trilake.spark.delta.storing.assignment_rules import holds_all
 from trilake.spark.delta.storing.generated import calls_of_users
-from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_spark
 
 _NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
@@ -49,7 +48,7 @@ def judge_default(spark: SparkSession, field: StructField, text: str) -> None:
     if flat and not numbers and not holds_all(kind, given):
         reason = f"it is of type {given.simpleString()}, the column of type {kind.simpleString()}"
         raise _refused(field, text, reason, "DATA_TYPE")
-    if calls_of_users(spark, lambda: query_execution(where).analyzed().condition()):
+    if calls_of_users(spark, where):
         raise _refused(field, text, "it calls a function that only this session knows", "NOT_CONSTANT")
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
-from typing import Any
 
 import orjson
 from py4j.protocol import Py4JError
@@ -61,7 +59,7 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
             column=field.name,
             condition=named,
         ) from e
-    if calls_of_users(spark, lambda: query_execution(frame).analyzed().condition()):
+    if calls_of_users(spark, frame):
         raise ExpressionError(
             f"generated column {field.name} ({text[:200]}) calls a function that only this session knows",
             help="use functions that every session has",
@@ -70,12 +68,12 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
         )
 
 
-def calls_of_users(spark: SparkSession, expression: Callable[[], Any]) -> bool:
-    """Whether an expression of an analysed plan calls a function of users, as far as Spark tells."""
+def calls_of_users(spark: SparkSession, frame: DataFrame) -> bool:
+    """Whether the condition of a frame calls a function of users, as far as Spark tells."""
     if is_connect(spark):
         return False
     try:
-        nodes = orjson.loads(expression().toJSON())
+        nodes = orjson.loads(query_execution(frame).analyzed().condition().toJSON())
     except (Py4JError, orjson.JSONDecodeError):
         return False
     return any("UDF" in str(n.get("class", "")) for n in nodes)
