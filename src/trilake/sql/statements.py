@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from trilake.spark.native.newest_frames import made_of
 from trilake.sql.grammar.delete_update import parse_delete, parse_update
 from trilake.sql.grammar.maintenance import parse_maintenance
 from trilake.sql.grammar.merge import parse_merge
@@ -64,7 +65,7 @@ def run(
     with formatted(session, text, frames or {}) as plain:
         try:
             with errors_of_spark():
-                frame = _run(session, plain, args, known=known)
+                frame = made_of(_run(session, plain, args, known=known), *(frames or {}).values())
                 return frame if args or frames else note_query(session, frame, text)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None

@@ -5,9 +5,11 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from functools import reduce
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -68,11 +70,11 @@ def test_a_frame_shows_what_others_wrote(
     assert isinstance(frame, DataFrame)
     append(table, 3)
     assert ids(frame) == [1, 2, 3]
-    assert ids(before) == [1, 2]  # what was made of it is Spark's own
+    assert ids(before) == [1, 2, 3]
     assert ids(frame.where(column > 1)) == ids(frame.where(frame.id > 1)) == [2, 3]
     DeltaTable.forPath(session, table).delete("id = 1")
     assert ids(frame) == [2, 3]
-    assert ids(frame.join(before.withColumnRenamed("id", "other"), F.col("id") == F.col("other"))) == [2]
+    assert ids(frame.join(before.withColumnRenamed("id", "other"), F.col("id") == F.col("other"))) == [2, 3]
 
 
 def test_names_stay_before_columns(session: SparkSession, table: str) -> None:
@@ -91,11 +93,12 @@ def test_a_version_that_was_asked_for_stays(session: SparkSession, table: str) -
 
 def test_a_cached_frame_stays(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table).cache()
-    assert frame.count() == 2
+    made = frame.where("id > 0")
+    assert frame.count() == made.count() == 2
     append(table, 3)
-    assert frame.count() == 2
+    assert frame.count() == made.count() == 2
     frame.unpersist()
-    assert frame.count() == 3
+    assert frame.count() == made.count() == 3
 
 
 def test_a_table_is_written_and_merged_into_itself(session: SparkSession, table: str) -> None:
@@ -144,6 +147,113 @@ def test_a_table_that_was_made_anew_is_read(session: SparkSession, table: str, v
     assert ids(frame) == [10 + i for i in range(versions)]
 
 
+MADE: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
+    "columns": lambda f, _: f.withColumn("x", F.col("id") + 1).withColumn("y", f["id"] * F.col("x")).drop("id"),
+    "other names": lambda f, _: f.toDF("a", "b").where("a > 0").select("b", "a"),
+    "groups": lambda f, _: f.groupBy("s").agg(F.sum("id").alias("n")).where("n > 0"),
+    "counted groups": lambda f, _: f.groupBy("s").count(),
+    "groups in Python": lambda f, _: f.groupBy("s").applyInPandas(lambda rows: rows, f.schema),
+    "a pivot": lambda f, _: f.groupBy("id").pivot("s", ["a", "x"]).count(),
+    "joined with itself": lambda f, _: f.alias("l").join(f.alias("r"), F.expr("l.id <= r.id")).select("l.id", "r.s"),
+    "joined with its groups": lambda f, _: f.join(f.groupBy("s").count(), "s"),
+    "joined with another": lambda f, other: f.join(other, "s", "left"),
+    "another joined with it": lambda f, other: other.join(f, "s"),
+    "others above it": lambda f, other: other.select("s").unionAll(f.select("s")),
+    "with itself": lambda f, _: f.unionByName(f).intersectAll(f),
+    "a part": lambda f, _: f[f.id > 1][["id"]].orderBy("id").limit(5),
+    "without nulls": lambda f, _: f.na.fill("none").na.drop(),
+    "lists": lambda f, _: f.randomSplit([1.0, 1.0], 7)[0].union(f.randomSplit([1.0, 1.0], 7)[1]),
+    "rows in Python": lambda f, _: f.mapInArrow(lambda batches: batches, f.schema),
+    "a function": lambda f, _: f.transform(lambda g: g.where("id < 100")),
+    "many steps": lambda f, _: reduce(lambda g, i: g.withColumn("c", F.lit(i)), range(40), f),
+}
+
+
+@pytest.mark.parametrize("deletion_vectors", [False, True], ids=["plain", "deletion vectors"])
+def test_what_was_made_of_a_frame_shows_what_others_wrote(
+    session: SparkSession, table: str, deletion_vectors: bool
+) -> None:
+    trilake.alter(table).set_properties({"delta.enableDeletionVectors": str(deletion_vectors).lower()})
+    other = session.createDataFrame([("a", 1), ("x", 2)], "s string, o int")
+    frame = session.read.format("delta").load(table)
+    made = {name: make(frame, other) for name, make in MADE.items()}
+
+    def check() -> None:
+        now = session.read.format("delta").load(table)
+        for name, make in MADE.items():
+            assert sorted(map(str, made[name].collect())) == sorted(map(str, make(now, other).collect())), name
+
+    append(table, 3, 4)
+    check()
+    trilake.open(table).delete("id = 1 OR id = 4")
+    check()
+
+
+def test_queries_show_what_others_wrote(session: SparkSession, table: str) -> None:
+    trilake.install(session)
+    texts = {
+        "SELECT count(*) FROM followed": [2, 3],
+        "SELECT max(id) FROM followed WHERE id IN (SELECT id FROM followed WHERE id > 1)": [2, 3],
+        "SELECT (SELECT sum(id) FROM followed)": [3, 6],
+        "WITH t AS (SELECT * FROM followed) SELECT count(*) FROM t a JOIN t b ON a.id = b.id": [2, 3],
+        "SELECT count(*) FROM followed VERSION AS OF 0": [2, 2],
+        "SELECT count(*) FROM followed_view": [1, 2],
+        "SELECT count(*) FROM followed_frame": [1, 2],
+    }
+    session.sql("CREATE TEMPORARY VIEW followed_view AS SELECT * FROM followed WHERE id > 1")
+    session.table("followed").where("id > 1").createOrReplaceTempView("followed_frame")
+    frames = {text: session.sql(text) for text in texts}
+    given = session.sql("SELECT count(*) FROM {rows}", rows=session.table("followed").where("id > 0"))
+    assert [f.collect()[0][0] for f in (*frames.values(), given)] == [*(n for n, _ in texts.values()), 2]
+    append(table, 3)
+    assert [f.collect()[0][0] for f in (*frames.values(), given)] == [*(n for _, n in texts.values()), 3]
+    session.catalog.dropTempView("followed_view")
+    session.catalog.dropTempView("followed_frame")
+
+
+def test_a_query_keeps_what_its_other_names_stood_for(session: SparkSession, table: str) -> None:
+    trilake.install(session)
+    session.range(2).createOrReplaceTempView("followed_other")
+    joined = session.sql("SELECT t.id, o.id AS o FROM followed t CROSS JOIN followed_other o")
+    session.range(9).createOrReplaceTempView("followed_other")
+    append(table, 3)
+    assert joined.count() == 6
+    session.catalog.dropTempView("followed_other")
+
+
+def test_rows_that_spark_has_already_stay(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table).where("id > 0")
+    there = frame.localCheckpoint()
+    append(table, 3)
+    assert (there.count(), there.where("id > 1").count(), frame.count()) == (2, 1, 3)
+
+
+def test_an_empty_table_gets_rows(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "empty")
+    trilake.write(pa.table({"id": pa.array([], pa.int64()), "s": pa.array([], pa.string())}), path)
+    made = session.read.format("delta").load(path).where("id > 1").groupBy("s").count()
+    assert made.count() == 0
+    append(path, 1, 2, 3)
+    assert made.collect() == [("x", 2)]
+
+
+def test_a_column_that_is_gone_is_named_for_what_was_made(session: SparkSession, table: str) -> None:
+    trilake.alter(table).set_properties({"delta.columnMapping.mode": "name"})
+    made = session.read.format("delta").load(table).groupBy("s").count()
+    trilake.alter(table).rename_column("s", "t")
+    with pytest.raises(SchemaMismatchError, match="column 's' of the table is gone"):
+        made.collect()
+    trilake.alter(table).rename_column("t", "s")
+    assert made.count() == 2
+
+
+def test_a_table_is_written_over_with_rows_of_its_own(session: SparkSession, table: str) -> None:
+    kept = session.read.format("delta").load(table).where("id > 1")
+    append(table, 3)
+    kept.write.format("delta").mode("overwrite").save(table)
+    assert ids(session.read.format("delta").load(table)) == ids(kept) == [2, 3]
+
+
 def test_a_pinned_frame_stays(session: SparkSession, table: str) -> None:
     frame = session.read.format("delta").load(table)
     fixed = pinned(frame)
@@ -172,3 +282,29 @@ def test_threads_see_whole_versions(session: SparkSession, table: str) -> None:
     assert not failed
     assert seen <= {2, 4, 6, 8}
     assert frame.count() == 8
+
+
+def test_streams_see_the_newest_rows_of_what_they_are_joined_with(session: SparkSession, tmp_path: Path) -> None:
+    trilake.install(session)
+    path, source, seen = str(tmp_path / "dim"), tmp_path / "source", dict[int, set[tuple[int, str]]]()
+    trilake.write(pa.table({"id": [1], "s": ["a"]}), path, properties={"delta.enableDeletionVectors": "true"})
+    stream = session.readStream.schema("id BIGINT").parquet(str(source))
+    source.mkdir()
+    table = session.read.format("delta").load(path).where("id > 0")
+    stream.createOrReplaceTempView("followed_stream")
+    ways = [
+        stream.join(table, "id").select("id", "s"),
+        table.join(stream, "id").select("id", "s"),
+        session.sql(f"SELECT d.id, s FROM followed_stream f JOIN delta.`{path}` d ON d.id = f.id"),
+    ]
+    rows = reduce(DataFrame.unionAll, ways)
+    query = rows.writeStream.foreachBatch(lambda df, n: seen.setdefault(n, {tuple(r) for r in df.collect()})).start()
+    pq.write_table(pa.table({"id": [1, 2]}), source / "1.parquet")
+    query.processAllAvailable()
+    append(path, 2)
+    trilake.open(path).update({"s": "'new'"}, "id = 1")
+    pq.write_table(pa.table({"id": [1, 2]}), source / "2.parquet")
+    query.processAllAvailable()
+    query.stop()
+    session.catalog.dropTempView("followed_stream")
+    assert seen == {0: {(1, "a")}, 1: {(1, "new"), (2, "x")}}

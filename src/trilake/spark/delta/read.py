@@ -49,6 +49,7 @@ from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.columns import is_certain
 from trilake.spark.native.hidden_metadata import TrackedRows
+from trilake.spark.native.planning.each_plan import is_read_in_each_plan
 from trilake.spark.native.planning.plan_conditions import plan_filter
 from trilake.spark.native.planning.table_reads import TableReads
 from trilake.spark.native.refusal import hadoop_uri
@@ -113,6 +114,8 @@ def read_dataframe(
 def _rows(
     spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str], newest: bool
 ) -> DataFrame:
+    if newest and is_read_in_each_plan():
+        return _through_arrow(spark, table, options, version=None)
     # Of a large table, the scan knows the files that it needs and no others.
     refusal = files_refusal(table.metadata, table.uri, spark, vectors=vector_count(scan.snapshot.adds) > 0)
     if refusal is None:
@@ -123,7 +126,7 @@ def _rows(
         except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
             refusal = str(e)
     _log.info("version %d of %s is read through Arrow: %s", table.version, table.uri, refusal)
-    return _through_arrow(spark, table, options)
+    return _through_arrow(spark, table, options, version=table.version)
 
 
 def explain_read(spark: SparkSession, table: ArrowDeltaTable, filter: FilterLike | None = None) -> Explanation:
@@ -166,10 +169,13 @@ class _Apply:
             yield self.filter.apply(batch)
 
 
-def _through_arrow(spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str]) -> DataFrame:
+def _through_arrow(
+    spark: SparkSession, table: ArrowDeltaTable, options: Mapping[str, str], *, version: int | None
+) -> DataFrame:
+    """The rows of a version, or of the one that is the newest when a plan is made; the columns are those of now."""
     declared_schema = table.metadata.schema
     schema = read_schema(declared_schema)
-    read_options = {"versionAsOf": table.version, **options}
+    read_options = {**({} if version is None else {"versionAsOf": version}), **options}
     wanted = to_spark(schema)
     for field, declared in zip(wanted.fields, declared_schema.fields, strict=True):
         field.nullable = declared.nullable

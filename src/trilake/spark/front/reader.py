@@ -19,7 +19,7 @@ from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import check_one_place, must_be_at, our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
-from trilake.spark.native.newest_frames import following
+from trilake.spark.native.newest_frames import following, follows, made_of
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
@@ -43,6 +43,19 @@ def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schem
 
 
 _LOADERS: dict[str, Loader] = {"delta": load_delta, "lance": load_lance, "trevni": load_trevni}
+#: Methods of a frame that take another one.
+_WITH_OTHERS = (
+    "join",
+    "crossJoin",
+    "lateralJoin",
+    "union",
+    "unionAll",
+    "unionByName",
+    "intersect",
+    "intersectAll",
+    "subtract",
+    "exceptAll",
+)
 #: Formats whose reads are taken over, by the names that they are registered under.
 LOADERS: dict[str, Loader] = {}
 
@@ -56,6 +69,9 @@ def take_over_reads(registered: list[str]) -> None:
         patch(cls, "table", _read_table)
     for cls in classes("session"):
         patch(cls, "table", _session_table)
+    for cls in classes("frame"):
+        for name in _WITH_OTHERS:
+            patch(cls, name, _beside_others)
 
 
 def _load(
@@ -80,6 +96,13 @@ def _load(
         return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
 
     return lambda: _translated(act)
+
+
+def _beside_others(own: Any, frame: DataFrame, *others: Any, **named: Any) -> Action | None:
+    """What is made of a frame of anybody's and one that follows a table follows it, too."""
+    if follows(frame) or not any(map(follows, (*others, *named.values()))):
+        return None  # what is made of a frame that follows a table does so by itself
+    return lambda: made_of(own(*others, **named), *others, *named.values())
 
 
 def _one_path(path: Any, option: str | None) -> str:

@@ -1,40 +1,55 @@
 """Frames that show a table's newest version whenever they are used, as delta-spark's do.
 
-Spark plans a frame once: the files of one version are in its plan.  Such a frame therefore gets a class of its own, in
-which the plan is a property that looks for a newer version first.  The new plan has the columns of the old one, with
-the same numbers, so ``frame["x"]`` stays a column of the frame.  What was made of a frame before, such as
-``frame.where(...)``, is Spark's own, and keeps the version that it was made of.
+Spark plans a frame once: the files of one version are in its plan.  A frame that reads a table therefore gets a class
+of its own, in which the plan is a property that looks for a newer version first.  What is made of such a frame gets it
+too, by its methods and those of its groups, with the *parts* of its plan that read tables::
 
-While a command of ours runs, and where the frame is cached, it stays as it is.  Classic sessions only.
+    frame --> parts: plans inside of the frame's plan --> sources: reads of tables --> newest versions
 
-Its ``count()`` takes the short way where there is one (:mod:`~trilake.spark.native.row_counts`).
+Where a source has a newer version, the new read takes the place of the old part, in its columns with their numbers.  So
+``frame["x"]`` stays a column of the frame, and all that stands above the part stays as Spark made it.
+
+While a command of ours runs, and where the frame is cached, it stays as it is, as does what Spark makes of rows that
+are there already (``checkpoint``).  Classic sessions only.
+
+``count()`` of a table's frame takes the short way where there is one (:mod:`~trilake.spark.native.row_counts`).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, Protocol, cast
+from types import FunctionType
+from typing import Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, GroupedData
 from pyspark.sql import types as T
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.spark.native.planning.each_plan import newest_in_each_plan
+from trilake.spark.native.planning.table_reads import MARK
 from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.internals import frame_with_columns, java_frame, say_once
+from trilake.spark.session.internals import (
+    Exchange,
+    frame_with_parts,
+    java_frame,
+    query_execution,
+    say_once,
+)
 from trilake.spark.session.passing import passing, spark_alone
 from trilake.storage.base import ObjectMeta, Store
 
 _log = logging.getLogger("trilake.spark")
-_NOTED, _STATE, _PLAN = "_trilake_version", "_trilake_newest", "_jdf"
+_NOTED, _STATE, _PARTS, _PLAN = "_trilake_version", "_trilake_newest", "_trilake_parts", "_jdf"
+_Any = TypeVar("_Any")
 
 
 class Versions(Protocol):
@@ -60,24 +75,58 @@ class ReadVersion:
         return cls(table.log, table.version, table.opened.segment.newest_file)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Read:
-    """What was read: the version, where it was noted, how its rows are counted, and the frame."""
+    """What was read: the version, how its rows are counted, and the frame, which is Spark's own."""
 
-    shown: ReadVersion | None
+    shown: ReadVersion
     count: RowCount | None
     frame: DataFrame
 
 
-@dataclass
-class _State:
-    """What a frame shows now, and how it is read again."""
+@dataclass(eq=False)
+class _Source:
+    """A read of a table that is done again for each newer version."""
 
-    read: Callable[[], _Read]
-    shown: ReadVersion
-    count: RowCount | None
+    read: Callable[[], _Read | None]
+    now: _Read
     #: When somebody last looked for a newer version.
     looked_ms: int
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    def of_each_plan(self) -> DataFrame:
+        """The rows of the version that is the newest one whenever Spark makes a plan."""
+        with spark_alone(), newest_in_each_plan():
+            read = self.read()
+        return self.now.frame if read is None else read.frame
+
+    def look(self) -> None:
+        """Read the newest version, where there is a newer one."""
+        with self.lock:
+            if _behind(self):
+                with spark_alone():
+                    self.now = self.read() or self.now
+
+
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """A plan inside of a frame's plan, which has the rows of a source, in the columns of its first read.
+
+    ``read`` is what of the source it shows.
+    """
+
+    source: _Source
+    first: DataFrame
+    read: _Read
+    plan: Any
+
+
+@dataclass
+class _State:
+    """Which parts of a frame's plan may become others; ``whole`` where the frame is nothing but the rows of one."""
+
+    parts: tuple[_Part, ...]
+    whole: _Source | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
 
@@ -97,26 +146,62 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
     read: reads the table; it is called again for each newer version.
     named: what else is done to the frame.
     """
-    first = _read(read, named)
-    frame = first.frame
-    if first.shown is None or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
+
+    def once() -> tuple[DataFrame, _Read | None]:
+        frame = read()
+        shown, count = getattr(frame, "__dict__", {}).get(_NOTED), row_count(frame)
+        frame = named(frame)
+        if not isinstance(shown, ReadVersion) or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
+            return frame, None
+        return frame, _Read(shown, count, java_frame(frame.sparkSession, vars(frame)[_PLAN]))
+
+    frame, first = once()
+    if first is None:
         return frame
-    frame.__dict__[_STATE] = _State(lambda: _read(read, named), first.shown, first.count, _now_ms())
-    frame.__class__ = _class_of(type(frame))
-    return frame
+    try:
+        plan = query_execution(first.frame).analyzed()
+    except Py4JError as e:
+        _keeps_its_version(e)
+        return frame
+    source = _Source(lambda: once()[1], first, _now_ms())
+    return _with_state(frame, _State((_Part(source, first.frame, first, plan),), source))
+
+
+def made_of(result: _Any, *origins: Any) -> _Any:
+    """What was made of some things, which follows the tables that frames among them follow; the result itself.
+
+    A result that is no frame of a classic session, nor a group or a list of such, stays as it is.
+    """
+    out: _Any = _following_too(result, _parts_of(origins), may_be_stream=True)
+    return out
+
+
+def follows(frame: Any) -> bool:
+    """Whether this is a frame that shows the newest version of a table."""
+    return _state_of(frame) is not None
 
 
 def pinned(frame: Any) -> Any:
     """A frame that stays at the version which the given one shows now; anything else as it is."""
-    state = getattr(frame, "__dict__", {}).get(_STATE)
-    return java_frame(frame.sparkSession, _plan(frame)) if isinstance(state, _State) else frame
+    return java_frame(frame.sparkSession, _plan(frame)) if follows(frame) else frame
 
 
-def _read(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFrame]) -> _Read:
-    frame = read()
-    shown = getattr(frame, "__dict__", {}).get(_NOTED)
-    return _Read(shown if isinstance(shown, ReadVersion) else None, row_count(frame), named(frame))
+def renew(frame: Any) -> None:
+    """Let a frame that follows tables show their newest versions, unless it is cached; any other stays as it is.
 
+    For calls of the user's in which this thread's calls pass the front door.
+    """
+    state = _state_of(frame)
+    if state is None or frame.is_cached:
+        return
+    with state.lock:
+        for source in {p.source for p in state.parts}:
+            source.look()
+        if any(p.read is not p.source.now for p in state.parts):
+            _renew(frame, state)
+
+
+# --- what follows ----------------------------------------------------------------------------------------------------
 
 #: The classes that were made, by Spark's own.
 _classes: dict[type, type] = {}
@@ -124,13 +209,87 @@ _classes: dict[type, type] = {}
 _FRESH_MS = 200
 
 
-def _class_of(frame: type) -> type:
-    """The class of frames that follow their table, made of Spark's own."""
-    known = _classes.get(frame)
+def _state_of(frame: Any) -> _State | None:
+    state = getattr(frame, "__dict__", {}).get(_STATE)
+    return state if isinstance(state, _State) else None
+
+
+def _parts_of(origins: Iterable[Any]) -> tuple[_Part, ...]:
+    """The parts of all frames and groups among some things, each once."""
+    out: list[_Part] = []
+    for origin in origins:
+        state = _state_of(origin)
+        out += state.parts if state is not None else getattr(origin, "__dict__", {}).get(_PARTS, ())
+    return _each_once(out)
+
+
+def _each_once(parts: Iterable[_Part]) -> tuple[_Part, ...]:
+    return tuple({id(p): p for p in parts}.values())
+
+
+def _following_too(result: Any, parts: tuple[_Part, ...], *, may_be_stream: bool) -> Any:
+    if not parts:
+        return result
+    if isinstance(result, list):
+        return [_following_too(r, parts, may_be_stream=may_be_stream) for r in result]
+    if isinstance(result, DataFrame) and _PLAN in vars(result):
+        if may_be_stream and result.isStreaming:
+            return _in_stream(result, parts)
+        state = _state_of(result)
+        if state is None:
+            return _with_state(result, _State(parts))
+        state.parts = _each_once((*state.parts, *parts))
+    if isinstance(result, GroupedData) and _PARTS not in vars(result):
+        vars(result)[_PARTS] = parts
+        result.__class__ = _class_of(type(result), {})
+    return result
+
+
+def _with_state(frame: DataFrame, state: _State) -> DataFrame:
+    vars(frame)[_STATE] = state
+    members = {_PLAN: property(_plan, _set_plan), "count": _counting(type(frame))}
+    frame.__class__ = _class_of(type(frame), members)
+    return frame
+
+
+def _class_of(own: type, members: dict[str, Any]) -> type:
+    """The class of frames or groups that follow tables, made of Spark's own."""
+    known = _classes.get(own)
     if known is None:
-        members = {_PLAN: property(_plan, _set_plan), "count": _counting(frame), "__module__": frame.__module__}
-        known = _classes.setdefault(frame, type(frame.__name__, (frame,), members))
+        names = [n for n in dir(own) if not n.startswith("_") and n not in members]
+        methods = {n: m for n in names if isinstance(m := getattr(own, n), FunctionType)}
+        passing_on = {n: _passing_on(own, n, m) for n, m in methods.items()}
+        made = type(own.__name__, (own,), {**passing_on, **members, "__module__": own.__module__})
+        known = _classes.setdefault(own, made)
     return known
+
+
+def _passing_on(own: type, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method whose result follows the tables that the object follows, and those of its arguments."""
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        origins = (self, *args, *kwargs.values())
+        before = _parts_of(origins)
+        result = getattr(own, name)(self, *args, **kwargs)  # which the front door may have replaced
+        if not isinstance(result, DataFrame | GroupedData | list):
+            return result
+        # A newer version that came meanwhile: the result is of what was there before, or of what is there now.
+        joined = any(isinstance(o, DataFrame) and not follows(o) for o in origins)
+        return _following_too(result, _each_once((*before, *_parts_of(origins))), may_be_stream=joined)
+
+    return call
+
+
+def _in_stream(frame: DataFrame, parts: Sequence[_Part]) -> DataFrame:
+    """A stream that is joined with tables, or put together with them, each batch of which sees their newest rows."""
+    try:
+        with spark_alone():
+            sources = {p.source: p.source.of_each_plan() for p in parts}
+            return frame_with_parts(frame, [Exchange(p.plan, sources[p.source], MARK) for p in parts])[0]
+    except (Py4JError, AttributeError) as e:
+        say_once("streams see the tables that they are joined with as they were when the streams began", e)
+        return frame
 
 
 def _set_plan(frame: Any, plan: Any) -> None:
@@ -138,33 +297,22 @@ def _set_plan(frame: Any, plan: Any) -> None:
 
 
 def _plan(frame: Any) -> Any:
-    """The JVM's frame of the newest version."""
+    """The JVM's frame of the newest versions."""
     if not passing():
         renew(frame)
     return vars(frame)[_PLAN]
 
 
-def renew(frame: Any) -> None:
-    """Let a frame that follows its table show the newest version, unless it is cached; any other stays as it is.
+def _counting(own: type) -> Callable[[Any], int]:
+    """``DataFrame.count`` of frames that follow their tables."""
+    method: Callable[[Any], int] = own.count  # type: ignore[attr-defined]  # every class of frames has it
 
-    For calls of the user's in which this thread's calls pass the front door.
-    """
-    state = getattr(frame, "__dict__", {}).get(_STATE)
-    if isinstance(state, _State) and not frame.is_cached:
-        with state.lock:
-            if _behind(state):
-                _renew(frame, state)
-
-
-def _counting(frame: type) -> Callable[[Any], int]:
-    """``DataFrame.count`` of frames that follow their table."""
-    own: Callable[[Any], int] = frame.count  # type: ignore[attr-defined]  # every class of frames has it
-
-    @wraps(own)
+    @wraps(method)
     def count(self: Any) -> int:
-        _plan(self)  # looks for a newer version
-        short = cast(_State, vars(self)[_STATE]).count
-        return own(self) if short is None or self.is_cached else short.count()
+        _plan(self)  # looks for newer versions
+        whole = vars(self)[_STATE].whole
+        short = None if whole is None or self.is_cached else whole.now.count
+        return method(self) if short is None else short.count()
 
     return count
 
@@ -173,32 +321,43 @@ def _now_ms() -> int:
     return spark_engine().runtime.clock_ms()
 
 
-def _behind(state: _State) -> bool:
-    now = _now_ms()
-    if 0 <= now - state.looked_ms < _FRESH_MS and state.shown.table.store.local_path("x") is None:
+def _behind(source: _Source) -> bool:
+    now, shown = _now_ms(), source.now.shown
+    if 0 <= now - source.looked_ms < _FRESH_MS and shown.table.store.local_path("x") is None:
         return False
-    state.looked_ms = now
+    source.looked_ms = now
     try:
-        return state.shown.table.has_newer(state.shown.version, state.shown.file)
+        return shown.table.has_newer(shown.version, shown.file)
     except (TrilakeError, OSError) as e:  # a store that does not answer, for one: who reads its files is told
-        _log.debug("no newer version of %s was found", state.shown.table.store.uri, exc_info=e)
+        _log.debug("no newer version of %s was found", shown.table.store.uri, exc_info=e)
         return False
 
 
 def _renew(frame: Any, state: _State) -> None:
+    """Exchange the parts of a frame's plan whose sources have newer versions."""
+    newest = {p.source: p.source.now for p in state.parts}
+    stale = [p for p in state.parts if p.read is not newest[p.source]]
+    for part in stale:
+        _check_columns(part.first.schema, newest[part.source].frame.schema, newest[part.source].shown)
     with spark_alone():
         old = java_frame(frame.sparkSession, vars(frame)[_PLAN])
-        read = state.read()
-        if read.shown is None:
-            return
-        new = read.frame
-        _check_columns(old.schema, new.schema, read.shown)
         try:
-            vars(frame)[_PLAN] = vars(frame_with_columns(frame.sparkSession, new, old))[_PLAN]
-            state.count = read.count
+            new, plans = frame_with_parts(old, [Exchange(p.plan, newest[p.source].frame, MARK) for p in stale])
         except (Py4JError, AttributeError) as e:
-            say_once("frames keep the version that they were read at", e)
-        state.shown = read.shown
+            _keeps_its_version(e)
+            return
+    vars(frame)[_PLAN] = vars(new)[_PLAN]
+    parts = [p for p in state.parts if p.read is newest[p.source]]
+    for part, there in zip(stale, plans, strict=True):
+        # What is nowhere in the plan is none of its parts: rows that Spark had made before, for one.
+        parts += (
+            [part] if there is None else [_Part(part.source, part.first, newest[part.source], plan) for plan in there]
+        )
+    state.parts = tuple(parts)
+
+
+def _keeps_its_version(error: Exception) -> None:
+    say_once("frames keep the version that they were read at", error)
 
 
 def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:

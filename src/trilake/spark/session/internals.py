@@ -19,7 +19,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 | a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
-| a newer version in a frame | ``_jdf``, ``Alias``, ``Project`` | a frame keeps the version that it was read at |
+| a newer version in a frame | ``_jdf``, ``transformWithSubqueries``, callbacks | it keeps the one that was read |
 | a Connect frame by number | ``_plan``, ``_plan_id``, ``_root_plan_id`` | columns of ``toDF()`` are not found |
 | a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
 """
@@ -31,6 +31,7 @@ import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -294,22 +295,103 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
     return dataset_of(spark, project(alias.output(), plan))
 
 
-def frame_with_columns(spark: SparkSession, df: DataFrame, like: DataFrame) -> DataFrame:
-    """The rows of ``df`` in the columns of ``like``, found by name: ``like["x"]`` is a column of the result.
+@dataclass(frozen=True)
+class Exchange:
+    """A plan that others may hold, and the rows that take its place, in its columns, which are found by name.
 
-    Raises :class:`InternalsError` on Connect.
+    ``mark`` is an option that only scans of one read have: where the plan has it, copies are found too, such as Spark
+    makes with columns of new numbers for a frame that is joined with itself.
     """
+
+    plan: Any
+    by: DataFrame
+    mark: str
+
+
+def frame_with_parts(df: DataFrame, exchanges: Sequence[Exchange]) -> tuple[DataFrame, list[list[Any] | None]]:
+    """The frame, in whose plan and subqueries some plans are exchanged, and for each the plans that stand there now.
+
+    What Spark takes from its cache stays: there is ``None`` in place of its plans.  Raises one of py4j's errors where
+    Spark is not as expected.
+    """
+    spark = df.sparkSession
+    _start_callbacks(spark)
     plan = query_execution(df).analyzed()
-    there = {str(a.name()): a for a in items_of(plan.output())}
-    alias = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias")
-    option, none = java_class(spark, "scala.Option"), sequence(spark, [])
-    columns = []
-    for a in items_of(query_execution(like).analyzed().output()):
-        name = str(a.name())
-        own = there[name]
-        columns.append(alias(own, name, a.exprId(), a.qualifier(), option.apply(own.metadata()), none))
-    project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
-    return dataset_of(spark, project(sequence(spark, columns), plan))
+    read = [True] * len(exchanges)
+    with_cached = _with_cached_rows(spark, plan)
+    if with_cached is not None:
+        looked = [_Exchanged(spark, e) for e in exchanges]
+        with_cached.transformWithSubqueries(_Exchanging(looked))
+        read = [bool(part.found) for part in looked]
+    parts = [_Exchanged(spark, e) for e in exchanges]
+    new = plan.transformWithSubqueries(_Exchanging([p for p, is_read in zip(parts, read, strict=True) if is_read]))
+    found = [p.found if is_read else None for p, is_read in zip(parts, read, strict=True)]
+    return (dataset_of(spark, new) if any(found) else df), found
+
+
+def _with_cached_rows(spark: SparkSession, plan: Any) -> Any:
+    """The plan as it reads what Spark's cache has; ``None`` where that is none of its rows."""
+    if plan.isStreaming():
+        return None  # Spark has no such plan of a stream
+    cached = query_execution(dataset_of(spark, plan)).withCachedData()
+    leaves = [leaf for p in (cached, *items_of(cached.subqueriesAll())) for leaf in items_of(p.collectLeaves())]
+    return cached if any(leaf.nodeName().startswith("InMemoryRelation") for leaf in leaves) else None
+
+
+class _Exchanged:
+    """One exchange, and the plans that it has put in."""
+
+    def __init__(self, spark: SparkSession, exchange: Exchange) -> None:
+        self.found: list[Any] = []
+        self._spark, self._old = spark, exchange.plan
+        self._new = query_execution(exchange.by).analyzed()
+        self._there = {str(a.name()): a for a in items_of(self._new.output())}
+        self._names = [str(a.name()) for a in items_of(self._old.output())]
+        leaves = items_of(self._old.collectLeaves())
+        self._marked = any(_relation_option(leaf, exchange.mark) is not None for leaf in leaves)
+
+    def plan_for(self, plan: Any) -> Any:
+        """What takes the place of a plan; ``None`` for one that stays."""
+        if not (self._old.equals(plan) or (self._marked and self._is_copy(plan))):
+            return None
+        alias = java_class(self._spark, "org.apache.spark.sql.catalyst.expressions.Alias")
+        option, none = java_class(self._spark, "scala.Option"), sequence(self._spark, [])
+        columns = []
+        for a in items_of(plan.output()):
+            name = str(a.name())
+            own = self._there[name]
+            columns.append(alias(own, name, a.exprId(), a.qualifier(), option.apply(own.metadata()), none))
+        project = java_class(self._spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+        self.found.append(project(sequence(self._spark, columns), self._new))
+        return self.found[-1]
+
+    def _is_copy(self, plan: Any) -> bool:
+        # Names do not count for Spark: columns that were only renamed are the same to it.
+        return bool(plan.sameResult(self._old)) and [str(a.name()) for a in items_of(plan.output())] == self._names
+
+
+class _Exchanging:
+    """A ``PartialFunction`` of Scala's over plans, in Python; the names of its methods are Scala's."""
+
+    def __init__(self, parts: Sequence[_Exchanged]) -> None:
+        self._parts = parts
+
+    def isDefinedAt(self, plan: Any) -> bool:
+        """Whether there is a value: there is one for every plan."""
+        return True
+
+    def apply(self, plan: Any) -> Any:
+        """The plan, or what takes its place."""
+        return next((new for p in self._parts if (new := p.plan_for(plan)) is not None), plan)
+
+    def applyOrElse(self, plan: Any, default: Any) -> Any:
+        """The same, as there is a value for every plan."""
+        return self.apply(plan)
+
+    class Java:
+        """What py4j implements for the JVM."""
+
+        implements = ("scala.PartialFunction",)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:

@@ -23,7 +23,7 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.spark.front.recorder import Action
-from trilake.spark.native.newest_frames import renew
+from trilake.spark.native.newest_frames import made_of, renew
 from trilake.sql.session.local import Local
 from trilake.sql.session.problems import errors_of_spark, in_place
 from trilake.sql.session.relations import local_views, localized, names_ours
@@ -85,7 +85,8 @@ def _run(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) 
             return own(*given)  # type: ignore[no-any-return]
         given = [t if part is None else part.text for t, part in zip(texts, locals_, strict=True)]
         with local_views(session, *changed), _places(changed):
-            return own(*given)  # type: ignore[no-any-return]
+            out: DataFrame = made_of(own(*given), *(f for part in changed for f in part.frames.values()))
+            return out
 
 
 def _localized(session: SqlSession, text: str) -> Local | None:

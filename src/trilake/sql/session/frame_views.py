@@ -1,7 +1,7 @@
 """Temporary views of frames: one that reads a table, and nothing else, has a query, as a view made in SQL has.
 
 Such a view shows the newest rows of the table, and statements change the table through it, as with delta-spark.  The
-view of any other frame is Spark's own.
+view of a frame that is made of tables shows their newest rows, too, and that of any other frame is Spark's own.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from trilake.spark.front.recorder import Action
+from trilake.spark.native.newest_frames import follows
 from trilake.spark.native.whole_tables import whole_table
 from trilake.sql.session.session import Query, SqlSession
 from trilake.sql.session.targets import Target, keep_view, resolve, temporary_view
@@ -53,7 +54,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
 def make_view(session: SqlSession, own: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
     """How a temporary view of a frame is made by Spark's own method; ``None`` for one that is Spark's alone."""
     parts, query = name_parts(name), query_of(session, frame)
-    if query is None or parts is None or len(parts) != 1:
+    if (query is None and not follows(frame)) or parts is None or len(parts) != 1:
         return None
 
     def make() -> None:

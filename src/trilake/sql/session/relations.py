@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
 from trilake.option_values import stated_version
+from trilake.spark.native.newest_frames import following, made_of, renew
 from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_of
@@ -165,7 +166,7 @@ def _edits(
         cursor.at += 2
     version, ms = _travel(session, cursor, relation, shift, args)
     end = tokens[cursor.at - 1].end
-    frame = frame_of_name(session, source, version, ms)
+    frame = following(lambda: frame_of_name(session, source, version, ms))
     if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
         columns = tuple(frame.columns)
         frame = with_metadata(frame)
@@ -357,7 +358,7 @@ def run_local(session: SqlSession, local: Local, args: Args = None, *, before: s
     """Run a text whose tables are private names, with more text around it."""
     with local_views(session, local):
         try:
-            return session.run(before + local.text + after, args)
+            return made_of(session.run(before + local.text + after, args), *local.frames.values())
         except PySparkException as e:
             raise in_place(e, local, shift=len(before)) from None
 
@@ -368,8 +369,10 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     Raises ``SchemaMismatchError`` where its tables have lost one of them.
     """
     temporary = view.temporary
-    if temporary is not None and temporary.frame is not None and _is_kept(temporary.frame):
+    if temporary is not None and temporary.frame is not None and (view.query is None or _is_kept(temporary.frame)):
+        renew(temporary.frame)
         return temporary.frame
+    assert view.query is not None
     with in_namespace_of(session, view.query):
         frame = query(session, view.query.text)
     if view.entry is not None:

@@ -46,10 +46,10 @@ class TempView:
     ``mark`` tells Spark's view from others that the name may stand for later: the view in the JVM, or, of a Connect
     session, the hash of its plan.  ``queried`` are the columns that the query gave when the view was made, and
     ``columns`` the names that the view shows them by, where it was given some.  ``frame`` is the frame that a view was
-    made of, which Spark may keep in its cache.
+    made of, which Spark may keep in its cache; without a query, the rows are those of the frame.
     """
 
-    query: Query
+    query: Query | None
     mark: Any
     queried: tuple[str, ...]
     columns: tuple[str, ...] | None = None

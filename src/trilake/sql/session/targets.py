@@ -67,10 +67,10 @@ class Target:
 @dataclass(frozen=True)
 class View:
     """A view over tables of ours: a permanent one has an entry in the catalogue, a temporary one what is known of it
-    here."""
+    here.  It has no query where it is of a frame that none is known of."""
 
     parts: tuple[str, ...]
-    query: Query
+    query: Query | None
     entry: jvm.Entry | None = None
     temporary: TempView | None = None
 
@@ -102,13 +102,13 @@ def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, dep
     if entry.view_text is None or depth > _MOST_VIEWS:
         return None
     _, database = (*jvm.view_form(entry).namespace, _CATALOG, entry.database)[:2]
-    view = View(parts, Query(entry.view_text, database), entry)
-    return view if _names_ours(session, view, depth) else None
+    query = Query(entry.view_text, database)
+    return View(parts, query, entry) if _names_ours(session, query, depth) else None
 
 
-def _names_ours(session: SqlSession, view: View, depth: int) -> bool:
-    for name in candidates(view.query.text):
-        parts = name if len(name) > 1 else (view.query.database, *name)
+def _names_ours(session: SqlSession, query: Query, depth: int) -> bool:
+    for name in candidates(query.text):
+        parts = name if len(name) > 1 else (query.database, *name)
         if name[-1].lower() in ("table_changes", "table_changes_by_path"):
             return True
         if resolve(session, parts, depth=depth + 1) is not None:
@@ -134,7 +134,7 @@ def temporary_view(session: SqlSession, parts: tuple[str, ...]) -> TempView | No
 def keep_view(
     session: SqlSession,
     parts: tuple[str, ...],
-    query: Query,
+    query: Query | None,
     frame: DataFrame,
     *,
     columns: tuple[str, ...] | None = None,
@@ -145,7 +145,8 @@ def keep_view(
     Parameters
     ----------
     parts: the name; that of a view which all sessions see is in the database of such views.
-    frame: the rows of the query, as they are now.
+    query: what gives the rows anew; ``None`` for a view of a frame which does so itself.
+    frame: the rows, as they are now.
     columns: the names that the view shows them by, where they are others.
     of_frame: whether the view was made of that frame, not of a text.
     """
@@ -255,8 +256,8 @@ def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | N
 
 
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
-    projection = parse_projection(view.query.text)
-    if projection is None:
+    projection = None if view.query is None else parse_projection(view.query.text)
+    if view.query is None or projection is None:
         raise _not_whole(view.parts)
     parts = projection.table
     if len(parts) == 1 and path_target(session, parts) is None:

@@ -131,7 +131,7 @@ def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, te
                     )
                 if known not in seen:
                     seen.add(known)
-                    waiting.append(view.query)
+                    waiting += [] if view.query is None else [view.query]
 
 
 def _identity(session: SqlSession, parts: tuple[str, ...], *, temporary: bool) -> tuple[str, ...]:
