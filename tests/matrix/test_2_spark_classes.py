@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from pyspark.errors import AnalysisException
+from pyspark.sql import functions as F
 
 import trilake
 from tests.matrix.calls import MODE, Lake, since
@@ -52,8 +53,15 @@ def test_frames_that_are_used_again(lake: Lake) -> None:
     trilake.write(lake.simple(), place)
     frames = lake.spark.read.format("delta").load(place), trilake.DeltaTable.forPath(lake.spark, place).toDF()
     columns = [f["id"] for f in frames]
+    other = lake.simple(40, 40).select(F.col("id").alias("other"))
+    made = [
+        frames[0].where("id >= 10").groupBy("s").count().select(F.sum("count")),
+        frames[0].alias("a").join(frames[0].alias("b"), "id").where("id >= 10").agg(F.count("*")),
+        other.join(frames[1], F.col("other") == frames[1]["id"]).agg(F.count("*") + 30),
+    ]
     trilake.write(lake.simple(50, 50), place, mode="append")
     known = 50 if MODE == "connect" else 100
+    assert [frame.collect()[0][0] for frame in made] == [known - 10] * 2 + [40 if MODE == "connect" else 70]
     for frame, column in zip(frames, columns, strict=True):
         assert (frame.count(), frame.where(column >= 10).count()) == (known, known - 10)
 
