@@ -59,6 +59,35 @@ merge = table.alias("t").merge(aliased.where("n = 6").alias("s"), F.col("t.n") =
 merge.whenMatchedDelete(table.toDF().alias("u")["p"] == "b").execute()
 assert rows(table.toDF()) == wanted
 
+# What is made of a frame shows the newest rows; a frame that is cached, and one that is being written, stay.
+again, other = path + "-again", spark.createDataFrame([(1, "x"), (3, "y")], "n long, o string")
+trilake.write(pa.table({"n": [1, 2]}), again)
+frame = spark.read.format("delta").load(again)
+made = [
+    frame.where(frame["n"] > 0),
+    other.join(frame, "n").select("n"),
+    frame.alias("l").join(frame.alias("r"), F.expr("l.n = r.n")).select("l.n"),
+    frame.groupBy("n").agg(F.max("n")).select("n"),
+    trilake.DeltaTable.forPath(spark, again).alias("t").toDF().where("t.n > 0"),
+]
+counts = [[2, 1, 2, 2, 2], [3, 2, 3, 3, 3]]
+assert [len(rows(m)) for m in made] == counts[0]
+trilake.write(pa.table({"n": [3], "more": [1]}), again, mode="append", schema_mode="merge")
+assert [len(rows(m)) for m in made] == counts[1] and rows(frame) == [(1,), (2,), (3,)]
+kept = spark.read.format("delta").load(again).cache()
+assert kept.count() == 3
+trilake.open(again).delete("n = 1")
+assert (kept.count(), kept.unpersist().count(), frame.where(frame["n"] > 1).count()) == (3, 2, 2)
+made[0].write.format("delta").mode("overwrite").save(again)
+assert sorted(trilake.open(again).to_arrow()["n"].to_pylist()) == [2, 3]
+trilake.write(pa.table({"n": ["x"]}), again, mode="overwrite", schema_mode="overwrite")
+try:
+    made[1].collect()
+except AnalysisException as e:
+    assert "'n' of the table is string now" in str(e) and e.getCondition() == "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
+else:
+    raise AssertionError("a column of another type is shown")
+
 # A new name of the catalogue is made with its columns, and no read of it by Spark.
 frame = spark.createDataFrame([(1, "a")], "`n-1` int, p string")
 for format in ("delta", "lance"):

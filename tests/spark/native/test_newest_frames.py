@@ -288,8 +288,8 @@ def test_streams_see_the_newest_rows_of_what_they_are_joined_with(session: Spark
     trilake.install(session)
     path, source, seen = str(tmp_path / "dim"), tmp_path / "source", dict[int, set[tuple[int, str]]]()
     trilake.write(pa.table({"id": [1], "s": ["a"]}), path, properties={"delta.enableDeletionVectors": "true"})
-    stream = session.readStream.schema("id BIGINT").parquet(str(source))
     source.mkdir()
+    stream = session.readStream.schema("id BIGINT").parquet(str(source))
     table = session.read.format("delta").load(path).where("id > 0")
     stream.createOrReplaceTempView("followed_stream")
     ways = [

@@ -202,8 +202,7 @@ class DeltaTable:
     def toDF(self) -> DataFrame:
         """The newest version as a DataFrame: Spark's native scan wherever that is possible.
 
-        It shows the newest version whenever it is used, and so does what is made of it; over Spark Connect, both keep
-        the version of the moment.
+        It shows the newest version whenever it is used, and so does what is made of it.
         """
         df = following(self._read)
         self._frames.note(df)

@@ -10,7 +10,7 @@ Where a source has a newer version, the new read takes the place of the old part
 ``frame["x"]`` stays a column of the frame, and all that stands above the part stays as Spark made it.
 
 While a command of ours runs, and where the frame is cached, it stays as it is, as does what Spark makes of rows that
-are there already (``checkpoint``).  Classic sessions only.
+are there already (``checkpoint``).  For frames of Spark Connect, see :mod:`~trilake.spark.native.connect_newest`.
 
 ``count()`` of a table's frame takes the short way where there is one (:mod:`~trilake.spark.native.row_counts`).
 """
@@ -31,6 +31,7 @@ from pyspark.sql import types as T
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.spark.native.connect_newest import has_renewed_plans, let_follow, renew_plans, unchanging
 from trilake.spark.native.planning.each_plan import newest_in_each_plan
 from trilake.spark.native.planning.table_reads import MARK
 from trilake.spark.native.row_counts import RowCount, row_count
@@ -46,6 +47,7 @@ from trilake.spark.session.internals import (
 )
 from trilake.spark.session.passing import passing, spark_alone
 from trilake.storage.base import ObjectMeta, Store
+from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")
 _NOTED, _STATE, _PARTS, _PLAN = "_trilake_version", "_trilake_newest", "_trilake_parts", "_jdf"
@@ -151,12 +153,17 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
         frame = read()
         shown, count = getattr(frame, "__dict__", {}).get(_NOTED), row_count(frame)
         frame = named(frame)
-        if not isinstance(shown, ReadVersion) or is_connect(frame.sparkSession) or _PLAN not in vars(frame):
+        if not isinstance(shown, ReadVersion):
             return frame, None
+        if is_connect(frame.sparkSession):
+            return frame, _Read(shown, None, unchanging(frame))
         return frame, _Read(shown, count, java_frame(frame.sparkSession, vars(frame)[_PLAN]))
 
     frame, first = once()
     if first is None:
+        return frame
+    if is_connect(frame.sparkSession):
+        _follow_over_connect(frame, _Source(lambda: once()[1], first, _now_ms()))
         return frame
     try:
         plan = query_execution(first.frame).analyzed()
@@ -170,7 +177,8 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
 def made_of(result: _Any, *origins: Any) -> _Any:
     """What was made of some things, which follows the tables that frames among them follow; the result itself.
 
-    A result that is no frame of a classic session, nor a group or a list of such, stays as it is.
+    A result that is no frame of a classic session, nor a group or a list of such, stays as it is; one of Spark Connect
+    holds the plans that it is made of.
     """
     out: _Any = _following_too(result, _parts_of(origins), may_be_stream=True)
     return out
@@ -178,12 +186,19 @@ def made_of(result: _Any, *origins: Any) -> _Any:
 
 def follows(frame: Any) -> bool:
     """Whether this is a frame that shows the newest version of a table."""
-    return _state_of(frame) is not None
+    return _state_of(frame) is not None or has_renewed_plans(frame)
 
 
 def pinned(frame: Any) -> Any:
-    """A frame that stays at the version which the given one shows now; anything else as it is."""
-    return java_frame(frame.sparkSession, _plan(frame)) if follows(frame) else frame
+    """A frame that stays at the version which the given one shows now; anything else as it is.
+
+    One of Spark Connect, or its plan, is let show the newest version, and stays there while calls pass the front door.
+    """
+    if _state_of(frame) is not None:
+        return java_frame(frame.sparkSession, _plan(frame))
+    if not passing():
+        renew_plans(frame)
+    return frame
 
 
 def renew(frame: Any) -> None:
@@ -192,7 +207,10 @@ def renew(frame: Any) -> None:
     For calls of the user's in which this thread's calls pass the front door.
     """
     state = _state_of(frame)
-    if state is None or frame.is_cached:
+    if state is None:
+        renew_plans(frame)
+        return
+    if frame.is_cached:
         return
     with state.lock:
         for source in {p.source for p in state.parts}:
@@ -354,6 +372,37 @@ def _renew(frame: Any, state: _State) -> None:
             [part] if there is None else [_Part(part.source, part.first, newest[part.source], plan) for plan in there]
         )
     state.parts = tuple(parts)
+
+
+def _follow_over_connect(frame: DataFrame, source: _Source) -> None:
+    """Let a frame of Spark Connect, and all that is made of it, show the newest version whenever it is used."""
+    first, lock = source.now, threading.RLock()
+    shown, rows = first, first.frame
+
+    def renew_rows() -> None:
+        nonlocal shown, rows
+        with lock:
+            source.look()
+            now = source.now
+            if now is shown or _is_kept(rows):
+                return
+            with spark_alone():
+                _check_columns(first.frame.schema, now.frame.schema, now.shown)
+                rows = now.frame.select(*map(quote_name, first.frame.columns))
+            shown = now
+
+    def newest() -> DataFrame:
+        if not passing():
+            renew_rows()
+        return rows
+
+    let_follow(frame, newest, renew_rows)
+
+
+def _is_kept(frame: DataFrame) -> bool:
+    """Whether Spark keeps the rows of a frame in its cache."""
+    level = frame.storageLevel
+    return level.useMemory or level.useDisk
 
 
 def _keeps_its_version(error: Exception) -> None:
