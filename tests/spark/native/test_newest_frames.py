@@ -160,6 +160,8 @@ MADE: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
     "another joined with it": lambda f, other: other.join(f, "s"),
     "others above it": lambda f, other: other.select("s").unionAll(f.select("s")),
     "with itself": lambda f, _: f.unionByName(f).intersectAll(f),
+    "files": lambda f, _: f.where("_metadata.file_size > 1").select("id", "_metadata.file_path", f["s"]),
+    "all and files": lambda f, _: f.select("*", "_metadata").where("id > 0"),
     "a part": lambda f, _: f[f.id > 1][["id"]].orderBy("id").limit(5),
     "without nulls": lambda f, _: f.na.fill("none").na.drop(),
     "lists": lambda f, _: f.randomSplit([1.0, 1.0], 7)[0].union(f.randomSplit([1.0, 1.0], 7)[1]),

@@ -45,6 +45,8 @@ _lock = threading.Lock()
 _logged: set[str] = set()
 #: Between texts that are sent as one.
 _BETWEEN = "\x01"
+#: The hidden column about the file of a row.
+_METADATA = "_metadata"
 #: How Spark's class of a relation of files is called.
 _FILES = ".HadoopFsRelation"
 
@@ -343,27 +345,37 @@ class _Exchanged:
 
     def __init__(self, spark: SparkSession, exchange: Exchange) -> None:
         self.found: list[Any] = []
-        self._spark, self._old = spark, exchange.plan
-        self._new = query_execution(exchange.by).analyzed()
-        self._there = {str(a.name()): a for a in items_of(self._new.output())}
+        self._spark, self._old, self._by = spark, exchange.plan, exchange.by
         self._names = [str(a.name()) for a in items_of(self._old.output())]
         leaves = items_of(self._old.collectLeaves())
         self._marked = any(_relation_option(leaf, exchange.mark) is not None for leaf in leaves)
 
     def plan_for(self, plan: Any) -> Any:
         """What takes the place of a plan; ``None`` for one that stays."""
-        if not (self._old.equals(plan) or (self._marked and self._is_copy(plan))):
+        if not (self._old.equals(plan) or self._shows_metadata(plan) or (self._marked and self._is_copy(plan))):
             return None
+        shown = [str(a.name()) for a in items_of(plan.output())]
+        hidden = _METADATA in shown and _METADATA not in self._by.columns
+        new = query_execution(self._by.select("*", _METADATA) if hidden else self._by).analyzed()
+        there = {str(a.name()): a for a in items_of(new.output())}
         alias = java_class(self._spark, "org.apache.spark.sql.catalyst.expressions.Alias")
         option, none = java_class(self._spark, "scala.Option"), sequence(self._spark, [])
         columns = []
         for a in items_of(plan.output()):
             name = str(a.name())
-            own = self._there[name]
+            own = there[name]
             columns.append(alias(own, name, a.exprId(), a.qualifier(), option.apply(own.metadata()), none))
         project = java_class(self._spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
-        self.found.append(project(sequence(self._spark, columns), self._new))
+        self.found.append(project(sequence(self._spark, columns), new))
         return self.found[-1]
+
+    def _shows_metadata(self, plan: Any) -> bool:
+        """Whether this is the old plan with the hidden column behind its own, as Spark makes it where that is named."""
+        if not plan.nodeName() == self._old.nodeName() == "Project":
+            return False
+        own, shown = self._old.projectList(), plan.projectList()
+        extra = [str(a.name()) for a in items_of(plan.output())][own.size() :]
+        return extra == [_METADATA] and bool(shown.take(own.size()).equals(own))
 
     def _is_copy(self, plan: Any) -> bool:
         # Names do not count for Spark: columns that were only renamed are the same to it.
