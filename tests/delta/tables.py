@@ -110,7 +110,8 @@ def table_of(
         adds.append(add(f"f{i}", **{"size": len(data), **(fields[i] if i < len(fields) else {})}))
     meta = metadata(text, partition)
     meta["metaData"]["configuration"] = dict(configuration or {})
-    first = protocol_action or protocol(3, 7, readerFeatures=[], writerFeatures=[])
+    listed = ["columnMapping"] if "delta.columnMapping.mode" in meta["metaData"]["configuration"] else []
+    first = protocol_action or protocol(3, 7, readerFeatures=listed, writerFeatures=listed)
     place.put(commit_key(0), lines([first, meta, *adds]))
     return ArrowDeltaTable(place, standard_engine())
 

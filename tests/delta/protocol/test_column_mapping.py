@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import count
 from typing import Any
 
@@ -10,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.delta.tables import LONG_A, fresh_id, table_of
+from tests.delta.tables import LONG_A, Action, fresh_id, protocol, table_of
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import nested_fields, strip
 from trilake.delta.protocol.column_mapping import (
@@ -149,6 +150,25 @@ def test_a_table_with_a_mode_that_nobody_knows_is_refused(mode: str) -> None:
     # Its files' columns may have any names: by those of the table, all values would be null.
     with pytest.raises(UnsupportedProtocolError, match=f"mode {mode!r}"):
         table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration={"delta.columnMapping.mode": mode})
+
+
+@pytest.mark.parametrize(
+    ("said", "reads"),
+    [
+        (protocol(1, 2), True),
+        (protocol(2, 5), True),
+        (protocol(2, 7, writerFeatures=[]), True),
+        (protocol(1, 7, writerFeatures=[]), False),
+        (protocol(3, 7, readerFeatures=["timestampNtz"], writerFeatures=["timestampNtz"]), False),
+        (protocol(3, 7, readerFeatures=["columnMapping"], writerFeatures=["columnMapping"]), True),
+    ],
+)
+def test_a_mapping_that_the_protocol_does_not_list_is_refused(said: Action, reads: bool) -> None:
+    # deltalake 1.6.6 makes such tables where a column has no time zone, or vectors are on: its files have the names of
+    # the table then, not those that the schema gives, by which all values would be null.
+    mapped = {"delta.columnMapping.mode": "name"}
+    with nullcontext() if reads else pytest.raises(UnsupportedProtocolError, match="does not list columnMapping"):
+        table_of(pa.table({"c1": [1]}), schema=LONG_A, configuration=mapped, protocol_action=said)
 
 
 def test_a_replaced_schema_keeps_the_columns_that_stay() -> None:

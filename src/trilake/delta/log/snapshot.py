@@ -12,7 +12,7 @@ from trilake.delta.log.replay import State, Touched, apply, empty_state
 from trilake.delta.log.segment import LogSegment
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.column_mapping import check_mode
-from trilake.delta.protocol.features import check_readable
+from trilake.delta.protocol.features import check_mapping_listed, check_readable
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import MissingMetadataError
@@ -106,8 +106,9 @@ def check_readable_head(head: Head) -> None:
     """Refuse what cannot be read as the table says.
 
     Raises ``MissingMetadataError`` as :func:`check_complete` does, and ``UnsupportedProtocolError`` for what is not
-    supported: a version of the protocol, a feature, or a mode of column mapping.
+    supported: a version of the protocol, a feature, a mode of column mapping, or one that the protocol does not list.
     """
     check_complete(head)
     check_readable(head.protocol, uri=head.uri, version=head.version)
     check_mode(head.metadata, uri=head.uri, version=head.version)
+    check_mapping_listed(head.protocol, head.metadata, uri=head.uri, version=head.version)

@@ -102,6 +102,28 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
         )
 
 
+def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
+    """Refuse a table that maps columns by its properties and not by its protocol, which lists features.
+
+    Its files may know the columns by the one name or by the other: writers that go by the protocol do not map, and
+    others do.  Reader version 2 stands for column mapping itself; of protocols without lists, the property decides.
+    Raises ``UnsupportedProtocolError``.
+    """
+    lists = protocol.min_reader_version >= 3 or protocol.min_writer_version >= 7
+    if not lists or protocol.min_reader_version == 2 or not column_mapping.FEATURE.active(metadata):
+        return
+    if has_feature(protocol, column_mapping.FEATURE.name):
+        return
+    raise UnsupportedProtocolError(
+        "the table has the property delta.columnMapping.mode, and its protocol does not list columnMapping:"
+        " its files may know the columns by either names",
+        help="read it with the engine that wrote it, and write the rows into a new table",
+        file=uri,
+        version=version,
+        condition="DELTA_FEATURES_PROTOCOL_METADATA_MISMATCH",
+    )
+
+
 def writer_features(protocol: Protocol) -> list[str]:
     """The features a writer must keep: those listed at writer 7, those implied by the version below."""
     if protocol.min_writer_version >= 7:
