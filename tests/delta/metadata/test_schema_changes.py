@@ -344,6 +344,11 @@ def test_rules_that_mention_a_column() -> None:
     assert found == {("a",): 1, ("b",): 1, ("D ate",): 1, ("s",): 1, ("s", "a"): 0, ("s", "c"): 1, ("c",): 1}
 
 
+def test_a_constraint_of_deltalake_mentions_its_columns() -> None:
+    m = table(StructField("Price", LONG), StructField("b", LONG), constraints__one='"Price" >= 0')
+    assert [len(dependents(m, (c,))) for c in ("Price", "b")] == [1, 0]
+
+
 def test_the_preview_of_type_widening_notes_the_version() -> None:
     preview = Protocol(3, 7, ("typeWidening-preview",), ("typeWidening-preview",))
     m = table(StructField("a", PrimitiveType("integer")), enableTypeWidening="true")

@@ -202,3 +202,26 @@ def test_rows_in_messages_are_short() -> None:
     )
     assert describe_row({f"c{i}": i for i in range(30)}).endswith("c19 = 19 and 10 more columns")
     assert len(describe_row({"s": "x" * 10_000})) < 120
+
+
+@pytest.mark.parametrize(
+    ("text", "good", "bad"),
+    [
+        ("\"Price\" >= 0 AND s != 'x'", {"Price": 1, "s": "a"}, {"Price": -1, "s": "a"}),
+        ('"Price" IS NOT NULL', {"Price": 1}, {"Price": None}),
+        ("\"a b\" = 'it''s \"so\"' OR \"a b\" = '1'", {"a b": 'it\'s "so"'}, {"a b": "2"}),
+        ('"q""q" = 1', {'q"q': 1}, {'q"q': 2}),
+        # Not deltalake's: a text that is no column, one that needs no quotes, a name without them.
+        ("s = \"Kind\" OR s = 'k'", {"s": "Kind"}, {"s": "a"}),
+        ('s = "a"', {"s": "a", "a": 5}, {"s": "b", "a": 5}),
+        ('Price > 1 AND s = "Price"', {"Price": 2, "s": "Price"}, {"Price": 2, "s": "2"}),
+        ('`Price` > 1 AND s = "Price"', {"Price": 2, "s": "Price"}, {"Price": 2, "s": "2"}),
+    ],
+)
+def test_names_in_double_quotes_as_deltalake_stores_them(text: str, good: dict[str, Any], bad: dict[str, Any]) -> None:
+    text_columns, all_columns = ("s", "a b"), ("s", "a", "Price", "a b", 'q"q')
+    schema = table(*(StructField(c, STRING if c in text_columns else LONG) for c in all_columns))
+    (check,) = table_checks({"delta.constraints.c": text}, schema, NOW)
+    verify_checks([check], pa.RecordBatch.from_pylist([good], schema.to_arrow_schema()))
+    with pytest.raises(ConstraintViolatedError):
+        verify_checks([check], pa.RecordBatch.from_pylist([bad], schema.to_arrow_schema()))

@@ -11,6 +11,7 @@ from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.protocol.schema_edit import Path, path_text
 from trilake.delta.rules.constraints import INVARIANTS, PREFIX
+from trilake.delta.rules.quoted_names import in_backquotes
 from trilake.delta.scan.generated import GENERATION_EXPRESSION as GENERATED
 from trilake.errors import InvalidArgumentError
 
@@ -30,7 +31,7 @@ def dependents(metadata: Metadata, path: Path) -> list[str]:
     rules = [
         f"CHECK constraint {k[len(PREFIX) :]} ({v})"
         for k, v in sorted(metadata.configuration.items())
-        if k.startswith(PREFIX) and names <= _words(v)
+        if k.startswith(PREFIX) and names <= _words(in_backquotes(v, metadata.schema.names))
     ]
     for top in metadata.schema.fields:
         expression = top.metadata.get(GENERATED)

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.rules.quoted_names import in_backquotes
 from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.row_text import cut_text, describe_row, row_at
 from trilake.errors import (
@@ -106,7 +107,7 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
     a condition that does not fit the table.
     """
     checks = [
-        parse_check("CHECK constraint", key[len(PREFIX) :], text, schema, now)
+        parse_check("CHECK constraint", key[len(PREFIX) :], in_backquotes(text, schema.names), schema, now)
         for key, text in sorted(configuration.items())
         if key.startswith(PREFIX)
     ]
