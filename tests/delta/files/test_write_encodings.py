@@ -92,6 +92,19 @@ def test_decimals_and_their_bounds(values: list[Decimal | None], precision: int)
         assert table.count(f"d >= {bound}") == sum(v is not None and v >= bound for v in values)
 
 
+@pytest.mark.parametrize("partition_by", [None, "p"])
+def test_rows_that_wait_together_make_files_of_that_size_too(partition_by: str | None) -> None:
+    uri = MemoryStore().uri
+    rows = pa.table({"x": np.random.default_rng(1).random(400_000), "p": [n // 200_000 for n in range(400_000)]})
+    trilake.write(rows, uri, properties={"delta.targetFileSize": "500kb"}, partition_by=partition_by)
+    table = trilake.open(uri)
+    sizes = table.files()["size"].to_pylist()
+    assert len(sizes) in range(6, 9)
+    assert max(sizes) < 1 << 20
+    assert table.to_arrow().sort_by("x").equals(rows.sort_by("x"))
+    assert table.optimize().files_added == 0
+
+
 def test_files_have_about_the_size_that_the_table_asks_for() -> None:
     uri = MemoryStore().uri
     rows = pa.table({"x": np.random.default_rng(1).random(400_000)})

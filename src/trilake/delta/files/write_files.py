@@ -188,6 +188,13 @@ class TaskWriter:
             self._put(values, table)
 
     def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
+        """Write rows to files of the size that the table asks for: what waited may be enough for many of them."""
+        size, most = table.nbytes, self.plan.target_size
+        step = table.num_rows if size <= most else max(1, table.num_rows * most // size)
+        for start in range(0, table.num_rows, step):
+            self._put_piece(values, table.slice(start, step))
+
+    def _put_piece(self, values: tuple[str | None, ...], table: pa.Table) -> None:
         """Write rows to the file that is open, or to a new one where it takes no more of them."""
         writer = self.open.pop(values, None)
         if writer is not None and not writer.accepts(table):
