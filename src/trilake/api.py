@@ -7,7 +7,7 @@ table opens without it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from os import PathLike, fspath
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from trilake.expr.nanoseconds import rounded_down
 from trilake.formats import format_named, open_table
 from trilake.storage import open_store
 from trilake.storage.options import allowing_foreign
+from trilake.storage.uri import location_text
 from trilake.table import Explanation, FilterLike, Table, as_version
 from trilake.timestamps import TimestampLike
 
@@ -249,19 +250,20 @@ def write(
         "max_records_per_file": max_records_per_file,
         "compression": compression,
     }
+    place = location_text(uri)
     if is_dataframe(data):
         from trilake.spark.delta.write import write_dataframe
         from trilake.spark.session.schemas import from_spark
 
         decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
         request = WriteRequest(schema=from_spark(data.schema, limits=True), **common)
-        check_dynamic_alone(request, fspath(uri))
-        return write_dataframe(data, fspath(uri), options, request, decided=decided)
+        check_dynamic_alone(request, place)
+        return write_dataframe(data, place, options, request, decided=decided)
     schema, batches = arrow_batches(data)
     if round_times:
         schema, batches = rounded_down(schema, batches)
     request = WriteRequest(schema=from_arrow(schema), **common)
-    check_dynamic_alone(request, fspath(uri))
+    check_dynamic_alone(request, place)
     log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, request)
 

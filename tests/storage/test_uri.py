@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import trilake
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.uri import Location, is_absolute, parse_location, split_absolute
@@ -90,6 +92,21 @@ def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
 def test_locations_nobody_understands(text: str, says: str) -> None:
     with pytest.raises(InvalidArgumentError, match=says):
         open_store(text)
+
+
+@pytest.mark.parametrize("given", [None, 5, b"/data/t", object()])
+def test_what_is_no_location(given: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=f"not of type {type(given).__name__}"):
+        parse_location(given)
+
+
+def test_a_table_that_is_open_is_no_location(tmp_path: Path) -> None:
+    trilake.write({"a": [1]}, tmp_path)
+    table: Any = trilake.open(tmp_path)
+    for call in (trilake.open, trilake.alter, trilake.repair, lambda t: trilake.write({"a": [2]}, t, mode="append")):
+        with pytest.raises(InvalidArgumentError, match="pass its uri"):
+            call(table)
+    trilake.write({"a": [2]}, table.uri, mode="append")
 
 
 def test_split_absolute_decodes_paths_too_for_they_come_from_logs() -> None:

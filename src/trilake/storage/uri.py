@@ -79,17 +79,28 @@ def is_absolute(reference: str) -> bool:
     return reference.startswith("/") or _SCHEME.match(reference) is not None
 
 
+def location_text(uri_or_path: str | os.PathLike[str]) -> str:
+    """A location as text.  Raises ``InvalidArgumentError`` for what is none, such as a table that is open."""
+    text = uri_or_path if isinstance(uri_or_path, str) else getattr(uri_or_path, "__fspath__", lambda: None)()
+    if isinstance(text, str):
+        return text
+    raise InvalidArgumentError(
+        f"a location is a path or a URI, not of type {type(uri_or_path).__name__}",
+        help="of a table that is open, pass its uri, with the storage options",
+    )
+
+
 def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
     """What a URI or local path names.  A relative path is taken from the working directory, ``~`` is the home folder.
 
-    Raises ``InvalidArgumentError`` for an empty text, an unknown scheme and a ``file`` URI that names a host.
+    Raises ``InvalidArgumentError`` for what is no text, an empty one, an unknown scheme and a ``file`` URI with a host.
 
     >>> parse_location("s3a://bucket/a%20table/").uri
     's3://bucket/a%20table'
     >>> parse_location("/data/a%20b").uri == parse_location("file:/data/a%2520b").uri
     True
     """
-    text = os.fspath(uri_or_path)
+    text = location_text(uri_or_path)
     if not text:
         raise InvalidArgumentError("a location must be a path or a URI, not an empty text")
     match = _SCHEME.match(text)
