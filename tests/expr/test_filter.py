@@ -440,3 +440,39 @@ def test_a_text_among_numbers_is_refused() -> None:
     schema = pa.schema([("v", pa.list_(pa.int16()))])
     with pytest.raises(FilterError, match="is of type string, the elements are smallint"):
         parse_filter("array_contains(v, '1')", schema)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\"Color\" <> 'red'",
+        '"n" > 5 OR n = 1',
+        'NOT ("Color" IS NULL)',
+        "\"color\" IN ('red', 'blue')",
+        'length("Color") BETWEEN 1 AND 5',
+        '"Color" = "n"',
+    ],
+)
+def test_a_text_that_is_compared_with_constants_and_names_a_column_is_refused(text: str) -> None:
+    # deltalake's users mean the column; as a text, it would be the same for all rows, and a delete would take all.
+    with pytest.raises(FilterError, match="compares a text, not the column") as e:
+        parse_filter(text, pa.schema([("Color", pa.string()), ("n", pa.int64())]))
+    assert "backquotes" in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ('Color = "n"', 1),
+        ('Color IN ("n", "x")', 1),
+        ("'Color' = 'Color'", 2),
+        ("\"x\" = 'x'", 2),
+        ("concat(\"n\", '') = Color", 1),
+        ("Color <> '\"n\"'", 2),
+    ],
+)
+def test_other_texts_in_double_quotes_are_texts(text: str, rows: int) -> None:
+    table = pa.table({"Color": ["n", "a"], "n": [1, 2]})
+    found = parse_filter(text, table.schema)
+    assert found is not None
+    assert found.apply(table).num_rows == rows

@@ -215,6 +215,32 @@ def text_as_name(root: exp.Expression) -> str | None:
     return None
 
 
+#: What compares something with something.
+_COMPARING = (
+    *(exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ),
+    *(exp.In, exp.Between, exp.Like, exp.ILike, exp.RegexpLike, exp.Is),
+)
+
+
+def text_for_column(root: exp.Expression, text: str, names: frozenset[str]) -> exp.Expression | None:
+    """The first comparison of constants, one of which is in double quotes and the name of a column.
+
+    Other dialects mean the column; here it is the same for every row: ``"Color" <> 'red'``.  ``names`` are lower case.
+    """
+    if '"' not in text:
+        return None
+    for node in cast(Iterator[exp.Expression], root.find_all(*_COMPARING)):
+        texts = [t.name for t in cast(Iterator[exp.Literal], node.find_all(exp.Literal)) if t.is_string]
+        if any(t.lower() in names and f'"{t}"' in text for t in texts) and node.find(exp.Column, exp.Query) is None:
+            return node
+    return None
+
+
+def mistaken_text(node: exp.Expression) -> str:
+    """The message for what :func:`text_for_column` finds."""
+    return f"{spark_text(node)} compares a text, not the column of that name"
+
+
 #: Items of a list that are shown of it, and characters of an expression.
 _SHOWN_ITEMS, _SHOWN = 20, 200
 _LATE_NOT = re.compile(r"\bNOT ([\w.`]+) (LIKE|ILIKE|IN|BETWEEN)\b")

@@ -21,7 +21,7 @@ from sqlglot.errors import SqlglotError
 
 from trilake.errors import FilterError
 from trilake.expr.keywords import column_names
-from trilake.expr.sql.dialect import parse, spark_text
+from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_text, parse, spark_text, text_for_column
 from trilake.expr.sql.translate import COMPARISONS, Translator, operands, plain
 from trilake.expr.terms import bind
 from trilake.expr.terms import datatypes as types
@@ -90,7 +90,10 @@ def _parsed(
 
     def build() -> tuple[tuple[Conjunct, ...], bool]:
         builder = _Builder(Translator(schema, case_sensitive=case_sensitive, now=now))
-        built = tuple(builder.conjunct(part) for part in conjuncts(parse_text(text, names)))
+        root = parse_text(text, names)
+        if (constant := text_for_column(root, text, names)) is not None:
+            raise FilterError(mistaken_text(constant), help=IN_BACKQUOTES)
+        built = tuple(builder.conjunct(part) for part in conjuncts(root))
         return built, builder.translator.timed
 
     try:

@@ -138,6 +138,8 @@ def test_wrong_clauses_are_refused() -> None:
         (m.when_not_matched_insert({"value": "t.value"}), ExpressionError, "cannot resolve"),
         (m.when_not_matched_by_source_update({"value": "only"}), ExpressionError, "cannot resolve only"),
         (m.when_matched_delete("s.value"), ExpressionError, "true or false"),
+        (m.when_matched_delete('"value" > 0'), ExpressionError, "compares a text, not the column"),
+        (t.merge(source, '"key" = "only"').when_matched_delete(), ExpressionError, "compares a text, not the column"),
         (m.when_matched_update({"st": "1"}), Exception, "st"),
         (m.when_matched_update({"value": "sum(s.value)"}), ExpressionError, "aggregate"),
         (m.when_matched_update({"value": "some_udf(s.value)"}), UnsupportedExpressionError, "only Spark"),

@@ -19,6 +19,7 @@ from trilake.delta.commands.merge.names import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
 from trilake.expr import Expression, Filter, parse_expression, parse_filter
+from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_text, text_for_column
 from trilake.expr.sql.parse import conjuncts, parse_text
 from trilake.expr.sql.translate import Translator, plain
 from trilake.text import quote_name
@@ -66,12 +67,19 @@ class Scope:
         Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what only
         Spark can compute.
         """
-        if not isinstance(text, str):
-            raise InvalidArgumentError(f"{what} is a {type(text).__name__}, not SQL text")
+        _check_text(text, what)
         return parse_expression(self.qualified(text), self.schema, now=self.now)
 
     def condition(self, text: str, what: str = "a condition") -> Expression:
-        """An expression that must be boolean."""
+        """An expression that must be boolean.
+
+        Raises as :meth:`parse` does, and ``ExpressionError`` for one that is not, or that compares a text where it must
+        mean a column.
+        """
+        _check_text(text, what)
+        names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
+        if (constant := text_for_column(_parsed(text), text, names)) is not None:
+            raise ExpressionError(mistaken_text(constant), help=IN_BACKQUOTES)
         expression = self.parse(text, what)
         if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
             raise ExpressionError(f"{what} must be true or false, and {text} is of type {expression.type}")
@@ -236,6 +244,11 @@ def _without_table(node: exp.Expression) -> exp.Expression:
     rest = [p.copy() for p in node.parts[1:]]
     names = ("this", "table", "db", "catalog")
     return exp.Column(**dict(zip(names, reversed(rest), strict=False)))
+
+
+def _check_text(text: str, what: str) -> None:
+    if not isinstance(text, str):
+        raise InvalidArgumentError(f"{what} is a {type(text).__name__}, not SQL text")
 
 
 def _parsed(text: str) -> exp.Expression:
