@@ -114,13 +114,17 @@ class _Source:
 class _Part:
     """A plan inside of a frame's plan, which has the rows of a source, in the columns of its first read.
 
-    ``read`` is what of the source it shows.
+    ``read`` is what of the source it shows; ``put_in`` is the plan, where it is not that of the first read.
     """
 
     source: _Source
     first: DataFrame
     read: _Read
-    plan: Any
+    put_in: Any = None
+
+    @property
+    def plan(self) -> Any:
+        return query_execution(self.first).analyzed() if self.put_in is None else self.put_in
 
 
 @dataclass
@@ -165,13 +169,8 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
     if is_connect(frame.sparkSession):
         _follow_over_connect(frame, _Source(lambda: once()[1], first, _now_ms()))
         return frame
-    try:
-        plan = query_execution(first.frame).analyzed()
-    except Py4JError as e:
-        _keeps_its_version(e)
-        return frame
     source = _Source(lambda: once()[1], first, _now_ms())
-    return _with_state(frame, _State((_Part(source, first.frame, first, plan),), source))
+    return _with_state(frame, _State((_Part(source, first.frame, first),), source))
 
 
 def made_of(result: _Any, *origins: Any) -> _Any:
@@ -362,7 +361,7 @@ def _renew(frame: Any, state: _State) -> None:
         try:
             new, plans = frame_with_parts(old, [Exchange(p.plan, newest[p.source].frame, MARK) for p in stale])
         except (Py4JError, AttributeError) as e:
-            _keeps_its_version(e)
+            say_once("frames keep the version that they were read at", e)
             return
     vars(frame)[_PLAN] = vars(new)[_PLAN]
     parts = [p for p in state.parts if p.read is newest[p.source]]
@@ -403,10 +402,6 @@ def _is_kept(frame: DataFrame) -> bool:
     """Whether Spark keeps the rows of a frame in its cache."""
     level = frame.storageLevel
     return level.useMemory or level.useDisk
-
-
-def _keeps_its_version(error: Exception) -> None:
-    say_once("frames keep the version that they were read at", error)
 
 
 def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:

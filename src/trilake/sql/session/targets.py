@@ -256,8 +256,14 @@ def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | N
 
 
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
-    projection = None if view.query is None else parse_projection(view.query.text)
-    if view.query is None or projection is None:
+    if view.query is None:
+        raise InvalidArgumentError(
+            f"{'.'.join(view.parts)} is the view of a frame, and not one that shows columns of one table of ours",
+            help="change the table itself",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
+    projection = parse_projection(view.query.text)
+    if projection is None:
         raise _not_whole(view.parts)
     parts = projection.table
     if len(parts) == 1 and path_target(session, parts) is None:
