@@ -60,6 +60,8 @@ class ReadSet:
     rebases_identity: bool = False
     #: When the first of the files that it brings back was removed, in ms since the epoch; ``None`` for no files.
     revives_from: int | None = None
+    #: What it read at other versions than the one that it is based on.
+    elsewhere: tuple[ReadAt, ...] = ()
 
     @property
     def blind(self) -> bool:
@@ -75,11 +77,24 @@ class ReadSet:
             partitions=partitions if self.partitions is not None or other.partitions is not None else None,
             predicates=self.predicates + other.predicates,
             files=self.files | other.files,
+            elsewhere=self.elsewhere + other.elsewhere,
         )
 
     def at(self, isolation: IsolationLevel) -> ReadSet:
         """The same at another isolation level."""
         return replace(self, isolation=isolation)
+
+
+#: What a transaction has read that is made of no row of the table.
+NOTHING_READ = ReadSet()
+
+
+@dataclass(frozen=True)
+class ReadAt:
+    """What was read at a version of the table."""
+
+    version: int
+    read: ReadSet
 
 
 @dataclass(frozen=True)
@@ -103,6 +118,24 @@ def check(read: ReadSet, winner: Winner) -> ConflictError | None:
         if conflict is not None:
             return conflict
     return None
+
+
+def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
+    """The reason why what was read at a version is not what a later one has, or ``None``: ``between`` was committed
+    behind the first of the two, and not behind the second.
+
+    A transaction that reads one and is based on the other has no place among the commits, not even before a blind
+    append.  What was only moved to other files is still there, and the schema was that of the rows that were read.
+    """
+    files = between.actions
+    changed = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
+    read = read.at("Serializable")
+    return _added(read, changed) or _deleted_read(read, changed)
+
+
+def _new_rows(files: pa.Table) -> pa.Table:
+    """The files that did not only move rows."""
+    return files.filter(pc.fill_null(files["dataChange"], True))
 
 
 _AGAIN = "read the table again and repeat the write"

@@ -26,7 +26,7 @@ from urllib.parse import unquote
 import orjson
 
 from trilake.delta.commit import row_tracking
-from trilake.delta.commit.conflicts import ReadSet, Winner, check
+from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.files.place import check_place
@@ -85,6 +85,8 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     if base is None and not plan.among_files:
         check_place(log.store, named=_named(plan.file_actions))
     previous = _CommitBase(-1, empty_state()) if base is None else _CommitBase(base.version, base.state)
+    for other in plan.read.elsewhere:
+        _check_read_at(log, other, previous.version)
     for attempt in range(MAX_ATTEMPTS):
         version = previous.version + 1
         data = _content(log, base, previous, plan, token, runtime)
@@ -230,6 +232,23 @@ def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _Commi
             raise conflict
         previous = _CommitBase(version, apply_rare(previous.state, winner.actions), dict(winner.info))
     return previous
+
+
+def _check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
+    """See that what was read at another version than ``base`` is there at ``base``, and the other way round."""
+    low, high = sorted((other.version, base))
+    commits = log.commits(low + 1, high)
+    if len(commits) != high - low:
+        raise ConcurrentWriteError(
+            f"the log does not say any more what was committed behind version {low}, which this commit read",
+            help="read the table again and repeat the write",
+            file=log.store.uri,
+            version=high,
+        )
+    for version, meta in commits:
+        reason = check_between(other.read, Winner(version, log.parse([(version, meta)])))
+        if reason is not None:
+            raise reason
 
 
 def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:

@@ -7,12 +7,14 @@ from pyspark.sql import Column, SparkSession
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, candidates
 from trilake.delta.commands.write.delete import Deletion, every_row
+from trilake.delta.commit.conflicts import NOTHING_READ
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import FilterError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.row_addresses import addressed_rows
 from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
 from trilake.spark.native.columns import read_condition
+from trilake.spark.native.reads_besides import reads_besides
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.session.runner import SparkRunner
 
@@ -62,11 +64,17 @@ def _delete(
     maybe, whole = list(range(snapshot.adds.num_rows)), list[int]()
     if read.filter is not None:
         maybe, whole = candidates(snapshot, read.filter)
-    rows = {}
+    rows, besides = {}, NOTHING_READ
     if maybe:
         columns = None if read.filter is None else sorted(read.filter.columns)
         addressed = addressed_rows(spark, table, maybe, columns=columns)
         named = addressed.frame if alias is None else addressed.frame.alias(alias)
         with resolving(column_errors(snapshot.schema.names, alias, FilterError), FilterError):
-            rows = addressed.collect(frames.added(named, [read.column]).where(read.column))
-    return command.finish(FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole]))), SparkRunner(spark))
+            wanted = frames.added(named, [read.column]).where(read.column)
+            # What is known to be a condition over one row reads no others.
+            others = [wanted] if read.filter is None else []
+            with reads_besides(others, snapshot.uri, snapshot.version) as told:
+                rows = addressed.collect(wanted)
+                besides = told()
+    found = FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
+    return command.finish(found, SparkRunner(spark), besides=besides)

@@ -45,6 +45,7 @@ from trilake.spark.delta.session_transaction import Transaction, session_transac
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
 from trilake.spark.native.columns import empty_frame, read_condition
+from trilake.spark.native.reads_besides import reads_besides
 from trilake.spark.native.resolution import column_errors, resolving
 from trilake.spark.native.row_values import check_row_values
 from trilake.spark.session.row_jobs import chunks, run_over_rows
@@ -139,9 +140,11 @@ def _update(
         if read is not None:
             frame = frame.where(read.column)
         rows = _new_rows(frame, snapshot, changed_schema, new, job)
-    with overflows_named(narrowed=True, condition=OF_CHANGES):
+    others = reads_besides([rows], snapshot.uri, snapshot.version)
+    with overflows_named(narrowed=True, condition=OF_CHANGES), others as told:
         outcomes = run_over_rows(rows, job, table.log, command.job_id, "update")
-    return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark))
+        besides = told()
+    return command.finish(files, [_placed(p, addressed) for p in outcomes], SparkRunner(spark), besides=besides)
 
 
 def _placed(part: UpdatedPart, addressed: AddressedRows) -> UpdatedPart:

@@ -18,7 +18,7 @@ from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, find_rows
 from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here, take_rows
-from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.conflicts import NOTHING_READ, ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -73,9 +73,17 @@ class Deletion:
         check_changeable(self.snapshot, "DELETE")
 
     def finish(
-        self, rows_to_delete: FoundRows, run: Runner = run_here, user_metadata: str | None = None
+        self,
+        rows_to_delete: FoundRows,
+        run: Runner = run_here,
+        user_metadata: str | None = None,
+        *,
+        besides: ReadSet = NOTHING_READ,
     ) -> ChangeResult:
-        """Take the rows away and commit.  Raises a ``ConflictError`` where another commit excludes this one."""
+        """Take the rows away and commit.  ``besides`` is what the predicate reads of other rows of the table.
+
+        Raises a ``ConflictError`` where another commit excludes this one.
+        """
         snapshot, scanned = self.snapshot, self.watch.lap()
         job_id = self.runtime.new_id()
         taken = take_rows(
@@ -99,7 +107,7 @@ class Deletion:
             "DELETE",
             {"predicate": orjson.dumps([self.predicate]).decode()},
             taken.actions,
-            read_set(snapshot, self.filter, rows_to_delete, taken.removed),
+            read_set(snapshot, self.filter, rows_to_delete, taken.removed).beside(besides),
             metrics,
             job_id=job_id,
             runtime=self.runtime,

@@ -40,6 +40,7 @@ from trilake.delta.commands.rows.row_changes import (
 from trilake.delta.commands.write.assignments import Assignments, given_columns
 from trilake.delta.commands.write.delete import Stopwatch, read_set
 from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commit.conflicts import NOTHING_READ, ReadSet
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -111,8 +112,10 @@ class Update:
         parts: Iterable[UpdatedPart],
         run: Runner = run_here,
         user_metadata: str | None = None,
+        *,
+        besides: ReadSet = NOTHING_READ,
     ) -> ChangeResult:
-        """Take the old rows away and commit.
+        """Take the old rows away and commit.  ``besides`` is what condition and values read of other rows of the table.
 
         Raises the error of a part that failed, and a ``ConflictError`` where another commit excludes this one; either
         way the new files are deleted.
@@ -156,7 +159,7 @@ class Update:
             "UPDATE",
             {"predicate": orjson.dumps([] if self.predicate is None else [self.predicate]).decode()},
             actions,
-            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed),
+            read_set(snapshot, self.filter, FoundRows({}, (), tuple(looked_into)), taken.removed).beside(besides),
             metrics,
             job_id=self.job_id,
             runtime=self.runtime,

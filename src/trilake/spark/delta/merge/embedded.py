@@ -66,7 +66,7 @@ def merge_embedded(job: MergeJob) -> MergeResult | None:
             merge.check_merge(job.log, job.snapshot, _schema(job.request.source), asked)
             with _held(job) as rows:
                 most = max(_MOST_PAIRS[0], _MOST_PAIRS[1] * rows.num_rows)
-                asked = replace(asked, source_read=job.source_read())
+                asked = replace(asked, source_read=job.reads_besides())
                 return merge.merge(
                     job.log, rows, asked, job.runtime, known=job.snapshot, started=job.started, most_pairs=most
                 )

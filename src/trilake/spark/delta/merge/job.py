@@ -124,8 +124,8 @@ class MergeJob:
         self.feed = records_changes(snapshot) and self.changing
         self.source = self.numbered(request.source)
         self.rules = AssignmentRules.of_changes(spark)
-        #: Tells what of the table itself the source was made of, once it was computed.
-        self.source_read: Callable[[], ReadSet] = ReadSet
+        #: Tells what of the table itself source and expressions were made of, once they were computed.
+        self.reads_besides: Callable[[], ReadSet] = ReadSet
 
     def of_source(self, source: DataFrame, condition: str) -> MergeJob:
         """The same merge, whose source is read from elsewhere; for a merge that has not looked at its own yet."""
@@ -275,7 +275,7 @@ class MergeJob:
 
     def _plan(self, pruned: Pruned) -> MergePlan:
         on, clauses = self.shown
-        read = pruned.read.beside(self.source_read())
+        read = pruned.read.beside(self.reads_besides())
         return MergePlan(on, clauses, self.metadata, self.protocol, read, self.job_id, txn=self.request.txn)
 
     def _task(self, origins: RowOrigins | None, *, feed: bool) -> MergeTask:

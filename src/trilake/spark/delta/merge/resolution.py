@@ -41,9 +41,10 @@ def name_error(columns: VisibleColumns, name: UnresolvedName) -> TrilakeError:
     return columns.ambiguous(name.parts[1 if qualified else 0])
 
 
-def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> None:
-    """Raise ``ExpressionError`` where an expression names a column that its clause does not see, or both tables have.
+def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructType) -> list[DataFrame]:
+    """Have Spark analyse condition and clauses; frames that have the source and all expressions between them.
 
+    Raises ``ExpressionError`` where an expression names a column that its clause does not see, or both tables have.
     What can be wrong is found before the source is computed, and where no row would ever come to a clause.
     """
     columns = visible_columns(request, schema)
@@ -58,7 +59,7 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
     frames: dict[tuple[Side, ...], DataFrame] = {("source",): request.source, ("target",): target}
     with resolving(partial(name_error, columns), of_table=True), _deterministic():
         both = target.join(request.source, as_column(request.condition))
-        _analyse(spark, both, [])
+        analysed = [_analysed(spark, both, [])]
         frames["target", "source"] = both
     for clause in request.clauses:
         frame = frames.get(VISIBLE[clause.kind])
@@ -68,16 +69,17 @@ def check_expressions(spark: SparkSession, request: SparkMerge, schema: StructTy
             rows = frame if clause.condition is None else frame.where(as_column(clause.condition))
             values = [as_column(e) for e in (clause.values or {}).values()]
             check_row_values(rows, values)
-            _analyse(spark, rows, values)
+            analysed.append(_analysed(spark, rows, values))
         if clause.condition is not None:
             _check_deterministic(spark, frame, as_column(clause.condition))
+    return analysed
 
 
 def _check_deterministic(spark: SparkSession, frame: DataFrame, condition: Column) -> None:
     """Raise ``ExpressionError`` for a condition such as ``rand() > 0.5``: Spark refuses it where frames are joined."""
     try:
         with _deterministic():
-            _analyse(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])
+            _analysed(spark, frame.join(spark.range(0).toDF(_OTHER), condition), [])
     except AnalysisException as e:
         if isinstance(e, TrilakeError):
             raise  # anything else that a join does not take, a clause may
@@ -99,7 +101,8 @@ def _deterministic() -> Iterator[None]:
         raise analysed_error(error, e) from None
 
 
-def _analyse(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> None:
+def _analysed(spark: SparkSession, frame: DataFrame, expressions: Sequence[Column]) -> DataFrame:
     checked = frame.select(*expressions)
     if is_connect(spark):
         _ = checked.schema  # a plan is analysed there when it is asked for
+    return checked

@@ -19,7 +19,7 @@ from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import upsert
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
-from trilake.spark.native.planning.table_reads import own_reads
+from trilake.spark.native.reads_besides import reads_besides
 from trilake.spark.native.resolution import resolving
 
 
@@ -46,10 +46,10 @@ def _merge(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> 
     check_clauses(request.clauses)
     check_changeable(table.snapshot, "MERGE", removes=not insert_only(request.clauses))
     job = MergeJob(spark, table, request)
-    check_expressions(spark, request, table.snapshot.schema)
+    analysed = check_expressions(spark, request, table.snapshot.schema)
     named = resolving(partial(name_error, visible_columns(request, table.snapshot.schema)))
-    own = own_reads(request.source, table.uri)
-    with overflows_named(narrowed=True, condition=OF_CHANGES), named, own.watched() as job.source_read:
+    besides = reads_besides(analysed, table.uri, table.version)
+    with overflows_named(narrowed=True, condition=OF_CHANGES), named, besides as job.reads_besides:
         for way in (upsert, merge_embedded):
             done = way(job)
             if done is not None:
