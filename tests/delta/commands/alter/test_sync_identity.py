@@ -52,6 +52,16 @@ def test_values_go_on_behind_the_furthest_of_the_rows(
     assert mark + step in _table(tmp_path).to_arrow()["id"].to_pylist()
 
 
+def test_a_mark_that_is_no_value_of_its_own_is_rounded(tmp_path: Path) -> None:
+    """A value that was given off the step has moved the mark already."""
+    trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity={"id": (1, 10)}, identity_takes_values=True)
+    for given in (25, 50):
+        trilake.write(pa.table({"id": [given], "n": pa.array([1], pa.int32())}), tmp_path, mode="append")
+        trilake.alter(tmp_path).sync_identity("id")
+        trilake.write(pa.table({"n": pa.array([2], pa.int32())}), tmp_path, mode="append")
+    assert sorted(_table(tmp_path).to_arrow()["id"].to_pylist()) == [25, 41, 50, 61]
+
+
 def test_the_mark_never_goes_back(tmp_path: Path) -> None:
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
     trilake.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}), tmp_path, mode="append")

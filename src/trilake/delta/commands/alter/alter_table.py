@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import orjson
@@ -226,7 +227,8 @@ class Alter:
 
         def attempt() -> int:
             snapshot = self._snapshot()
-            known = identity_column(snapshot.schema, column)
+            # Its mark may be a value that somebody gave, which is none of its own: that is looked at as any other.
+            known = replace(identity_column(snapshot.schema, column), mark=None)
             scan = plan_scan(snapshot, [known.name])
             reached = None
             for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
