@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trilake
+from delta.tables import DeltaTable
 from tests.delta.tables import log_of, metadata, protocol
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
 from trilake.engine import standard_engine
-from trilake.errors import TrilakeError, UnsupportedExpressionError
+from trilake.errors import ConstraintViolatedError, TrilakeError, UnsupportedExpressionError
 from trilake.storage import open_store
 
 FEATURES = ["generatedColumns", "checkConstraints", "identityColumns", "allowColumnDefaults", "invariants"]
@@ -74,3 +75,39 @@ def test_given_values_are_verified_by_spark(spark: SparkSession, table: str) -> 
 def test_without_spark_the_table_says_what_it_needs(table: str) -> None:
     with pytest.raises(UnsupportedExpressionError, match=r"generated column h .*; CHECK constraint h"):
         trilake.write(pa.table({"it's a": [1]}), table, mode="append")
+
+
+def _partitioned(path: str, check: str) -> str:
+    fields = (
+        StructField("p", PrimitiveType("string")),
+        StructField("n", PrimitiveType("integer")),
+        generated("size", "integer", "length(p)"),
+        generated("h", "integer", "hash(p)"),
+    )
+    of_table = metadata(StructType(fields).json(), ["p"], delta__constraints__c=check)
+    log_of([protocol(1, 7, writerFeatures=FEATURES), of_table], store=open_store(path, {}))
+    return path
+
+
+def test_a_condition_of_spark_sees_the_null_of_an_empty_partition_value(spark: SparkSession, tmp_path: Path) -> None:
+    path = _partitioned(str(tmp_path / "table"), "p IS NOT NULL AND xxhash64(n) <> 0")
+    trilake.write(spark.sql("SELECT 'a' AS p, 1 AS n"), path, mode="append")
+    table = DeltaTable.forPath(spark, path)
+    merge = table.alias("t").merge(spark.sql("SELECT '' AS p, 2 AS n").alias("s"), "t.n = s.n")
+    for write in (
+        lambda: trilake.write(spark.sql("SELECT '' AS p, 1 AS n"), path, mode="append"),
+        lambda: table.update(set={"p": "''"}),
+        lambda: merge.whenNotMatchedInsertAll().execute(),
+    ):
+        with pytest.raises(ConstraintViolatedError, match="CHECK constraint c"):
+            write()
+    table.update(set={"n": "2"})
+    merge.whenMatchedUpdate(set={"n": "3"}).execute()
+    assert trilake.open(path).to_arrow().select(["p", "n", "size"]).to_pylist() == [{"p": "a", "n": 3, "size": 1}]
+
+
+def test_what_is_generated_of_an_empty_partition_value_sees_the_text(spark: SparkSession, tmp_path: Path) -> None:
+    """As it does where the embedded engine evaluates conditions."""
+    path = _partitioned(str(tmp_path / "table"), "coalesce(p, 'none') <> '' AND xxhash64(n) <> 0")
+    trilake.write(spark.sql("SELECT '' AS p, 1 AS n, hash('') AS h"), path, mode="append")
+    assert trilake.open(path).to_arrow().select(["p", "n", "size"]).to_pylist() == [{"p": None, "n": 1, "size": 0}]

@@ -12,7 +12,7 @@ see :meth:`RowRules.spark_stages`.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -40,7 +40,7 @@ from trilake.errors import SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
 from trilake.text import quote_name
 
-__all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "updated_schema"]
+__all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
 
 #: How the columns begin that Spark computes for the pipeline; no table has such a column.
 RESERVED = "__trilake_"
@@ -191,35 +191,37 @@ class RowRules:
         """The pipeline of one task; ``tasks`` is how many there are, where that is known (1 leaves no gaps)."""
         return RowPipeline(self, task, tasks)
 
-    def spark_stages(self) -> list[list[str]]:
-        """What Spark does before the pipeline: each stage is the arguments of one ``DataFrame.selectExpr``.
+    def spark_columns(self) -> list[str]:
+        """The arguments of the ``DataFrame.selectExpr`` by which Spark makes the table's columns of the given ones,
+        without generated columns that the rows leave out.
 
-        Empty where :attr:`needs_spark` is.  The first stage makes the table's columns of the given ones, the second
-        adds generated columns that the rows leave out, the third what is verified, under names that begin with
-        :data:`RESERVED`; the pipeline takes those away.  Spark evaluates in the zone of its session, the embedded
-        engine in UTC.
+        Empty where :attr:`needs_spark` is.  Spark evaluates in the zone of its session, the embedded engine in UTC.
+        """
+        texts = ((f, self._column_for_spark(f)) for f in (self.schema.fields if self.needs_spark else ()))
+        return [f"{text} AS {quote_name(f.name)}" for f, text in texts if text is not None]
+
+    def spark_stages(self) -> list[dict[str, str]]:
+        """What Spark does behind that, before the pipeline: expressions by name of column, for one
+        ``DataFrame.withColumns`` each.
+
+        The first adds generated columns that the rows leave out, others what is verified, under names that begin with
+        :data:`RESERVED`; the pipeline takes those away.
 
         A condition that only Spark can evaluate must not read an identity column that the rows leave out: Spark does
         not know its values yet, and says that there is no such column.
         """
         if not self.needs_spark:
             return []
-        spark_checks = any(c.condition is None for c in self.checks)
-        first, second, third = [], [], []
-        for f in self.schema.fields:
-            text = self._column_for_spark(f)
-            if text is not None:
-                first.append(f"{text} AS {quote_name(f.name)}")
+        checks = {f"{RESERVED}check_{i}": c.text for i, c in enumerate(self.checks) if c.condition is None}
+        computed, verified = {}, {}
         for i, g in enumerate(self.generated):
             value = f"CAST({_inside(g.text)} AS {sql_type(self.schema.field(g.name).type)})"
-            if g.name not in self.present and (g.expression is None or spark_checks):
-                second.append(f"{value} AS {quote_name(g.name)}")
+            if g.name not in self.present and (g.expression is None or checks):
+                computed[g.name] = value
             elif g.name in self.present and g.expression is None:
-                third.append(f"{value} AS {RESERVED}generated_{i}")
-        for i, c in enumerate(self.checks):
-            if c.condition is None:
-                third.append(f"coalesce({_inside(c.text)}, false) AS {RESERVED}check_{i}")
-        return [first, *(["*", *stage] for stage in (second, third) if stage)]
+                verified[f"{RESERVED}generated_{i}"] = value
+        third, *more = check_stages(checks, self.emptied) or [{}]
+        return [stage for stage in (computed, {**verified, **third}, *more) if stage]
 
     def _column_for_spark(self, f: StructField) -> str | None:
         """A column of the table over the incoming rows, as Spark SQL; ``None`` where it comes later."""
@@ -350,6 +352,24 @@ class RowPipeline:
                 columns[g.name] = computed[g.name]
             elif g.name in rules.present:
                 g.verify(columns[g.name], computed[g.name], rows)
+
+
+def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict[str, str]]:
+    """Conditions by name of column as Spark evaluates them, in stages as those of :meth:`RowRules.spark_stages`.
+
+    They see null in the ``emptied`` columns where a text is empty; what is behind them sees the text again.
+
+    >>> check_stages({"c": "a = b"}, [])
+    [{'c': 'coalesce((a = b), false)'}]
+    >>> [list(stage) for stage in check_stages({"c": "a = b"}, ["a"])]
+    [['__trilake_kept_0'], ['a'], ['c'], ['a']]
+    """
+    if not checks:
+        return []
+    kept = {f"{RESERVED}kept_{i}": quote_name(name) for i, name in enumerate(emptied)}
+    nulled = {name: f"IF(octet_length({quote_name(name)}) = 0, NULL, {quote_name(name)})" for name in emptied}
+    conditions = {name: f"coalesce({_inside(text)}, false)" for name, text in checks.items()}
+    return [conditions] if not kept else [kept, nulled, conditions, dict(zip(emptied, kept, strict=True))]
 
 
 def _may_be_empty(type_: DataType) -> bool:

@@ -43,6 +43,7 @@ from trilake.spark.delta.row_addresses import (
 )
 from trilake.spark.delta.session_transaction import Transaction, session_transaction, settle
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
 from trilake.spark.native.columns import empty_frame, read_condition
 from trilake.spark.native.reads_besides import reads_besides
@@ -171,11 +172,9 @@ def _new_rows(
     carried += [F.col(quote_name(f.name)) for f in job.files.extra]
     carried += [F.col(FILE), F.col(ROW)]
     rows = frame.select(*columns, *carried)
-    stages = job.rules.spark_stages()
-    if stages:
+    if job.rules.needs_spark:
         behind = [quote_name(name) for name in rows.columns[len(columns) :]]
-        for i, stage in enumerate(stages):
-            rows = rows.selectExpr(*stage, *(behind if i == 0 else ()))
+        rows = with_stages(rows.selectExpr(*job.rules.spark_columns(), *behind), job.rules.spark_stages())
     return rows
 
 

@@ -30,6 +30,7 @@ from trilake.errors import (
 )
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
+from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.zones import predicate_in_utc
 from trilake.spark.native.columns import plain_text
 from trilake.spark.native.local_rows import rows_on_driver
@@ -141,7 +142,7 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
 
 
 def _spark_computes(files: FilePlan) -> bool:
-    return files.rules is not None and bool(files.rules.spark_stages())
+    return files.rules is not None and bool(files.rules.needs_spark)
 
 
 def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
@@ -152,9 +153,8 @@ def _replaces_all(base: Head, overwrite: WriteRequest, uri: str) -> bool:
 
 def _computed(df: DataFrame, files: FilePlan) -> DataFrame:
     """The rows with the columns that only Spark can compute."""
-    if files.rules is not None:
-        for stage in files.rules.spark_stages():
-            df = df.selectExpr(*stage)
+    if files.rules is not None and files.rules.needs_spark:
+        df = with_stages(df.selectExpr(*files.rules.spark_columns()), files.rules.spark_stages())
     return df
 
 

@@ -16,12 +16,13 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import Path
 from trilake.delta.rules.defaults import default_text
-from trilake.delta.rules.row_rules import RESERVED, RowRules, sql_type
+from trilake.delta.rules.row_rules import RESERVED, RowRules, check_stages, sql_type
 from trilake.delta.scan.generated import generation_text
 from trilake.delta.scan.scan import read_schema
 from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules
+from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import stored
 from trilake.spark.native.columns import as_column
 from trilake.spark.session.schemas import to_spark
@@ -256,6 +257,8 @@ def _with_spark_rules(
     first: dict[str, Column] = {}
     second: dict[str, Column] = {}
     third: dict[str, Column] = {}
+    checks: dict[str, str] = {}
+    emptied: tuple[str, ...] = ()
     for f in schema.fields:
         text, kind = generation_text(f), sql_type(f.type)
         lacking = [c.number for c in clauses if c.rules is not None and f.name not in c.columns]
@@ -270,8 +273,9 @@ def _with_spark_rules(
                 field = schema.field(c.rules.generated[int(e.name.rsplit("_", 1)[1])].name)  # type: ignore[union-attr]
                 third[e.name] = F.expr(f"CAST(({e.text}\n) AS {sql_type(field.type)})")
             elif e.name.startswith(f"{RESERVED}check_"):
-                third[e.name] = F.expr(f"coalesce(({e.text}\n), false)")
+                checks[e.name] = e.text
+                emptied = c.rules.emptied  # type: ignore[union-attr]  # of the table, so that all clauses say the same
     for stage in (first, second, third):
         if stage:
             rows = rows.withColumns(stage)
-    return rows
+    return with_stages(rows, check_stages(checks, emptied))

@@ -1,0 +1,16 @@
+"""What only Spark can compute of a table's rules, as columns of the rows that are to be written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+
+def with_stages(rows: DataFrame, stages: Iterable[Mapping[str, str]]) -> DataFrame:
+    """Rows with the columns of some stages, each of which sees those before it; see
+    :meth:`~trilake.delta.rules.row_rules.RowRules.spark_stages`."""
+    for stage in stages:
+        rows = rows.withColumns({name: F.expr(text) for name, text in stage.items()})
+    return rows
