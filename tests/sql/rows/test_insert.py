@@ -167,6 +167,22 @@ def test_a_required_column_that_is_left_out_is_refused_as_on_delta_spark(sql: Sp
         assert e.value.condition == "DELTA_INSERT_COLUMN_MISMATCH"
 
 
+def test_by_name_a_struct_brings_every_field(sql: SparkSession, tmp_path: Path) -> None:
+    """Frames that are appended may lack some, and so may rows where the schema evolves."""
+    table = f"delta.`{tmp_path}`"
+    sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT, n: STRUCT<y: INT, z: INT>>) USING delta")
+    for fields in ("'N', named_struct('y', 1, 'z', 2)", "'n', named_struct('z', 1), 'x', 2"):
+        by_name = f"BY NAME SELECT 1 AS a, named_struct({fields}) AS s"
+        for run in (sql.sql, trilake.sql):
+            for verb in ("INTO", "OVERWRITE"):
+                with pytest.raises(SchemaMismatchError, match="the column has 2") as e:
+                    run(f"INSERT {verb} {table} {by_name}")
+                assert e.value.condition == "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+        sql.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {table} {by_name}")
+        sql.sql(f"SELECT 1 AS a, named_struct({fields}) AS s").write.format("delta").mode("append").save(str(tmp_path))
+    assert sql.sql(f"SELECT count(*) FROM {table} WHERE s.x IS NULL OR s.n.y IS NULL").first() == (4,)
+
+
 def test_rows_bring_defaults_along_only_where_the_table_has_the_feature(sql: SparkSession, tmp_path: Path) -> None:
     """Rows of a table with defaults, identity and generated columns: what a query makes of it is made of values."""
     source = f"delta.`{tmp_path}/source`"

@@ -90,6 +90,33 @@ def _is_of(source: DataType, target: DataType, more: bool) -> bool:
     return source == target
 
 
+def check_structs_whole(rows: StructType, table: StructType) -> None:
+    """Raise ``SchemaMismatchError`` where rows have a struct with fewer fields than its column, as delta-spark does for
+    INSERT BY NAME; arrays and maps are not looked into."""
+    for f in rows.fields:
+        column = table.find(f.name)
+        if column is not None:
+            _check_whole(f.type, column.type, column.name)
+
+
+def _check_whole(source: DataType, target: DataType, path: str) -> None:
+    if not isinstance(source, StructType) or not isinstance(target, StructType):
+        return
+    if len(source.fields) < len(target.fields):
+        lacking = [f.name for f in target.fields if source.find(f.name) is None]
+        raise SchemaMismatchError(
+            f"the struct for column {path} has {len(source.fields)} fields ({', '.join(source.names)}), the column has"
+            f" {len(target.fields)} ({', '.join(target.names)})",
+            help=f"give {', '.join(lacking)}, as NULL where it has no value, or use schema evolution",
+            column=path,
+            condition="DELTA_INSERT_COLUMN_ARITY_MISMATCH",
+        )
+    for f in source.fields:
+        field = target.find(f.name)
+        if field is not None:
+            _check_whole(f.type, field.type, f"{path}.{field.name}")
+
+
 def _condition(problems: Sequence[str]) -> str:
     """What delta-spark calls the first of these problems that it finds."""
     if all(p.endswith(_NEW) for p in problems):

@@ -10,8 +10,9 @@ from pyspark.sql import functions as F
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.store_assignment import check_structs_whole
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, stating
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, stating
 from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
 from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
@@ -94,6 +95,8 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         return
     evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
     frame, by_name = _given(session, insert, schema, static, args, target, evolve=evolve)
+    if insert.by_name and not evolve:
+        _check_whole(frame, schema)
     widen, given = type_widening.enabled(metadata), frame
     frame = stored_columns(given, schema, by_name=by_name, evolve=evolve, widen=widen)
     where, dynamic = insert.replace_where, False
@@ -115,6 +118,14 @@ def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args)
         write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
     if evolve:
         catalogue.refresh(session, target)
+
+
+def _check_whole(frame: DataFrame, schema: StructType) -> None:
+    try:
+        given = from_spark(frame.schema)
+    except TrilakeError:  # a type that no table has, which its cast or the write refuses
+        return
+    check_structs_whole(given, schema)
 
 
 def _is_null(text: str) -> bool:

@@ -12,7 +12,7 @@ from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import DataType, StructType, from_arrow
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.row_rules import sql_type
-from trilake.delta.rules.store_assignment import needs_no_cast
+from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_cast
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr import evaluate_all, parse_expression
@@ -102,6 +102,8 @@ def _given(
     if insert.by_name:
         fields = [schema.find(n) for n in rows.column_names]
         rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
+        if place.format == "delta" and not insert.evolve:
+            _check_whole(rows, schema)
     elif rows.num_columns != len(expected):
         raise SchemaMismatchError(
             f"the query gives {rows.num_columns} columns, and {place.shown} takes {len(expected)}:"
@@ -115,6 +117,14 @@ def _given(
     for column, text in static.items():
         rows = rows.append_column(column, pa.repeat(constant(text)[0], rows.num_rows))
     return _stored(rows, schema, widen)
+
+
+def _check_whole(rows: pa.Table, schema: StructType) -> None:
+    try:
+        given = from_arrow(rows.schema)
+    except TrilakeError:  # a type that no table has, as below
+        return
+    check_structs_whole(given, schema)
 
 
 def _as_they_are(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
