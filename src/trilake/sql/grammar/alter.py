@@ -13,6 +13,7 @@ from trilake.delta.protocol.schema_edit import FIRST, Position
 from trilake.errors import InvalidArgumentError
 from trilake.sql.grammar.create import key_values, parse_column, parse_type, property_key
 from trilake.sql.grammar.descriptions import field_of
+from trilake.sql.grammar.exact_alter import existing_columns
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import items, spans, split_names
 from trilake.text import quote_name
@@ -101,7 +102,7 @@ def _drop_columns(alter: Alter, cursor: Cursor) -> _Change:
         texts = items(cursor.text[start:end].rstrip("; \n\t"))
     paths = split_names([t.strip() for t in texts])
     if if_exists:
-        schema = alter.log.head().schema
+        schema = existing_columns(alter)
         paths = [p for p in paths if schema.find(p[0]) is not None]
     return partial(alter.drop_columns, *paths) if paths else lambda: None
 

@@ -10,11 +10,13 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
 from trilake.spark.delta.conditions import violation_finder
+from trilake.spark.delta.storing.assignment_rules import is_case_sensitive
 from trilake.spark.delta.storing.defaults import judge_default
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.sql.grammar.alter import change_table
+from trilake.sql.grammar.exact_alter import ExactAlter
 from trilake.sql.session import catalogue, jvm
 from trilake.sql.session.frames import head_of, log_to_change
 from trilake.sql.session.results import nothing
@@ -51,7 +53,8 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
         head_of(session, target)  # says what is missing
     if cursor.accept("SET", "LOCATION"):
         return _set_location(session, target, cursor)
-    alter = Alter(
+    kind = ExactAlter if is_case_sensitive(session.spark) else Alter
+    alter = kind(
         log_to_change(session, target),
         find_violation=violation_finder(session.spark, target.path, target.options),
         zoned=not is_utc(session.spark),
