@@ -18,7 +18,7 @@ from trilake.spark.front.register import register, with_sources
 from trilake.spark.native.newest_frames import following
 from trilake.sql.catalog import METHODS, Method
 from trilake.sql.session.frame_texts import active_session, may_hold_query, text_functions, with_text, with_texts
-from trilake.sql.session.frame_views import make_view, note_query
+from trilake.sql.session.frame_views import make_view, named_alike, note_query
 from trilake.sql.session.relations import frame_of_name
 from trilake.sql.session.session import SqlSession, TempView
 from trilake.sql.session.targets import Target, View, resolve
@@ -69,7 +69,7 @@ def install(spark: SparkSession) -> None:
         for name, decide in _CATALOG.items():
             patch(cls, name, decide, owner=_OWNER)
     for cls in classes("frame"):
-        for name, decide in (*_VIEWS.items(), *_TEXTS.items()):
+        for name, decide in (*_FRAMES.items(), *_TEXTS.items()):
             patch(cls, name, decide, owner=_OWNER)
     for module, function in text_functions():
         patch(module, function, _function_of_text, owner=_OWNER)
@@ -229,6 +229,11 @@ def _view_maker(*, is_global: bool) -> Decide:
     return decide
 
 
+def _alias(own: Any, frame: DataFrame, alias: str) -> Action | None:
+    """``DataFrame.alias``, in sessions that SQL was installed into."""
+    return None if installed(frame.sparkSession) is None else named_alike(own, frame, alias)
+
+
 def _taking_texts(own: Any, frame: DataFrame, *texts: Any, **named: Any) -> Action | None:
     """A method of frames that takes expressions as texts, in sessions that SQL was installed into."""
     texts = (*texts, *named.values())
@@ -256,7 +261,8 @@ def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
     return with_text(session, own if rest else own.func, text)  # bound to the first argument, which may be the text
 
 
-_VIEWS = {
+_FRAMES = {
+    "alias": _alias,
     "createTempView": _view_maker(is_global=False),
     "createOrReplaceTempView": _view_maker(is_global=False),
     "registerTempTable": _view_maker(is_global=False),

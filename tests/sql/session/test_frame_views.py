@@ -19,6 +19,8 @@ READS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
     "the session": lambda spark, path: spark.table(f"delta.`{path}`"),
     "a table": lambda spark, path: DeltaTable.forPath(spark, path).toDF(),
     "all columns": lambda spark, path: spark.sql("SELECT * FROM seen"),
+    "a path with an alias": lambda spark, path: spark.read.format("delta").load(path).alias("n"),
+    "a name with an alias": lambda spark, path: spark.table("seen").alias("n").alias("m"),
     "some columns": lambda spark, path: spark.sql(f"SELECT text, id FROM delta.`{path}`"),
 }
 

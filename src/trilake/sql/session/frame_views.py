@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from trilake.spark.front.recorder import Action
 from trilake.spark.native.newest_frames import follows
-from trilake.spark.native.whole_tables import whole_table
+from trilake.spark.native.whole_tables import note_whole_table, whole_table
 from trilake.sql.session.session import Query, SqlSession
 from trilake.sql.session.targets import Target, keep_view, resolve, temporary_view
 from trilake.sql.text.cursor import name_parts
@@ -49,6 +49,21 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
     if len(parts) == 1 and temporary_view(session, parts) is None:
         parts = (known.database, *parts)
     return known if isinstance(resolve(session, parts), Target) else None
+
+
+def named_alike(own: Any, frame: DataFrame, alias: str) -> Action | None:
+    """How a frame that reads a table gets an alias, under which it still shows that table; ``None`` for another."""
+    query, table = getattr(frame, "__dict__", {}).get(_KEPT), whole_table(frame)
+    if query is None and table is None:
+        return None
+
+    def name() -> DataFrame:
+        named: DataFrame = own(alias)
+        if query is not None:
+            named.__dict__[_KEPT] = query
+        return named if table is None else note_whole_table(named, table.format, table.path)
+
+    return name
 
 
 def make_view(session: SqlSession, own: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
