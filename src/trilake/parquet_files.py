@@ -57,10 +57,12 @@ def open_parquet(source: pa.NativeFile, **options: Any) -> pq.ParquetFile:
     return pq.ParquetFile(source, page_checksum_verification=True, **{**defaults, **options})
 
 
-@dataclass(frozen=True)
-class ColumnChunk:
+class ColumnChunk(NamedTuple):
     """One column of one row group as the footer states it; ``null_count`` is ``None`` where it states none."""
 
+    #: Its path in the schema, and whether a row may have many values of it.
+    path: str
+    repeated: bool
     physical_type: str
     num_values: int
     null_count: int | None
@@ -278,7 +280,8 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     pages, dictionary = meta.get(9), meta.get(11)
     # A dictionary comes before the pages; some writers state 0 where there is none.
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
-    return ColumnChunk(kind, values, nulls, plain, isinstance(dictionary, int), min(places, default=-1), stored)
+    has_dictionary, start = isinstance(dictionary, int), min(places, default=-1)
+    return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, has_dictionary, start, stored)
 
 
 def _check_sizes(sizes: Any, leaf: Leaf) -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 from decimal import Decimal
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 from trilake.errors import ExpressionError, FilterError, UnsupportedExpressionError
 from trilake.expr import evaluate_all, parse_expression, parse_filter
+from trilake.expr.terms import engine
 
 UTC = pa.timestamp("us", "UTC")
 ROWS = pa.table(
@@ -168,3 +170,14 @@ def test_names_that_are_quoted_as_elsewhere_are_told_apart_from_texts(text: str)
             parse(text, schema)
         assert "backquotes" in str(e.value)
     assert parse_expression("s['x'] + `s`.x", schema).type == pa.int64()
+
+
+def test_a_statement_that_comes_again_asks_for_its_type_once() -> None:
+    """And where a column of its name has another type, anew."""
+    first, second = (pa.schema([("n", t), ("m", pa.int64())]) for t in (pa.int64(), pa.float64()))
+    text = "n * 3 + m - 20261127"
+    with mock.patch.object(engine, "query", wraps=engine.query) as asked:
+        assert parse_expression(text, first).type == parse_expression(text, first).type == pa.int64()
+        assert asked.call_count == 1
+        assert parse_expression(text, second).type == pa.float64()
+        assert asked.call_count == 2

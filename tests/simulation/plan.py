@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 
 #: Kinds of faults, with their weights.  ``error``: nothing happened; ``lost``: it happened and the reply was lost;
 #: ``late``: the reply was lost and the request lands later; ``slow``: others go on meanwhile; ``crash`` and
@@ -77,7 +78,7 @@ class Plan:
         """The operations by number."""
         return {op.number: op for ops in self.actors for op in ops}
 
-    @property
+    @cached_property
     def torn(self) -> bool:
         """Whether a listing may or may not show what comes and goes while it is made, as folders of a disk do."""
         return "torn" in self.options or random.Random(f"torn {self.seed}").random() < 0.25

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from unittest import mock
 import pyarrow as pa
 
 from tests.simulation.plan import Plan, make_plan
+from tests.simulation.remembered import forget, remembered
 from tests.simulation.world import Violation, World
 
 
@@ -97,7 +99,8 @@ def one_thread() -> Iterator[None]:
         patch.start()
     pa.set_cpu_count(1)
     try:
-        yield
+        with remembered():
+            yield
     finally:
         pa.set_cpu_count(cpus)
         pa.set_io_thread_count(io)
@@ -107,6 +110,7 @@ def one_thread() -> Iterator[None]:
 
 def run_plan(plan: Plan) -> Result:
     """Run a plan; call it within :func:`one_thread`."""
+    forget()
     if plan.format == "delta":
         from tests.simulation.delta.delta_history import DeltaHistory
         from tests.simulation.delta.delta_ops import DeltaOps, begin
@@ -166,7 +170,7 @@ def run_many(args: tuple[int, int, str | None, float | None, bool]) -> tuple[int
     first, last, format, until, all_ = args
     ran = versions = 0
     failed: list[tuple[int, str]] = []
-    with one_thread():
+    with one_thread(), _rare_collections():
         for seed in range(first, last):
             if until is not None and time.monotonic() > until:
                 break
@@ -178,6 +182,20 @@ def run_many(args: tuple[int, int, str | None, float | None, bool]) -> tuple[int
                 if not all_:
                     break
     return ran, versions, failed
+
+
+@contextmanager
+def _rare_collections() -> Iterator[None]:
+    """Garbage is looked for less often, and not among what the modules hold: a run makes little that needs it."""
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _kind(failure: str | None) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import replace
+from typing import Any
 from unittest import mock
 
 import pyarrow as pa
 import pytest
 
+from tests.simulation import remembered
 from tests.simulation.plan import Op, Plan, make_plan
 from tests.simulation.runner import one_thread, run_plan, run_seed, shrink
 from trilake.delta.log.log_compaction import json_lines
@@ -27,6 +29,26 @@ def test_a_seed_decides_the_whole_run(alone: None, seed: int) -> None:
     assert [e[:3] for e in first.events] == [e[:3] for e in second.events]
     assert first.versions == second.versions
     assert Plan.from_json(first.plan.to_json()) == first.plan
+
+
+class _Forgetful(dict[Hashable, Any]):
+    """Remembers nothing for another time, and counts what it could have."""
+
+    again = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.again += super().__contains__(key)
+        return False
+
+
+@pytest.mark.parametrize(("seed", "format"), [(4, "delta"), (12, "delta"), (3, "lance")])
+def test_what_is_remembered_changes_no_run(alone: None, seed: int, format: str) -> None:
+    first, forgetful = run_seed(seed, format), _Forgetful()
+    with mock.patch.object(remembered, "_known", forgetful):
+        second = run_seed(seed, format)
+    assert [e[:3] for e in first.events] == [e[:3] for e in second.events]
+    assert first.versions == second.versions
+    assert forgetful.again > 5
 
 
 def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:

@@ -282,7 +282,7 @@ class World:
     def _chosen(self, alive: list[Actor]) -> Actor:
         while not (ready := [a for a in alive if self._ready(a)]):
             self.steps += 1
-        if any(a.between and a.next_op is not None and a.next_op.kind == "days" for a in ready):
+        if self.late and any(a.between and a.next_op is not None and a.next_op.kind == "days" for a in ready):
             self._land(always=True)  # no request is under way for days
         chosen = self.current
         if chosen is None or chosen not in ready or self.rng.random() >= self.plan.stay:
@@ -291,6 +291,8 @@ class World:
         return chosen
 
     def _land(self, *, always: bool = False) -> None:
+        if not self.late:
+            return
         due = [e for e in self.late if always or e.due <= self.steps]
         self.late = [e for e in self.late if e not in due]
         for request in due:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -160,18 +161,29 @@ def _make(text: str, sql: Sql, paths: tuple[Path, ...], target: pa.DataType, col
 
 def _bind_type(sql: Sql, paths: tuple[Path, ...], schema: pa.Schema, text: str) -> pa.DataType:
     """The Arrow type of a translated expression, asked of DuckDB by running it over no rows."""
-    columns = {path: _column_type(path, schema) for path in paths}
-    none = Rows(0, lambda path: pa.chunked_array([], columns[path]))
+    columns = tuple((path, _column_type(path, schema)) for path in paths)
+    # Nested types are equal whatever is noted on their fields.
+    plain = not any(pa.types.is_nested(kind) for _, kind in columns)
     try:
-        bound = engine.query(f"SELECT {sql.text} AS v FROM t", t=duckdb_table(none, paths)).schema.field("v").type
+        bound = (_bound_once if plain else _bound)(sql.text, columns)
     except engine.QueryError as error:
         raise UnsupportedExpressionError(f"only Spark can evaluate {text}: {error.message}") from error
     if sql.family == "void":
         return pa.null()
-    stamps = [t for t in columns.values() if pa.types.is_timestamp(t)]
+    stamps = [t for _, t in columns if pa.types.is_timestamp(t)]
     if pa.types.is_timestamp(bound):
         return types.TIMESTAMP_NTZ if stamps and all(t.tz is None for t in stamps) else types.TIMESTAMP
     return bound
+
+
+def _bound(text: str, columns: tuple[tuple[Path, pa.DataType], ...]) -> pa.DataType:
+    kinds = dict(columns)
+    none = Rows(0, lambda path: pa.chunked_array([], kinds[path]))
+    return engine.query(f"SELECT {text} AS v FROM t", t=duckdb_table(none, tuple(kinds))).schema.field("v").type
+
+
+#: A statement that is given again and again, as a merge of a stream is, asks DuckDB once: that takes milliseconds.
+_bound_once = lru_cache(maxsize=256)(_bound)
 
 
 def _column_type(path: Path, schema: pa.Schema) -> pa.DataType:

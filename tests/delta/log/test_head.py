@@ -69,8 +69,8 @@ def test_row_groups_of_files_alone_are_not_read() -> None:
     footer = checked_footer(source, file)
     # protocol and metaData are the first two rows; all others are files.
     assert file.metadata.num_row_groups > 5
-    assert checkpoint._groups_with(file, footer, ["protocol", "metaData"]) == [0]
-    assert checkpoint._groups_with(file, footer, ["add"]) != [0]
+    assert checkpoint._groups_with(footer, ["protocol", "metaData"]) == [0]
+    assert checkpoint._groups_with(footer, ["add"]) != [0]
     log = DeltaLog(store, standard_engine())
     assert log.head().metadata == log.snapshot().metadata
 
@@ -81,7 +81,7 @@ def test_row_groups_of_files_alone_are_not_read() -> None:
     file = pq.ParquetFile(source)
     footer = checked_footer(source, file)
     groups = list(range(file.metadata.num_row_groups))
-    assert checkpoint._groups_with(file, footer, ["protocol"]) == groups  # nothing is known, so nothing is passed over
+    assert checkpoint._groups_with(footer, ["protocol"]) == groups  # nothing is known, so nothing is passed over
     assert log.head().metadata == log.snapshot().metadata
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections import Counter
 from dataclasses import dataclass, field
@@ -175,7 +174,7 @@ class DeltaHistory:
         for add in version.live.values():
             path = unquote(add["path"])
             if path not in self._rows:
-                table = pq.read_table(io.BytesIO(bytes(self.world.place("t").read(path))), use_threads=False)
+                table = pq.ParquetFile(self.world.place("t").open_input(path)).read(use_threads=False)
                 columns = [table[names[n]].to_pylist() for n in ("id", "k", "v")]
                 others = {n: table[n].to_pylist() for n in table.column_names if n.startswith("_row-")}
                 if "n" in names:

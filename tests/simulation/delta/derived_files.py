@@ -6,13 +6,14 @@ still there, and the library would read those.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 import orjson
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.simulation.world import DAY_MS, Violation
@@ -100,14 +101,19 @@ def _sidecar(data: Mapping[str, Any]) -> str:
     return _SIDECARS + unquote(data["path"]).rpartition("/")[2]
 
 
-def _actions(store: MemoryStore, key: str) -> list[Action]:
+def _actions(store: MemoryStore, key: str) -> tuple[Action, ...]:
     """The actions of a file of the log, in JSON or in Parquet."""
-    data = bytes(store.read(key))
-    if key.endswith(".json"):
+    return _parsed(bytes(store.read(key)), key.endswith(".json"))
+
+
+@lru_cache(maxsize=16)
+def _parsed(data: bytes, as_json: bool) -> tuple[Action, ...]:
+    """The actions, which nobody changes: parts and sidecars are looked at again when others of their kind come."""
+    if as_json:
         rows: Iterable[dict[str, Any]] = map(orjson.loads, data.splitlines())
     else:
-        rows = pq.read_table(io.BytesIO(data), use_threads=False).to_pylist()
-    return [(n, d) for row in rows for n, d in row.items() if d is not None]
+        rows = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False).to_pylist()
+    return tuple((n, d) for row in rows for n, d in row.items() if d is not None)
 
 
 # --- the others ------------------------------------------------------------------------------------------------------

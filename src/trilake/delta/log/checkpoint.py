@@ -328,7 +328,7 @@ def _check_columns(names: set[str]) -> None:
 def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
     present = set(file.schema_arrow.names)
     wanted = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
-    groups = _groups_with(file, footer, wanted)
+    groups = _groups_with(footer, wanted)
     rare: list[tuple[str, Any]] = []
     for run in fetched_together(source, file, groups, wanted):
         for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=wanted, use_threads=False):
@@ -347,16 +347,15 @@ def _says_nothing(value: Any) -> bool:
     return value is None or value == []
 
 
-def _groups_with(file: pq.ParquetFile, footer: Footer, names: Sequence[str]) -> list[int]:
+def _groups_with(footer: Footer, names: Sequence[str]) -> list[int]:
     """The row groups that may hold an action of these names.
 
     Every known action has a field that is required and no list, so a group where all those are null holds none.
     """
-    meta = file.metadata
-    columns = [meta.schema.column(i) for i in range(meta.num_columns)]
-    leaves = [
-        i for i, c in enumerate(columns) if c.max_repetition_level == 0 and c.path.partition(".")[0] in set(names)
-    ]
+    wanted = frozenset(names)
+    leaves = (
+        [i for i, c in enumerate(footer[0]) if not c.repeated and c.path.partition(".")[0] in wanted] if footer else []
+    )
     return [g for g, chunks in enumerate(footer) if any(chunks[i].null_count != chunks[i].num_values for i in leaves)]
 
 
@@ -374,9 +373,9 @@ def _read_actions(
         return
     fields = schema.field(kind).type
     parts = [f"{kind}.{f.name}" for f in fields if f.name in (only or FILE_ACTIONS[kind].names)]
-    if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(file, footer, fields):
+    if only is None and "stats_parsed" in fields.names and _needs_parsed_stats(footer, fields):
         parts.append(f"{kind}.stats_parsed")
-    groups = _groups_with(file, footer, [kind])
+    groups = _groups_with(footer, [kind])
     if share is not None:
         groups = share.groups(groups)
     rebasing = rebasing_of(file)
@@ -409,12 +408,11 @@ def _read_selected(
                     yield piece
 
 
-def _needs_parsed_stats(file: pq.ParquetFile, footer: Footer, fields: pa.StructType) -> bool:
+def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:
     """Whether some rows may have their statistics in ``stats_parsed`` only (``writeStatsAsJson=false``)."""
     if "stats" not in fields.names:
         return True
-    meta = file.metadata
-    leaves = {meta.schema.column(i).path: i for i in range(meta.num_columns)}
+    leaves = {c.path: i for i, c in enumerate(footer[0])} if footer else {}
     for chunks in footer:
         text, path = (chunks[leaves[f"add.{name}"]].null_count for name in ("stats", "path"))
         if text is None or path is None or text > path:  # an add without a text

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 #: The names that lead to a field below ``add``.
 Leaf = tuple[str, ...]
 Bits = npt.NDArray[np.bool_]
+#: Where a writer notes the Arrow types of its columns, views among them.
+_ARROW_SCHEMA = b"ARROW:schema"
 
 
 @dataclass(frozen=True)
@@ -118,6 +120,9 @@ def batches(
     Texts that the writer noted as views of Arrow come as plain ones: Arrow does not filter structs that hold views.
     """
     read = file.iter_batches(batch_rows, row_groups=list(row_groups), columns=list(columns), use_threads=use_threads)
+    if _ARROW_SCHEMA not in (file.metadata.metadata or ()):
+        yield from read  # Parquet itself has no views
+        return
     for batch in read:
         plain = pa.schema([_without_views_of(f) for f in batch.schema])
         yield batch if plain.equals(batch.schema) else batch.cast(plain)

@@ -14,8 +14,9 @@ the log's engine has jobs for it, tasks write the others (:mod:`trilake.delta.lo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -192,16 +193,21 @@ def _write_classic(
 
 
 def _hint(version: int, rows: int, adds: int, size: int, parts: int, schema: pa.Schema | None) -> bytes:
-    described = None if schema is None else from_arrow(schema)
-    short = described is not None and len(described.json()) <= _MAX_SCHEMA_BYTES
     return make_hint(
         version,
         size=rows,
         size_in_bytes=size,
         num_add_files=adds,
         parts=parts if parts > 1 else None,
-        checkpoint_schema=described.to_json() if described is not None and short else None,
+        checkpoint_schema=None if schema is None else _description(schema.serialize().to_pybytes()),
     )
+
+
+@lru_cache(maxsize=32)
+def _description(serialized: bytes) -> Mapping[str, Any] | None:
+    """The columns of a checkpoint as the hint describes them, or ``None``: most of a table's have the same."""
+    described = from_arrow(pa.ipc.read_schema(pa.py_buffer(serialized)))
+    return described.to_json() if len(described.json()) <= _MAX_SCHEMA_BYTES else None
 
 
 def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | None] | None:

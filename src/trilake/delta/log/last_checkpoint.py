@@ -36,14 +36,16 @@ def checksum(value: Any) -> str:
 
 
 def _walk(value: Any, path: str, out: list[tuple[str, str]]) -> None:
-    if isinstance(value, Mapping):
+    if isinstance(value, str):  # most values
+        out.append((path, _text(value)))
+    elif isinstance(value, dict | Mapping):
         for k, v in value.items():
             _walk(v, _join(path, _text(str(k))), out)
     elif isinstance(value, list):
         for i, v in enumerate(value):
             _walk(v, _join(path, str(i)), out)
     else:
-        out.append((path, _text(value) if isinstance(value, str) else orjson.dumps(value).decode()))
+        out.append((path, orjson.dumps(value).decode()))
 
 
 def _join(path: str, name: str) -> str:

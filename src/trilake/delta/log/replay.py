@@ -51,10 +51,12 @@ KeysOf = Callable[[pa.Table], pa.ChunkedArray]
 _ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:)"
 
 
+_NO_ADDS, _NO_REMOVES = (no_rows(pa.schema(list(FILE_ACTIONS[kind]))) for kind in ("add", "remove"))
+
+
 def empty_state() -> State:
     """The state before version 0."""
-    adds, removes = (no_rows(pa.schema(list(FILE_ACTIONS[kind]))) for kind in ("add", "remove"))
-    return State(adds, removes)
+    return State(_NO_ADDS, _NO_REMOVES)
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeVar
 
 from trilake.delta.protocol import features
@@ -80,9 +81,13 @@ def known_properties() -> dict[str, Property]:
     return {p.name: p for p in (*_ROWS, *(p for f in features.REGISTRY.values() for p in f.properties))}
 
 
+@cache
+def _rows_by_name() -> dict[str, Property]:
+    return {p.name.lower(): p for p in known_properties().values()}
+
+
 def _row(name: str) -> Property | None:
-    lowered = name.lower()
-    return next((p for p in known_properties().values() if p.name.lower() == lowered), None)
+    return _rows_by_name().get(name.lower())
 
 
 @dataclass(frozen=True)
