@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SEEDS, SHARE = 2_000, 250
 #: Seeds of writers that make one table: short runs.
 NEW_SEEDS = 120
-#: Seeds of a soak; an hour of one core is about 50,000.
+#: Seeds of a soak; an hour of one core is about 65,000.
 SOAK_SEEDS = int(os.environ.get("TRILAKE_SEEDS", "100000"))
 #: First seed of a soak, so that another night tries others.
 SOAK_FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "2000"))

@@ -51,6 +51,11 @@ def test_what_is_remembered_changes_no_run(alone: None, seed: int, format: str) 
     assert forgetful.again > 5
 
 
+def test_a_version_whose_clean_up_is_under_way_may_lack_files(alone: None) -> None:
+    """The reply to the deletion of its manifest was lost: who reads it is told that files are missing."""
+    assert run_seed(2903807, "lance").failure is None
+
+
 def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:
     """The simulation can fail: without the check of winners two updates of the same rows lose one."""
     ops = ((Op(1, "update", (0, 1)),), (Op(3, "update", (0, 5)),), (Op(4, "append", (0, 9)),))

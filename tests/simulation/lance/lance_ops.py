@@ -16,6 +16,7 @@ from trilake.errors import (
     ClockError,
     ConflictError,
     InvalidArgumentError,
+    MissingFileError,
     SchemaMismatchError,
     StorageError,
     TrilakeError,
@@ -89,7 +90,7 @@ class Job:
             return  # an overwrite or a restore has taken the column away that it was to drop
         if isinstance(e, SchemaMismatchError) and any(o.kind == "widen" for o in self.world.plan.ops.values()):
             return
-        if isinstance(e, StorageError) and self.op.kind == "travel" and self.history.going:
+        if isinstance(e, StorageError | MissingFileError) and self.op.kind == "travel" and self.history.going:
             return  # a clean-up that failed has left its manifest
         if self._cleaned() and isinstance(e, StorageError):
             return  # a handle on a version that is given up
