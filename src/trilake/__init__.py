@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from trilake.delta.commands.write.write import WriteResult
     from trilake.engine.transaction import Transaction
     from trilake.errors import TrilakeError
+    from trilake.explanation import Explanation
     from trilake.findings import Finding, Findings, Repairs
     from trilake.inspection import diff, repair, verify
     from trilake.report_page import Advice, Report
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from trilake.spark.front.streams import stream_lag, write_stream
     from trilake.sql.install import install, uninstall
     from trilake.sql.standalone.run import sql as sql
-    from trilake.table import Explanation, Table
+    from trilake.table import Table
 
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
 #: and loads nothing of Spark before a name that needs it.
@@ -72,7 +73,7 @@ _HOME = {
     "DeltaOptimizeBuilder": "trilake.spark.delta.optimize",
     "DeltaTable": "trilake.spark.delta.table",
     "DeltaTableBuilder": "trilake.spark.delta.table_builder",
-    "Explanation": "trilake.table",
+    "Explanation": "trilake.explanation",
     "Finding": "trilake.findings",
     "Findings": "trilake.findings",
     "IdentityGenerator": "trilake.spark.delta.table_builder",

@@ -52,6 +52,12 @@ class Finding:
     file, version, column: where.
     repair: the code of the step of ``repair`` that mends it, where there is one.
     details: whatever else is known, as plain values.
+
+    >>> finding = Finding("delta.log-gap", "version 3 is missing", version=3)
+    >>> str(finding)
+    'error delta.log-gap: version 3 is missing (version: 3)'
+    >>> finding.to_dict()["version"]
+    3
     """
 
     code: str
@@ -127,6 +133,14 @@ class Findings:
 
     It iterates over the findings; ``bool(findings)`` says whether there are any, ``ok`` whether no promise is broken
     and every check could be made.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-findings")
+    >>> found = trilake.verify("memory://doc-findings")
+    >>> found.ok, list(found), found.to_arrow().num_rows
+    (True, [], 0)
+    >>> found.to_dict()["ok"], found.to_json()[:1]
+    (True, '{')
     """
 
     uri: str
@@ -339,7 +353,14 @@ class RepairStep:
 
 @dataclass(frozen=True)
 class Repairs:
-    """What ``repair`` did, or would do where ``dry_run`` is true; ``left`` are the findings that no step answers."""
+    """What ``repair`` did, or would do where ``dry_run`` is true; ``left`` are the findings that no step answers.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-repairs")
+    >>> repairs = trilake.repair("memory://doc-repairs")
+    >>> repairs.steps, repairs.rows_lost, repairs.to_dict()["dry_run"], repairs.to_json()[:1]
+    ((), 0, True, '{')
+    """
 
     uri: str
     format: str

@@ -16,7 +16,12 @@ Weight: TypeAlias = Literal["do", "consider"]
 
 @dataclass(frozen=True)
 class Advice:
-    """What to do, why (with numbers), and how: ``command`` in Python, ``shell`` for a shell."""
+    """What to do, why (with numbers), and how: ``command`` in Python, ``shell`` for a shell.
+
+    >>> advice = Advice("Compact small files", "40 files of 1 KB", "table.optimize()", "trilake optimize t")
+    >>> advice.weight
+    'do'
+    """
 
     title: str
     estimate: str
@@ -34,6 +39,12 @@ class Report:
     """A report that was made: the page, and the advice on it.
 
     A notebook shows the page, in a frame that runs no script.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-report-class")
+    >>> report = trilake.open("memory://doc-report-class").report()
+    >>> report.html[:15], report.advice
+    ('<!doctype html>', ())
     """
 
     uri: str
@@ -41,9 +52,14 @@ class Report:
     advice: tuple[Advice, ...] = ()
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the page to a local file, in the place of any that is there; its path.
+        """Write the page to the local file ``path``, in the place of any that is there; its path.
 
         Raises ``InvalidArgumentError`` where it cannot be written.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Report("memory://t", "<!doctype html>").save(f"{folder}/report.html").name
+        'report.html'
         """
         place = Path(path)
         try:

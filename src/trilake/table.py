@@ -1,7 +1,7 @@
 """``Table``: what every format offers once it is opened, without Spark.
 
-A format is one folder that subclasses :class:`Table` and one row in :mod:`trilake.api`; everything here is columnar and
-lazy, so that a table of a million files costs a listing and not a million objects.
+A format is one folder that subclasses :class:`Table` and one row in :mod:`trilake.formats`; everything here is columnar
+and lazy, so that a table of a million files costs a listing and not a million objects.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 from trilake.arguments import checked_methods
 from trilake.display import text_of
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
+from trilake.explanation import Explanation
 from trilake.extras import load
 from trilake.relations.parquet import parquet_relation
 
@@ -39,8 +39,6 @@ FilterLike: TypeAlias = str | pc.Expression
 
 #: The room that makes reports of tables.  It is right of this one, which knows it by name alone.
 _REPORTING = "trilake.reporting"
-#: Files that a notebook shows of an explanation.
-_SHOWN = 20
 
 
 def table_gone(uri: str) -> TableNotFoundError:
@@ -73,59 +71,6 @@ def as_version(version: object) -> int | None:
         f"version={version!r:.80} is no version of a table",
         help="pass a whole number; a time goes into timestamp",
     )
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Which files a filter keeps and which it skips, and why: the result of :meth:`Table.explain`.
-
-    ``files`` has one row a file: ``path`` (string), ``kept`` (bool) and ``reason`` (string).  ``notes`` says how the
-    table would be read.
-    """
-
-    filter: str | None
-    files: pa.Table
-    notes: tuple[str, ...] = ()
-
-    @property
-    def kept(self) -> list[str]:
-        """Paths of the files that must be read."""
-        return self._paths(True)
-
-    @property
-    def skipped(self) -> list[str]:
-        """Paths of the files that cannot hold a matching row."""
-        return self._paths(False)
-
-    def _paths(self, needed: bool) -> list[str]:
-        mask = self.files["kept"] if needed else pc.invert(self.files["kept"])
-        paths: list[str] = self.files.filter(mask)["path"].to_pylist()
-        return paths
-
-    def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td>{'keep' if r['kept'] else 'skip'}</td><td>{text_of(r['path'])}</td>"
-            f"<td>{text_of(r['reason'])}</td></tr>"
-            for r in self.files.slice(0, _SHOWN).to_pylist()
-        )
-        more = self.files.num_rows - _SHOWN
-        rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
-        total, needed = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
-        notes = "".join(f"<p>{text_of(n)}</p>" for n in self.notes)
-        return (
-            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {needed:,} of {total:,} files"
-            f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
-        )
-
-    def __str__(self) -> str:
-        total = self.files.num_rows
-        needed = pc.sum(self.files["kept"]).as_py() or 0
-        lines = [f"filter: {self.filter or 'none'}", f"files:  {needed} of {total} kept, {total - needed} skipped"]
-        reasons = self.files.group_by(["kept", "reason"]).aggregate([("path", "count"), ("path", "min")])
-        for row in reasons.sort_by([("kept", "descending"), ("path_count", "descending")]).to_pylist():
-            mark = "keep" if row["kept"] else "skip"
-            lines.append(f"  {mark} {row['path_count']:>6} x {row['reason']}  e.g. {row['path_min']}")
-        return "\n".join([*lines, *(f"note:   {n}" for n in self.notes)])
 
 
 @checked_methods
@@ -166,7 +111,22 @@ class Table(ABC):
     @abstractmethod
     def files(self, filter: FilterLike | None = None) -> pa.Table:
         """One row a data file: ``path`` (decoded), ``partition_values``, ``size`` in bytes, ``num_records``, ``stats``
-        (JSON text) and ``deletion_vector``.  With a filter, only files that can hold a matching row."""
+        (JSON text) and ``deletion_vector``.
+
+        Parameters
+        ----------
+        filter: Spark SQL text or a pyarrow expression: only files that can hold a matching row.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-table-files", mode="append")
+        >>> _ = trilake.write({"n": [3]}, "memory://doc-table-files", mode="append")
+        >>> sorted(trilake.open("memory://doc-table-files").files()["num_records"].to_pylist())
+        [1, 2]
+        >>> trilake.open("memory://doc-table-files").files("n > 2").num_rows
+        1
+        """
 
     @abstractmethod
     def to_batches(
@@ -174,16 +134,52 @@ class Table(ABC):
         columns: Sequence[str] | None = None,
         filter: FilterLike | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as a stream of batches, read in parallel with bounded memory; the order of rows is not defined."""
+        """The rows as a stream of batches, read in parallel with bounded memory; the order of rows is not defined.
+
+        Parameters
+        ----------
+        columns: the columns to read, without regard to case; all by default.
+        filter: Spark SQL text or a pyarrow expression: only rows for which it is true.
+
+        Raises ``InvalidArgumentError`` for a column that is not there, ``FilterError`` for a filter that does not fit
+        the table or fails on a row; while rows come, ``MissingFileError`` and ``CorruptFileError``.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-batches")
+        >>> for batch in trilake.open("memory://doc-to-batches").to_batches(filter="n > 1"):
+        ...     print(batch.num_rows)
+        2
+        """
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """The rows as one Arrow table, projected to ``columns`` and restricted to those for which ``filter`` is
-        true."""
+        """The rows as one Arrow table.
+
+        Parameters
+        ----------
+        columns: the columns to read, without regard to case; all by default.
+        filter: Spark SQL text or a pyarrow expression: only rows for which it is true.
+
+        Raises as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, "memory://doc-to-arrow")
+        >>> trilake.open("memory://doc-to-arrow").to_arrow(["s"], "id >= 2").to_pydict()
+        {'s': ['b', 'c']}
+        """
         schema = self.schema if columns is None else self.projected_schema(columns)
         return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
 
     def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
+        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is.
+
+        Parameters are those of :meth:`to_batches`, and it raises as that does.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-reader")
+        >>> reader = trilake.open("memory://doc-to-reader").to_reader(["n"])
+        >>> reader.schema.names, reader.read_all().num_rows
+        (['n'], 3)
+        """
         schema = self.schema if columns is None else self.projected_schema(columns)
         return pa.RecordBatchReader.from_batches(schema, self.to_batches(columns, filter))
 
@@ -193,7 +189,17 @@ class Table(ABC):
     def limit(self, rows: int, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
         """At most so many rows, which ones is not defined; no more files are read than that takes.
 
-        Raises ``InvalidArgumentError`` for a negative number.
+        Parameters
+        ----------
+        rows: how many at most.
+        columns, filter: those of :meth:`to_batches`.
+
+        Raises ``InvalidArgumentError`` for a negative number, and otherwise as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-limit")
+        >>> trilake.open("memory://doc-limit").limit(2, filter="n < 3").num_rows
+        2
         """
         if type(rows) is not int or rows < 0:
             raise InvalidArgumentError(f"{rows!r} is no number of rows", help="pass a whole number from 0 on")
@@ -209,11 +215,23 @@ class Table(ABC):
         return pa.Table.from_batches(taken, schema=schema)
 
     def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
-        """A few rows to look at."""
+        """A few rows to look at: ``rows`` of them, with all ``columns`` or some.  Raises as :meth:`limit`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-head")
+        >>> trilake.open("memory://doc-head").head(1).to_pylist()
+        [{'n': 1}]
+        """
         return self.limit(rows, columns)
 
     def to_pyarrow_dataset(self) -> TableDataset:
-        """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs."""
+        """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs.
+
+        >>> import pyarrow.compute as pc, trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-dataset")
+        >>> trilake.open("memory://doc-dataset").to_pyarrow_dataset().to_table(filter=pc.field("n") > 1).num_rows
+        2
+        """
         from trilake.relations.dataset import TableDataset  # loads pyarrow.dataset, which loads pandas
 
         return TableDataset(self)
@@ -222,6 +240,13 @@ class Table(ABC):
         """The paths of local Parquet files whose rows, all of them and as they are, are the table's.
 
         ``None`` where there are none: the rows are then those of :meth:`to_batches` alone.
+
+        >>> import tempfile, trilake
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = trilake.write({"n": [1, 2]}, folder)
+        ...     table = trilake.open(folder)
+        ...     _ = table.count(), print(len(table.plain_files()))
+        1
         """
         return None
 
@@ -232,7 +257,12 @@ class Table(ABC):
 
         Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
         ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed, ``SchemaMismatchError`` for
-        a column that pandas cannot hold.
+        a column that pandas cannot hold, and otherwise as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-pandas")
+        >>> int(trilake.open("memory://doc-to-pandas").to_pandas()["n"].sum())
+        6
         """
         load("pandas", "frames of pandas")
         rows = self.to_arrow(columns, filter)
@@ -244,7 +274,12 @@ class Table(ABC):
 
         Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
         lazy way.  Raises ``MissingDependencyError`` where polars is not installed, ``SchemaMismatchError`` for a column
-        that polars cannot hold.
+        that polars cannot hold, and otherwise as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-polars")
+        >>> trilake.open("memory://doc-to-polars").to_polars()["n"].sum()
+        6
         """
         from_arrow = load("polars", "frames of polars").from_arrow
         frame: polars.DataFrame = _frame("polars", self.to_arrow(columns, filter), from_arrow)
@@ -259,6 +294,13 @@ class Table(ABC):
         ----------
         connection: where the relation is to live; duckdb's default connection otherwise.
         filter: leave out rows.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-duckdb")
+        >>> trilake.open("memory://doc-to-duckdb").to_duckdb().sum("n").fetchall()
+        [(6,)]
         """
         import duckdb  # late: opening a table loads no engine
 
@@ -320,6 +362,11 @@ class Table(ABC):
         verify: whether the metadata are verified; by default where the table has at most 20,000 files.
 
         Nothing is changed and no job is run.  Raises as :func:`trilake.report`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-table-report")
+        >>> trilake.open("memory://doc-table-report").report().advice
+        ()
         """
         report: Report = import_module(_REPORTING).report_of(self, path, verify=verify)
         return report
@@ -338,7 +385,15 @@ class Table(ABC):
         )
 
     def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
-        """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling."""
+        """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling.
+
+        Raises ``InvalidArgumentError`` for a column that is not there.
+
+        >>> import trilake
+        >>> _ = trilake.write({"Id": [1], "s": ["a"]}, "memory://doc-projected")
+        >>> trilake.open("memory://doc-projected").projected_schema(["id"]).names
+        ['Id']
+        """
         by_name = {f.name.lower(): f for f in self.schema}
         unknown = [c for c in columns if c.lower() not in by_name]
         if unknown:
@@ -352,15 +407,40 @@ class Table(ABC):
 
     @abstractmethod
     def count(self, filter: FilterLike | None = None) -> int:
-        """Number of rows for which ``filter`` is true; from the metadata alone where that is exact."""
+        """Number of rows for which ``filter`` is true; from the metadata alone where that is exact.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-count")
+        >>> trilake.open("memory://doc-count").count(), trilake.open("memory://doc-count").count("n > 1")
+        (3, 2)
+        """
 
     @abstractmethod
     def history(self, limit: int | None = None) -> pa.Table:
-        """One row a version, newest first; empty for formats without versions."""
+        """One row a version, newest first, at most ``limit``; empty for formats without versions.
+
+        >>> import trilake
+        >>> for n in range(2):
+        ...     _ = trilake.write({"n": [n]}, "memory://doc-history", mode="append")
+        >>> trilake.open("memory://doc-history").history()["version"].to_pylist()
+        [1, 0]
+        """
 
     @abstractmethod
     def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files a filter keeps and which it skips, and why."""
+        """Which files ``filter`` keeps and which it skips, and why.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-explain", mode="append")
+        >>> _ = trilake.write({"n": [3, 4]}, "memory://doc-explain", mode="append")
+        >>> plan = trilake.open("memory://doc-explain").explain("n > 2")
+        >>> len(plan.kept), len(plan.skipped)
+        (1, 1)
+        """
 
 
 def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any:

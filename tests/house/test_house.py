@@ -354,7 +354,7 @@ DOORS = {
     "src/trilake/delta/engine.py",
     "src/trilake/engine/standard.py",
     "src/trilake/lance/commit.py",
-    "src/trilake/lance/fragment.py",
+    "src/trilake/lance/fragment_writes.py",
     "src/trilake/lance/table.py",
     "src/trilake/trevni/tables/row_groups.py",
     "src/trilake/trevni/tables/table_write.py",

@@ -126,7 +126,15 @@ class RowsDiff:
 
 @dataclass(frozen=True)
 class TableDiff:
-    """What differs between two tables; ``rows`` is ``None`` where rows were not compared."""
+    """What differs between two tables; ``rows`` is ``None`` where rows were not compared.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-diff-one")
+    >>> _ = trilake.write({"n": [1, 3]}, "memory://doc-diff-other")
+    >>> diff = trilake.diff("memory://doc-diff-one", "memory://doc-diff-other")
+    >>> diff.equal, diff.rows.added, diff.rows.removed, diff.to_dict()["equal"], diff.to_json()[:1]
+    (False, 1, 1, False, '{')
+    """
 
     before: Side
     after: Side

@@ -47,6 +47,12 @@ class Conversion(Displayed):
     ``rows`` were written, in ``files`` files of ``bytes`` bytes; ``version`` is the version of the target that has
     them, where it has versions.  ``checksum`` is that of the rows as they are read back, and equal to that of the
     source's unless ``verified`` is false.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-conversion")
+    >>> done = trilake.convert("memory://doc-conversion", "memory://doc-conversion-lance", format="lance")
+    >>> done.rows, done.format, done.verified
+    (2, 'lance', True)
     """
 
     source: str

@@ -1,32 +1,21 @@
-"""``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow.
+"""``ArrowDeltaTable``: a Delta table opened without Spark, read to Arrow and changed.
 
-What reads and what changes rows is imported when it is called: who asks for version, schema or properties loads
-neither, and who reads loads no command (tests/house/test_laziness.py).
+What changes rows is imported when it is called: who reads loads no command (tests/house/test_laziness.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from trilake.arguments import checked_methods
-from trilake.delta.engine import Engine
-from trilake.delta.log.detail import detail, overview, summary
-from trilake.delta.log.history import history
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.replay import decoded_paths
-from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
-from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.all_fields import described_schema
+from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.version import DeltaVersion
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
-from trilake.storage.base import Store
-from trilake.table import Explanation, FilterLike, Table
+from trilake.table import FilterLike
 from trilake.timestamps import TimestampLike, timestamp_ms
 
 if TYPE_CHECKING:
@@ -37,209 +26,39 @@ if TYPE_CHECKING:
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.rows.change_result import ChangeResult
     from trilake.delta.commit.symlink_manifest import ManifestResult
-    from trilake.delta.scan.scan import Scan
-    from trilake.expr import Filter
 
 
 @checked_methods
-class ArrowDeltaTable(Table):
-    """A Delta table at one version.
+class ArrowDeltaTable(DeltaVersion):
+    """A Delta table at one version; changes are made to the newest one.
 
     Use :func:`trilake.open` to get one.  ``version`` and ``timestamp`` exclude each other; with neither, the newest
-    version is shown.  ``user_metadata`` is a text that commits made from here carry where they have none of their own.
-    ``known`` is what an earlier object has :attr:`opened`: it is not read again where the log's files are the same.
+    version is shown.  An object goes on showing its version, whatever it or others commit; :meth:`refresh` gives the
+    newest.
+
+    >>> import trilake
+    >>> _ = trilake.write({"id": [1, 2, 3]}, "memory://doc-arrow-table")
+    >>> table = trilake.open("memory://doc-arrow-table")
+    >>> table.delete("id = 2").rows
+    1
+    >>> table.version, table.count(), table.refresh().version, table.refresh().count()
+    (0, 3, 1, 2)
     """
 
-    format = "delta"
-
-    def __init__(
-        self,
-        store: Store,
-        engine: Engine,
-        *,
-        version: int | None = None,
-        timestamp: TimestampLike | None = None,
-        user_metadata: str | None = None,
-        known: Snapshot | PendingSnapshot | None = None,
-    ) -> None:
-        if version is not None and timestamp is not None:
-            raise InvalidArgumentError(
-                "version and timestamp exclude each other",
-                help="pass one of them",
-                condition="DELTA_ONEOF_IN_TIMETRAVEL",
-            )
-        self.log = DeltaLog(store, engine, user_metadata=user_metadata)
-        self.uri = store.uri
-        if timestamp is not None:
-            version = self.log.version_at(timestamp_ms(timestamp))
-        self._opened = self.log.opened(version, known=known)
-
-    # --- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def opened(self) -> Snapshot | PendingSnapshot:
-        """The version as far as it was read."""
-        return self._opened
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The version with all its files: those of a table that has very many are read at the first call.
-
-        Raises ``CorruptLogError`` where they cannot be.
-        """
-        if isinstance(self._opened, PendingSnapshot):
-            self._opened = self.log.load(self._opened)
-        return self._opened
-
-    def snapshot_for(self, filter: Filter | None) -> Snapshot:
-        """The version with those files at least that may hold a row for which ``filter`` is true.
-
-        Raises as :attr:`snapshot` does.
-        """
-        from trilake.delta.scan.narrowed import snapshot_for
-
-        return snapshot_for(self.log, self._opened, filter, lambda _: self.snapshot)
-
-    @property
-    def _head(self) -> Head:
-        """The version without its files."""
-        return self._opened
-
-    @property
-    def version(self) -> int:
-        """The version this object shows."""
-        return self._head.version
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows, with comments; all parts nullable: files may lack columns that the table requires."""
-        from trilake.delta.scan.scan import read_schema
-
-        return described_schema(read_schema(self._head.schema))
-
-    @property
-    def protocol(self) -> Protocol:
-        """The protocol action in force."""
-        return self._head.protocol
-
-    @property
-    def metadata(self) -> Metadata:
-        """The metaData action in force."""
-        return self._head.metadata
-
-    @property
-    def properties(self) -> Mapping[str, str]:
-        """The table properties of this version."""
-        return self._head.metadata.configuration
-
     def refresh(self) -> ArrowDeltaTable:
-        """The same table at its newest version, replaying only the commits that are new."""
-        fresh = object.__new__(ArrowDeltaTable)
+        """The same table at its newest version, replaying only the commits that are new.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-refresh")
+        >>> table = trilake.open("memory://doc-refresh")
+        >>> _ = trilake.write({"n": [2]}, "memory://doc-refresh", mode="append")
+        >>> table.version, table.refresh().version
+        (0, 1)
+        """
+        fresh = object.__new__(type(self))
         fresh.log, fresh.uri = self.log, self.uri
         fresh._opened = self.log.updated(self._opened)
         return fresh
-
-    def _scan(self, columns: Sequence[str] | None, filter: FilterLike | None) -> Scan:
-        """The plan of a read; of a large table's files, those that the filter needs are all that is kept in memory."""
-        from trilake.delta.scan.scan import parse_table_filter, plan_scan, read_plan
-
-        parsed = parse_table_filter(filter, self._head)
-        if isinstance(self._opened, PendingSnapshot):
-            read_plan(self._opened, columns, parsed)  # a missing column is known before a million files are read
-        return plan_scan(self.snapshot_for(parsed), columns, parsed)
-
-    def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row a data file; see :meth:`trilake.table.Table.files`."""
-        from trilake.delta.scan.statistics import record_counts
-
-        adds = self._scan(None, filter).files
-        return pa.table(
-            {
-                "path": decoded_paths(adds["path"]),
-                "partition_values": adds["partitionValues"],
-                "size": adds["size"],
-                "modification_time": adds["modificationTime"].cast(pa.timestamp("ms", "UTC")),
-                "num_records": record_counts(adds),
-                "stats": adds["stats"],
-                "deletion_vector": adds["deletionVector"],
-            }
-        )
-
-    # --- rows --------------------------------------------------------------------------------------------------------
-
-    def to_batches(
-        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows as a stream of batches; see :meth:`trilake.table.Table.to_batches`."""
-        from trilake.delta.scan.read import read_tasks
-
-        scan = self._scan(columns, filter)
-        return read_tasks(self.log.store, scan.tasks(), scan.plan)
-
-    def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
-        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is."""
-        from trilake.delta.scan.read import read_tasks
-
-        scan = self._scan(columns, filter)
-        return pa.RecordBatchReader.from_batches(scan.plan.schema, read_tasks(self.log.store, scan.tasks(), scan.plan))
-
-    def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """The rows as one table; see :meth:`trilake.table.Table.to_arrow`."""
-        return self.to_reader(columns, filter).read_all()
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        return self.to_reader().__arrow_c_stream__(requested_schema)
-
-    def plain_files(self) -> list[str] | None:
-        """The paths of local Parquet files whose rows are the table's; see :meth:`trilake.table.Table.plain_files`."""
-        from trilake.delta.scan.plain_files import plain_files
-
-        return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)
-
-    def count(self, filter: FilterLike | None = None) -> int:
-        """Number of rows; from the statistics alone where the filter leaves no file in doubt."""
-        from trilake.delta.scan.narrowed import row_count
-        from trilake.delta.scan.read import read_tasks
-        from trilake.delta.scan.scan import vector_count
-        from trilake.delta.scan.statistics import record_counts
-
-        pending = self._opened if filter is None and isinstance(self._opened, PendingSnapshot) else None
-        if pending is not None and (rows := row_count(self.log, pending)) is not None:
-            return rows
-        scan = self._scan([], filter)
-        if scan.plan.filter is None:
-            counts = record_counts(scan.files)
-            if not counts.null_count:
-                return int(pc.sum(counts).as_py() or 0) - vector_count(scan.files)
-        return sum(b.num_rows for b in read_tasks(self.log.store, scan.tasks(), scan.plan))
-
-    def changes(
-        self,
-        start: int | str | datetime,
-        end: int | str | datetime | None = None,
-        *,
-        columns: Sequence[str] | None = None,
-    ) -> pa.Table:
-        """The change data feed of versions ``start`` to ``end``, both included.
-
-        A time (UTC without a zone) as ``start`` is the first version at or after it, as ``end`` the last at or before.
-
-        The rows have three more columns: ``_change_type`` (``insert``, ``update_preimage``, ``update_postimage`` or
-        ``delete``), ``_commit_version`` and ``_commit_timestamp``.  Where ``columns`` names some of these, it names
-        all that are given, in its order.
-
-        Raises ``ChangeFeedError`` where the feed was not recorded, ``VersionNotFoundError`` for versions the log does
-        not hold and for times after the newest.
-
-        >>> import pyarrow as pa, trilake
-        >>> on = {"delta.enableChangeDataFeed": "true"}
-        >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-changes", properties=on)
-        >>> trilake.open("memory://doc-changes").changes("2024-05-01")["_change_type"].to_pylist()
-        ['insert', 'insert']
-        """
-        from trilake.delta.scan.changes import changes_table
-
-        return changes_table(self.log, start, end, columns=columns)
 
     # --- changing rows -----------------------------------------------------------------------------------------------
 
@@ -248,6 +67,7 @@ class ArrowDeltaTable(Table):
 
         Files of which every row goes are removed unread, others are read by the columns of the predicate alone.  Where
         no row matches, nothing is committed.  This object still shows the version that it showed: see :meth:`refresh`.
+        ``user_metadata`` is a text of the caller's own that is kept with the commit.
 
         Raises ``InvalidArgumentError`` for an append-only table, ``FilterError`` for a predicate that does not fit the
         table or fails on a row, and a ``ConflictError`` where another commit excludes this one.
@@ -274,6 +94,7 @@ class ArrowDeltaTable(Table):
         set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the row as it was, or a
             value that is no text, such as ``3``, ``None`` or a date.
         where: which rows; where none match, nothing is committed.
+        user_metadata: a text of the caller's own that is kept with the commit.
 
         Raises ``SchemaMismatchError`` for an unknown column and for a value that does not fit its column,
         ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression
@@ -341,7 +162,21 @@ class ArrowDeltaTable(Table):
     def purge(self, where: FilterLike | None = None, *, target_size: int | None = None) -> OptimizeResult:
         """Write the files again that hold deleted rows or dropped columns (``REORG TABLE ... APPLY (PURGE)``).
 
-        Parameters are those of :meth:`optimize`.  The old files stay until they are vacuumed.
+        The old files stay until they are vacuumed.
+
+        Parameters
+        ----------
+        where: a condition over partition columns, for a part of the table.
+        target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
+
+        Raises as :meth:`optimize`.
+
+        >>> import trilake
+        >>> on = {"delta.enableDeletionVectors": "true"}
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-purge", properties=on)
+        >>> _ = trilake.open("memory://doc-purge").delete("n = 2")
+        >>> trilake.open("memory://doc-purge").purge().files_removed
+        1
         """
         from trilake.delta.commands.optimize.footers import purgeable
         from trilake.delta.commands.optimize.optimize import purge
@@ -367,6 +202,17 @@ class ArrowDeltaTable(Table):
         source_alias, target_alias: what expressions call the two.
         round_times: whether times of the source in nanoseconds are rounded down to the microseconds that the table has;
             otherwise one that is between two microseconds is refused.
+
+        Returns a builder; :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute` runs the merge.  Raises
+        ``InvalidArgumentError`` for a condition that is no text.
+
+        >>> import trilake
+        >>> _ = trilake.write([{"id": 1, "n": 10}, {"id": 2, "n": 20}], "memory://doc-table-merge")
+        >>> table = trilake.open("memory://doc-table-merge")
+        >>> merge = table.merge([{"id": 2, "n": 21}, {"id": 3, "n": 30}], "target.id = source.id")
+        >>> done = merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        >>> done.num_updated_rows, done.num_inserted_rows
+        (1, 1)
         """
         from trilake.delta.commands.merge.builder import MergeBuilder
         from trilake.delta.commands.merge.commit import MergeRequest
@@ -397,6 +243,15 @@ class ArrowDeltaTable(Table):
 
         Raises ``InvalidArgumentError`` for a retention that is refused, ``VersionNotFoundError`` for a version to keep
         that the log does not hold; see :func:`trilake.delta.commands.maintenance.vacuum.vacuum`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-table-vacuum")
+        >>> _ = trilake.write({"n": [2]}, "memory://doc-table-vacuum", mode="overwrite")
+        >>> table = trilake.open("memory://doc-table-vacuum")
+        >>> table.vacuum(dry_run=True).files.num_rows
+        0
+        >>> table.vacuum(retention_hours=0, enforce_retention=False).files.num_rows
+        1
         """
         from trilake.delta.commands.maintenance.vacuum import vacuum
 
@@ -412,8 +267,20 @@ class ArrowDeltaTable(Table):
     ) -> RestoreResult:
         """Bring an older version back, as a new one.
 
+        Parameters
+        ----------
+        version, timestamp: the version, or the one that was newest at that time; one of the two.
+        ignore_missing: bring back what is there, although files of the version were deleted since.
+
         Raises ``MissingFileError`` where files of it were deleted since; see
         :func:`trilake.delta.commands.maintenance.restore.restore`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-table-restore")
+        >>> table = trilake.open("memory://doc-table-restore")
+        >>> _ = table.delete("n > 1")
+        >>> table.restore(0).version, table.refresh().count()
+        (2, 3)
         """
         from trilake.delta.commands.maintenance.restore import restore
 
@@ -443,6 +310,12 @@ class ArrowDeltaTable(Table):
         storage_options: options of the target's store; this table's own by default.
 
         Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.commands.maintenance.clone.clone`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-table-cloned")
+        >>> done = trilake.open("memory://doc-table-cloned").clone("memory://doc-table-clone")
+        >>> done.num_copied_files, trilake.open("memory://doc-table-clone").count()
+        (1, 2)
         """
         from trilake.delta.commands.maintenance.clone import clone
 
@@ -462,39 +335,18 @@ class ArrowDeltaTable(Table):
     def generate(self, mode: str = "symlink_format_manifest") -> ManifestResult:
         """Generate manifests of the newest version for engines that read Parquet but no Delta log.
 
-        Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
+        Parameters
+        ----------
+        mode: ``"symlink_format_manifest"``, which is the only one.
+
+        Raises ``InvalidArgumentError`` for another mode, and for tables with deletion vectors or column mapping.
+
+        >>> import trilake
+        >>> _ = trilake.write({"p": ["a", "b"], "n": [1, 2]}, "memory://doc-generate", partition_by="p")
+        >>> sorted(trilake.open("memory://doc-generate").generate().written)
+        ['p=a', 'p=b']
         """
         from trilake.delta.commit.symlink_manifest import check_mode, generate_manifests
 
         check_mode(mode)
         return generate_manifests(self.log)
-
-    # --- about it ----------------------------------------------------------------------------------------------------
-
-    def detail(self) -> pa.Table:
-        """One row about this version: format, id, location, partitioning, size, properties and protocol."""
-        return detail(self.log, self.snapshot)
-
-    def history(self, limit: int | None = None) -> pa.Table:
-        """The commits, newest first, with who did what and when."""
-        return history(self.log, self._head, limit)
-
-    def transaction_version(self, app_id: str) -> int | None:
-        """The last version that an application has written with ``txn=(app_id, version)``; ``None`` without one."""
-        txn = self._head.state.txns.get(app_id)
-        return None if txn is None else int(txn["version"])
-
-    def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files ``filter`` keeps and which it skips, and why."""
-        from trilake.delta.scan.scan import parse_table_filter
-        from trilake.delta.scan.skipping import explain_files
-
-        parsed = parse_table_filter(filter, self.snapshot)
-        files = explain_files(self.snapshot, parsed)
-        return Explanation(None if filter is None else str(filter), files, ("read as Arrow in this process",))
-
-    def __repr__(self) -> str:
-        return summary(self._opened if isinstance(self._opened, PendingSnapshot) else self.snapshot)
-
-    def _repr_html_(self) -> str:
-        return overview(self.snapshot)

@@ -32,6 +32,23 @@ class Transaction(OptimisticTransaction):
     1
     >>> sorted(trilake.open("memory://doc-transaction").to_arrow()["n"].to_pylist())
     [3, 4]
+
+    Files that are there already, what an application has written, the configuration of a domain, and properties:
+
+    >>> from dataclasses import replace
+    >>> tx = Transaction(open_store("memory://doc-transaction"))
+    >>> tx.read_transaction("nightly") is None
+    True
+    >>> tx.set_transaction("nightly", 7)
+    >>> tx.set_domain("app.notes", "checked")
+    >>> tx.set_metadata(replace(tx.snapshot.metadata, configuration={"owner": "sales"}))
+    >>> tx.set_protocol(tx.snapshot.protocol)
+    >>> file = tx.snapshot.adds.to_pylist()[0]
+    >>> tx.add({**file, "partitionValues": {}, "dataChange": False})
+    >>> tx.commit("NOTE")
+    2
+    >>> trilake.open("memory://doc-transaction").transaction_version("nightly")
+    7
     """
 
     def __init__(

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from trilake.extras import load
-from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, BFloat16Scalar, BFloat16Type, bfloat16_array
-from trilake.lance.pylance.images import (
+from trilake.lance.pylance.extension_types.arrow_types import (
+    BFloat16,
+    BFloat16Array,
+    BFloat16Scalar,
+    BFloat16Type,
+    bfloat16_array,
+)
+from trilake.lance.pylance.extension_types.images import (
     EncodedImageArray,
     EncodedImageScalar,
     EncodedImageType,
@@ -30,7 +36,7 @@ from trilake.lance.pylance.images import (
 )
 
 if TYPE_CHECKING:
-    from trilake.lance.pylance.arrow_pandas import PandasBFloat16Array, PandasBFloat16Type
+    from trilake.lance.pylance.extension_types.arrow_pandas import PandasBFloat16Array, PandasBFloat16Type
 
 __all__ = [
     "BFloat16",
@@ -59,10 +65,10 @@ for _type in (BFloat16Type(), ImageURIType(), EncodedImageType(), FixedShapeImag
 
 _pandas: ModuleType | None = None
 with suppress(ImportError):  # pandas is optional; it learns of the type by its name
-    _pandas = import_module("trilake.lance.pylance.arrow_pandas")
+    _pandas = import_module("trilake.lance.pylance.extension_types.arrow_pandas")
 
 
 def __getattr__(name: str) -> Any:
     if name in ("PandasBFloat16Array", "PandasBFloat16Type"):
-        return getattr(_pandas or load("trilake.lance.pylance.arrow_pandas", "columns of pandas"), name)
+        return getattr(_pandas or load("trilake.lance.pylance.extension_types.arrow_pandas", "columns of pandas"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,14 +7,12 @@ and commits them at one place with a :class:`~trilake.lance.pylance.operation.La
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset
 
 from trilake.arguments import count, flag
@@ -25,31 +23,21 @@ from trilake.lance.commands.column_updates import update_columns
 from trilake.lance.commands.delete import condition_of, mark
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, discarded_on_failure
-from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import numbers, stream, table
-from trilake.lance.commands.open_dataset import OpenDataset, place_of
+from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema as StoredSchema
-from trilake.lance.file.view import View
+from trilake.lance.fragment_reads import ReadFragment
+from trilake.lance.fragment_writes import create_fragments, write_fragments
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
-from trilake.lance.pylance.beyond import not_in_format
 from trilake.lance.pylance.fragment_session import FragmentSession
-from trilake.lance.pylance.operation import LanceOperation
-from trilake.lance.pylance.scan_options import scan_options
-from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
-from trilake.lance.pylance.transactions import Transaction
-from trilake.lance.scan.fragment_reader import FragmentReader
-from trilake.lance.scan.projection import ColumnsLike, Selection
-from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.scan.projection import Selection
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
 from trilake.lance.versions.manifest import DataFile, Fragment
-from trilake.lance.versions.versions import list_versions
-from trilake.runtime import SYSTEM_RUNTIME
-from trilake.table import FilterLike
 
 if TYPE_CHECKING:
-    import pandas
+    pass
 
 __all__ = [
     "DataFileInfo",
@@ -62,36 +50,18 @@ __all__ = [
 ]
 
 
-def check_head(options: Mapping[str, Any]) -> None:
-    """Refuse a second limit beside the number of rows.  Raises ``WrongTypeError``."""
-    if options.get("limit") is not None:
-        raise WrongTypeError("the number of rows and limit both say how many", help="leave limit out")
+class LanceFragment(ReadFragment):
+    """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an id that is not there.
 
-
-class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
-    """One fragment of a dataset at its version.  Raises ``InvalidArgumentError`` for an id that is not there."""
-
-    def __init__(
-        self, dataset: OpenDataset, fragment_id: int | None, *, fragment: FragmentReader | None = None
-    ) -> None:
-        self._ds = dataset
-        if fragment is None:
-            if fragment_id is None:
-                raise InvalidArgumentError("either fragment or fragment_id must be given")
-            fragment = dataset.snapshot.reader_of(fragment_id)
-        if fragment is None:
-            raise InvalidArgumentError(f"there is no fragment {fragment_id}", file=dataset.uri)
-        self._fragment = fragment
-
-    def __repr__(self) -> str:
-        files = [f.path for f in self._fragment.fragment.files]
-        return f"LanceFragment(id={self.fragment_id}, data_files={files}, deletion_file={self.deletion_file()!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return LanceFragment, (self._ds, self.fragment_id)
-
-    def __getattr__(self, name: str) -> Any:
-        raise not_in_format("LanceFragment", name)
+    >>> import pyarrow as pa
+    >>> from trilake.lance import write_dataset
+    >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-class")
+    >>> fragment = made.get_fragments()[0]
+    >>> fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
+    (0, 3, 0)
+    >>> fragment.to_table(filter="a > 1")["a"].to_pylist()
+    [2, 3]
+    """
 
     # --- making ------------------------------------------------------------------------------------------------------
 
@@ -111,14 +81,29 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
     ) -> FragmentMetadata:
         """Write rows into one new data file, which no version names until it is committed.
 
-        Where the dataset exists and has these columns, their ids are its own.  Parameters are those of
-        :func:`write_fragments`.
+        Where the dataset exists and has these columns, their ids are its own.
+
+        Parameters
+        ----------
+        dataset_uri, data, schema, progress, mode, nulls, storage_options, later: those of :func:`write_fragments`.
+        fragment_id: the id of the fragment that is made; 0 by default.  A commit of an append gives another.
+        max_rows_per_group: rows of a row group at most.
+
+        Raises ``NothingToWriteError`` for no rows.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
+        >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-fragment-create")
+        >>> made = LanceFragment.create("memory://doc-fragment-create", pa.table({"a": [2, 3]}))
+        >>> done = LanceDataset.commit("memory://doc-fragment-create", LanceOperation.Append([made]), read_version=1)
+        >>> done.count_rows()
+        3
         """
         check_format(later, of="LanceFragment.create")
         options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
         number = 0 if fragment_id is None else count("fragment_id", fragment_id, other_type=WrongTypeError)
         reporter = Reporter(progress, number)
-        fragments, _, _ = _create(dataset_uri, data, schema, options, reporter, storage_options, mode)
+        fragments, _, _ = create_fragments(dataset_uri, data, schema, options, reporter, storage_options, mode)
         if len(fragments) != 1:
             raise NothingToWriteError(f"the rows make {len(fragments)} fragments instead of one")
         return FragmentMetadata.of(replace(fragments[0], id=number))
@@ -127,134 +112,43 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
     def create_from_file(
         filename: str | os.PathLike[str], schema: pa.Schema | OpenDataset, fragment_id: int
     ) -> FragmentMetadata:
-        """The metadata of a data file that is there already, by its path below ``data``."""
+        """The metadata of a data file that is there already.
+
+        Parameters
+        ----------
+        filename: its path, of which the part below ``data`` counts.
+        schema: the columns of the file, or the dataset that it is for.
+        fragment_id: the id of the fragment.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-from-file")
+        >>> fragment = made.get_fragments()[0]
+        >>> name = fragment.data_files()[0].path
+        >>> LanceFragment.create_from_file(name, made, 7).id
+        7
+        """
         ids = StoredSchema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema.snapshot.manifest.schema
         name = os.fspath(filename).replace(os.sep, "/").rpartition("data/")[2]
         return FragmentMetadata.of(Fragment(fragment_id, (DataFile(name, ids.field_ids),)))
 
-    # --- what it is --------------------------------------------------------------------------------------------------
-
-    @property
-    def fragment_id(self) -> int:
-        """The fragment's id."""
-        return self._fragment.fragment.id
-
-    @property
-    def metadata(self) -> FragmentMetadata:
-        """The entry of the fragment."""
-        return FragmentMetadata.of(self._fragment.fragment)
-
-    @property
-    def num_deletions(self) -> int:
-        """Number of deleted rows."""
-        return self._fragment.num_deleted
-
-    @property
-    def physical_rows(self) -> int:
-        """Number of rows, deleted ones included."""
-        return self._fragment.physical_rows
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the dataset."""
-        return self._ds.schema
-
-    @property
-    def physical_schema(self) -> pa.Schema:
-        """The schema of the dataset."""
-        return self._ds.schema
-
-    @property
-    def partition_expression(self) -> pc.Expression:
-        """True: Lance has no partitions."""
-        return pc.scalar(True)
-
-    def data_files(self) -> list[DataFileInfo]:
-        """The data files."""
-        return self.metadata.data_files()
-
-    def deletion_file(self) -> str | None:
-        """The deletion file, relative to the dataset, if there is one."""
-        return self.metadata.deletion_file()
-
-    # --- reading -----------------------------------------------------------------------------------------------------
-
-    def count_rows(self, filter: FilterLike | None = None) -> int:
-        """Number of rows that live and for which ``filter`` is true."""
-        return self._fragment.num_rows if filter is None else self.scanner(filter=filter).count_rows()
-
-    def scanner(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        **more: Any,
-    ) -> LanceScanner:
-        """A scanner over the rows of this fragment, whatever the dataset's ``default_scan_options`` say.
-
-        Parameters are those of :meth:`LanceDataset.scanner`.
-        """
-        said = {**more, "columns": columns, "filter": filter, "limit": limit, "offset": offset, "fragments": [self]}
-        return ScannerBuilder(self._ds).apply_defaults(said).to_scanner()
-
-    def to_table(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        **more: Any,
-    ) -> pa.Table:
-        """The rows as a table; parameters are those of :meth:`scanner`."""
-        return self.scanner(columns, filter, limit, offset, **more).to_table()
-
-    def to_batches(
-        self,
-        columns: ColumnsLike | None = None,
-        filter: FilterLike | None = None,
-        limit: int | None = None,
-        offset: int | None = None,
-        **more: Any,
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; parameters are those of :meth:`scanner`."""
-        return self.scanner(columns, filter, limit, offset, **more).to_batches()
-
-    def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """The rows as a frame of pandas; parameters are those of :meth:`scanner`, and then those of Arrow's tables."""
-        return self.scanner(columns, **scan_options(more)).to_pandas(**more)
-
-    def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first rows; further arguments are those of :meth:`scanner`, without a limit."""
-        check_head(more)
-        return self.to_table(**{**more, "limit": num_rows})
-
-    def take(self, indices: npt.ArrayLike, columns: ColumnsLike | None = None) -> pa.Table:
-        """The rows at some places among those that live, in the order asked for."""
-        return self.open_session(columns).take(indices)
-
-    def open_session(self, columns: ColumnsLike | None = None, with_row_address: bool | None = None) -> FragmentSession:
-        """What takes rows of the same columns again and again, with ``_rowaddr`` where it is asked for."""
-        addresses = with_row_address is not None and flag("with_row_address", with_row_address)
-        return FragmentSession(
-            self._ds.snapshot,
-            self._fragment,
-            Selection.of(self._ds.snapshot.view, columns, with_row_address=addresses),
-        )
-
-    def validate(self) -> None:
-        """Check the fragment: that its files are there and say what the manifest says.
-
-        Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
-        """
-        self._ds.snapshot.validate_fragment(self._fragment)
-
     # --- changing, without a commit ----------------------------------------------------------------------------------
 
     def delete(self, predicate: str) -> FragmentMetadata | None:
-        """The fragment with the rows deleted that match; ``None`` where no row is left.
+        """The fragment with the rows deleted for which ``predicate`` is true; ``None`` where no row is left.
 
-        The deletion file is written; a ``LanceOperation.Delete`` makes it count.
+        The deletion file is written; a ``LanceOperation.Delete`` makes it count.  Raises ``WrongTypeError`` without a
+        condition.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-delete")
+        >>> fragment = made.get_fragments()[0]
+        >>> from trilake.lance import LanceDataset, LanceOperation
+        >>> changed = fragment.delete("a > 1")
+        >>> done = LanceDataset.commit(made, LanceOperation.Delete([changed], [], "a > 1"), read_version=1)
+        >>> done.count_rows()
+        1
         """
         if predicate is None:
             raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
@@ -266,9 +160,16 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         return None if marked is None else FragmentMetadata.of(marked)
 
     def delete_rows(self, offsets: Iterable[int]) -> FragmentMetadata | None:
-        """The fragment with the rows deleted at some offsets, deleted ones counted; ``None`` where no row is left.
+        """The fragment with the rows deleted at some ``offsets``, deleted ones counted; ``None`` where no row is left.
 
         The deletion file is written; a ``LanceOperation.Delete`` makes it count.  Raises ``UnknownRowError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-delete-rows")
+        >>> fragment = made.get_fragments()[0]
+        >>> fragment.delete_rows([0, 1]).num_deletions
+        2
         """
         rows = np.unique(numbers(offsets if hasattr(offsets, "__len__") else list(offsets)))
         if len(rows) and (rows[0] < 0 or rows[-1] >= self.physical_rows):
@@ -292,6 +193,13 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
 
         The data file is written; a ``LanceOperation.Merge`` makes it count.  Ids of the new columns follow the highest
         that the dataset has, so that all fragments get the same.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-add-columns")
+        >>> fragment = made.get_fragments()[0]
+        >>> len(fragment.add_columns({"b": "a * 2"}).data_files())
+        2
         """
         return self.merge_columns(value_func, columns, batch_size, reader_schema, nulls=nulls)[0]
 
@@ -314,7 +222,17 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         batch_size: rows that a function gets at most.
         reader_schema: of rows that come as an iterable.
 
+        nulls: what becomes of nulls that the format cannot hold.
+
         What the way that is asked for has no use for is refused.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-fragment-merge-columns")
+        >>> changed, schema = made.get_fragments()[0].merge_columns({"b": "a * 2"})
+        >>> done = LanceDataset.commit(made, LanceOperation.Merge([changed], schema), read_version=1)
+        >>> done.to_table().to_pydict()
+        {'a': [1, 2], 'b': [2, 4]}
         """
         given = {"columns": columns, "reader_schema": reader_schema, "batch_size": batch_size}
         if isinstance(value_func, Mapping):
@@ -372,7 +290,22 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
     def merge(
         self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None
     ) -> tuple[FragmentMetadata, LanceSchema]:
-        """The fragment with the columns of ``data_obj`` joined to it, and the schema for ``LanceOperation.Merge``."""
+        """The fragment with the columns of ``data_obj`` joined to it, and the schema for ``LanceOperation.Merge``.
+
+        Parameters
+        ----------
+        data_obj: the other data.
+        left_on, right_on: the key columns, of the fragment and of the data; the same by default.
+        schema: of data that come as an iterable.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-fragment-merge")
+        >>> fragment = made.get_fragments()[0]
+        >>> changed, schema = fragment.merge(pa.table({"a": [1, 2, 3], "n": [10, 20, 30]}), "a")
+        >>> len(changed.data_files())
+        2
+        """
         values, new = joins.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
         commands.check_new(self._ds.snapshot.manifest.schema, new.names)
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
@@ -400,100 +333,17 @@ class LanceFragment(pa.dataset.Fragment):  # type: ignore[misc]
         with_offsets: whether the offsets of the rows that were found are returned, too, as a Roaring bitmap's bytes.
 
         Raises ``UnknownColumnError`` and ``SchemaMismatchError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import LanceDataset, LanceOperation, write_dataset
+        >>> made = write_dataset(pa.table({"id": [1, 2], "n": [10, 20]}), "memory://doc-fragment-update")
+        >>> changed, fields = made.get_fragments()[0].update_columns(pa.table({"id": [2], "n": [21]}), "id")
+        >>> update = LanceOperation.Update(updated_fragments=[changed], fields_modified=fields)
+        >>> LanceDataset.commit(made, update, read_version=1).to_table()["n"].to_pylist()
+        [10, 21]
         """
         flag("with_offsets", with_offsets)
         snapshot, new = self._ds.snapshot, table(data_obj, schema)
         done = update_columns(snapshot, self._fragment, new, left_on, right_on, nulls=self._ds.nulls)
         changed = FragmentMetadata.of(done.fragment), done.field_ids
         return (*changed, done.offsets.serialize()) if with_offsets else changed
-
-
-def _create(
-    uri: str | os.PathLike[str] | OpenDataset,
-    data: Any,
-    schema: pa.Schema | None,
-    options: WriteOptions,
-    progress: Reporter,
-    storage_options: Mapping[str, str] | None,
-    mode: str,
-) -> tuple[list[Fragment], pa.Schema, int]:
-    """The fragments that were written, the schema of their rows, and the newest version; 0 where there is none."""
-    if mode not in ("create", "append", "overwrite"):
-        raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
-    store, _ = place_of(uri, storage_options)
-    rows_schema, batches = stream(data, schema)
-    if not rows_schema.names:
-        raise NothingToWriteError("the rows have no columns")
-    target, version = Target.new(rows_schema, nulls=options.nulls), 0
-    if list_versions(store).versions:
-        manifest = Snapshot.open(store, SYSTEM_RUNTIME).manifest
-        version = manifest.version
-        # By the columns that users see: companions are the dataset's, whatever rows are written with.
-        if mode == "append" and sorted(View(manifest.schema).schema.names) == sorted(target.view.schema.names):
-            target = Target(manifest.schema, nulls=options.nulls)
-    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
-
-
-@overload
-def write_fragments(
-    data: Any,
-    dataset_uri: str | os.PathLike[str] | OpenDataset,
-    schema: pa.Schema | None = None,
-    *,
-    return_transaction: Literal[False] = False,
-    **options: Any,
-) -> list[FragmentMetadata]: ...
-
-
-@overload
-def write_fragments(
-    data: Any,
-    dataset_uri: str | os.PathLike[str] | OpenDataset,
-    schema: pa.Schema | None = None,
-    *,
-    return_transaction: Literal[True],
-    **options: Any,
-) -> Transaction: ...
-
-
-def write_fragments(
-    data: Any,
-    dataset_uri: str | os.PathLike[str] | OpenDataset,
-    schema: pa.Schema | None = None,
-    *,
-    return_transaction: bool = False,
-    mode: str = "append",
-    max_rows_per_file: int = 1 << 20,
-    max_rows_per_group: int = 1024,
-    max_bytes_per_file: int = 90 << 30,
-    progress: Any = None,
-    nulls: NullPolicy = "error",
-    storage_options: Mapping[str, str] | None = None,
-    **later: Any,
-) -> list[FragmentMetadata] | Transaction:
-    """Write rows into new data files, which no version names until they are committed.
-
-    Parameters
-    ----------
-    data: see :func:`trilake.lance.commands.input_rows.stream`.
-    dataset_uri: the dataset, which need not exist, or may be open.
-    schema: of the rows.
-    return_transaction: whether the result is a transaction to commit: an append, or an overwrite where ``mode`` says it
-        or there is no dataset yet.
-    mode: with ``"append"``, the columns are those of the dataset where it has all of them; with ``"create"`` and
-        ``"overwrite"``, they are new ones, which only an overwrite can commit.
-    max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
-        :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
-    progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
-    later: see :func:`trilake.lance.pylance.functions.write_dataset`.
-    """
-    check_format(later, of="write_fragments")
-    flag("return_transaction", return_transaction)
-    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
-    written = _create(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
-    fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
-    if not return_transaction:
-        return fragments
-    if mode == "append" and version:
-        return Transaction(version, LanceOperation.Append(fragments))
-    return Transaction(version, LanceOperation.Overwrite(rows_schema, fragments))

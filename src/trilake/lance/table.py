@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from trilake.arguments import checked_methods
 from trilake.errors import InvalidArgumentError, UnknownOptionError
+from trilake.explanation import Explanation
 from trilake.lance.commands import input_rows
 from trilake.lance.commands import write as writing
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, write_fragments
@@ -23,7 +24,7 @@ from trilake.lance.versions.versions import Listing, list_versions
 from trilake.option_values import positive
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
-from trilake.table import Explanation, FilterLike, Table
+from trilake.table import FilterLike, Table
 from trilake.timestamps import TimestampLike, timestamp_ns
 
 #: Options of a write, by the names that users give them.

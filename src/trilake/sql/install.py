@@ -49,6 +49,8 @@ def install(spark: SparkSession) -> None:
     makes of the session from then on has it too, and the session of batches that ``foreachBatch`` hands over.  Doing it
     again changes nothing; :func:`uninstall` takes it back.
 
+    ``spark`` is the session.  Raises as :func:`trilake.register`.
+
     >>> install(spark)
     >>> _ = spark.sql("CREATE OR REPLACE TABLE doc_install (id INT) USING delta")
     >>> _ = spark.sql("INSERT INTO doc_install VALUES (1), (2)")
@@ -78,10 +80,16 @@ def install(spark: SparkSession) -> None:
 
 
 def uninstall(spark: SparkSession) -> None:
-    """Take :func:`install` back: the session's ``sql`` is Spark's own again.  Data sources stay registered.
+    """Take :func:`install` back: the ``sql`` of the session ``spark`` is Spark's own again.  Data sources stay
+    registered.
 
     Sessions that were made of it keep theirs until it is taken back from them too, or from the last session that it
     was installed into: then Spark's methods are Spark's own again.
+
+    >>> install(spark)
+    >>> uninstall(spark)
+    >>> spark.sql("SELECT 1 AS n").collect()
+    [Row(n=1)]
     """
     key = session_key(spark)
     _SESSIONS.pop(key, None)

@@ -5,8 +5,9 @@ Avro, Protocol Buffers and Thrift have modules of their own, :mod:`~trilake.trev
 """
 
 from trilake.trevni.file.column_file import Column, ColumnValues
+from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.file.writer import ColumnOptions, TrevniWriter, write
+from trilake.trevni.file.writer import TrevniWriter, write
 from trilake.trevni.tables.dataset import Split, read_split
 from trilake.trevni.tables.row_groups import RowGroupWriter, WriteOptions, discard, new_write_id, publish, write_table
 from trilake.trevni.tables.table import TrevniTable

@@ -30,8 +30,8 @@ from trilake.errors import (
     TableNotFoundError,
     UnsupportedProtocolError,
 )
-from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.names.catalogue import default_location, location_of, parts_of
+from trilake.spark.delta.reading.conditions import violation_finder
 from trilake.spark.delta.table import DeltaTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
 from trilake.storage import open_store

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,8 @@ from trilake.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy
-from trilake.lance.fragment import LanceFragment, check_head
+from trilake.lance.fragment import LanceFragment
+from trilake.lance.fragment_reads import check_head
 from trilake.lance.pylance.scan_options import OF_ROWS, check_names
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.ordering import ColumnOrdering
@@ -33,11 +35,47 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     snapshot: Snapshot
     nulls: NullPolicy
     _uri: str
+    _options: dict[str, str]
     #: What scans do unless they are told otherwise.
     _scan_options: Mapping[str, Any] = MappingProxyType({})
 
+    @classmethod
+    def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> Self:
+        """A dataset that is open already.
+
+        Parameters
+        ----------
+        snapshot: its version.
+        uri: where it is.
+        nulls: what becomes of nulls that the format cannot hold.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-of")
+        >>> type(made).of(made.snapshot, made.uri).count_rows()
+        3
+        """
+        dataset = cls.__new__(cls)
+        dataset._uri, dataset._options, dataset.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
+        dataset.snapshot = snapshot
+        return dataset
+
+    def _beside(self, snapshot: Snapshot) -> Self:
+        """The dataset at another version, or with other caches, as another object."""
+        other = self.of(snapshot, self._uri, self.nulls)
+        other._scan_options = self._scan_options
+        return other
+
     def moved(self, snapshot: Snapshot) -> None:
-        """Show another version from now on."""
+        """Show another version, that of ``snapshot``, from now on.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-moved")
+        >>> made.moved(made.snapshot)
+        >>> made.version
+        1
+        """
         self.snapshot = snapshot
 
     def _set_scan_options(self, options: Mapping[str, Any] | None) -> None:
@@ -113,6 +151,22 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
             come; the limit counts in this order.
         arrow: ``batch_size_bytes``, the bytes of a batch at most; and options of Arrow's scanners and hints of other
             implementations, such as ``use_threads``, which change nothing.
+
+        Raises ``UnknownColumnError`` for a column that is not there, ``FilterError`` for a filter that does not fit the
+        dataset, ``InvalidArgumentError`` for other values that cannot be.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-scanner")
+        >>> made.scanner(["s"], "id > 1", limit=1, with_row_id=True).to_table().to_pylist()
+        [{'s': 'y', '_rowid': 1}]
+
+        The rows nearest to a vector:
+
+        >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array([0, 0, 3, 4, 6, 8], pa.float32()), 2)
+        >>> points = write_dataset(pa.table({"id": [1, 2, 3], "v": vectors}), "memory://doc-lance-nearest")
+        >>> points.scanner(["id"], nearest={"column": "v", "q": [0, 0], "k": 2}).to_table()["id"].to_pylist()
+        [1, 2]
         """
         said = {
             "columns": columns,
@@ -150,7 +204,14 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         scan_in_order: bool | None = None,
         **more: Any,
     ) -> pa.Table:
-        """The rows as a table; parameters are those of :meth:`scanner`."""
+        """The rows as a table.  Parameters are those of :meth:`scanner`, ``more`` among them; it raises as that does.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-to-table")
+        >>> made.to_table(["s"], filter="id >= 2").to_pydict()
+        {'s': ['y', 'z']}
+        """
         return self.scanner(
             columns,
             filter,
@@ -177,7 +238,14 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         scan_in_order: bool | None = None,
         **more: Any,
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as batches; parameters are those of :meth:`scanner`."""
+        """The rows as batches.  Parameters are those of :meth:`scanner`, ``more`` among them; it raises as that does.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-to-batches")
+        >>> [batch.num_rows for batch in made.to_batches(batch_size=2)]
+        [2, 1]
+        """
         return self.scanner(
             columns,
             filter,
@@ -194,19 +262,48 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def count_rows(self, filter: FilterLike | None = None, **more: Any) -> int:
         """Number of rows for which ``filter`` is true; without one, from the manifest alone.
 
-        What scans do by default is left out of account where no other option is given.
+        What scans do by default is left out of account where no other option is given; ``more`` are those of
+        :meth:`scanner`. Raises ``FilterError`` for a filter that does not fit the dataset.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-count")
+        >>> made.count_rows(), made.count_rows("a > 1")
+        (3, 2)
         """
         if not more:
             return self.snapshot.count(filter)
         return self.scanner(filter=filter, **more).count_rows()
 
     def head(self, num_rows: int, **more: Any) -> pa.Table:
-        """The first rows; further arguments are those of :meth:`scanner`, without a limit."""
+        """The first ``num_rows`` rows; ``more`` are arguments of :meth:`scanner`, without a limit.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-head")
+        >>> made.head(2)["a"].to_pylist()
+        [1, 2]
+        """
         check_head(more)
         return self.to_table(**{**more, "limit": num_rows})
 
     def take(self, indices: npt.ArrayLike | pa.Array, columns: ColumnsLike | None = None, **more: Any) -> pa.Table:
-        """The rows at some places among those that live, in the order asked for.  Only their bytes are read."""
+        """The rows at some places among those that live, in the order asked for.  Only their bytes are read.
+
+        Parameters
+        ----------
+        indices: the places, from 0 on.
+        columns: to return; all by default.
+        more: ``with_row_id`` and ``with_row_address``, and hints of other implementations.
+
+        Raises ``UnknownRowError`` for a place behind the last row.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-take")
+        >>> made.take([2, 0])["a"].to_pylist()
+        [3, 1]
+        """
         chosen = self._selection(columns, more)
         ranks = input_rows.numbers(indices)
         return chosen.show(self.snapshot.take(ranks, chosen.columns, with_row_id=chosen.with_row_id))
@@ -227,7 +324,23 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def sample(
         self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any
     ) -> pa.Table:
-        """Rows chosen at random, each at most once; in the order of the dataset unless ``randomize_order``."""
+        """Rows chosen at random, each at most once.
+
+        Parameters
+        ----------
+        num_rows: how many.
+        columns: to return; all by default.
+        randomize_order: whether they come in an order of chance, or in that of the dataset.
+        more: as :meth:`take`.
+
+        Raises ``InvalidArgumentError`` for more rows than there are.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sample")
+        >>> made.sample(2).num_rows, made.sample(3, randomize_order=False)["a"].to_pylist()
+        (2, [1, 2, 3])
+        """
         flag("randomize_order", randomize_order)
         total = self.count_rows()
         if not 0 <= num_rows <= total:
@@ -236,7 +349,15 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return self.take(chosen if randomize_order else sorted(chosen), columns, **more)
 
     def get_fragments(self, filter: pc.Expression | None = None) -> list[LanceFragment]:
-        """All fragments; with a filter, those that can hold a matching row."""
+        """All fragments; with a ``filter`` of pyarrow, those that can hold a matching row.
+
+        >>> import pyarrow as pa, pyarrow.compute as pc
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragments")
+        >>> made.insert(pa.table({"a": [10]}))
+        >>> [f.fragment_id for f in made.get_fragments()], len(made.get_fragments(pc.field("a") > 5))
+        ([0, 1], 1)
+        """
         readers = self.snapshot.readers
         if filter is not None:
             bound = self.snapshot.filter(filter)
@@ -245,7 +366,14 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return [LanceFragment(self, None, fragment=r) for r in readers]
 
     def get_fragment(self, fragment_id: int) -> LanceFragment | None:
-        """The fragment with an id, if there is one."""
+        """The fragment with the id ``fragment_id``, if there is one.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragment")
+        >>> made.get_fragment(0).count_rows(), made.get_fragment(7)
+        (3, None)
+        """
         reader = self.snapshot.reader_of(fragment_id)
         return None if reader is None else LanceFragment(self, None, fragment=reader)
 
@@ -257,23 +385,63 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         return pc.scalar(True)
 
     def replace_schema(self, schema: pa.Schema) -> pa.dataset.Dataset:
-        """The rows under another schema, in memory."""
+        """The rows under another ``schema``, in memory.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-replace-schema")
+        >>> made.replace_schema(pa.schema([("a", pa.string())])).to_table()["a"].to_pylist()
+        ['1', '2', '3']
+        """
         return pa.dataset.dataset(self.to_table(columns=schema.names).cast(schema))
 
     def filter(self, expression: pc.Expression) -> pa.dataset.Dataset:
-        """The matching rows, in memory."""
+        """The rows for which ``expression``, one of pyarrow, is true, in memory.
+
+        >>> import pyarrow as pa, pyarrow.compute as pc
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-filter")
+        >>> made.filter(pc.field("a") > 1).count_rows()
+        2
+        """
         return pa.dataset.dataset(self.to_table(filter=expression))
 
     def sort_by(self, sorting: Any, **more: Any) -> pa.dataset.Dataset:
-        """The rows in another order, in memory."""
+        """The rows in another order, in memory; ``sorting`` and ``more`` are those of Arrow's ``Table.sort_by``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sort-by")
+        >>> made.sort_by([("a", "descending")]).to_table()["a"].to_pylist()
+        [3, 2, 1]
+        """
         return pa.dataset.dataset(self.to_table().sort_by(sorting, **more))
 
     def join(self, right_dataset: Any, keys: Any, *args: Any, **more: Any) -> pa.dataset.Dataset:
-        """The rows joined with those of another dataset, in memory; see Arrow's ``Table.join``."""
+        """The rows joined with those of another dataset or table, ``right_dataset``, in memory.
+
+        ``keys``, ``args`` and ``more`` are those of Arrow's ``Table.join``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-join")
+        >>> made.join(pa.table({"a": [1], "s": ["one"]}), "a", join_type="inner").to_table().to_pylist()
+        [{'a': 1, 's': 'one'}]
+        """
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join(right, keys, *args, **more))
 
     def join_asof(self, right_dataset: Any, on: str, by: Any, tolerance: int, **more: Any) -> pa.dataset.Dataset:
-        """The rows joined with the nearest ones of another dataset, in memory; see Arrow's ``Table.join_asof``."""
+        """The rows joined with the nearest ones of another dataset or table, ``right_dataset``, in memory.
+
+        ``on``, ``by``, ``tolerance`` and ``more`` are those of Arrow's ``Table.join_asof``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"at": [1, 5], "k": ["x", "x"]}), "memory://doc-lance-join-asof")
+        >>> right = pa.table({"at": [2], "k": ["x"], "n": [20]})
+        >>> made.join_asof(right, "at", "k", tolerance=2).to_table()["n"].to_pylist()
+        [20, None]
+        """
         right = right_dataset.to_table() if isinstance(right_dataset, pa.dataset.Dataset) else right_dataset
         return pa.dataset.dataset(self.to_table().join_asof(right, on, by, tolerance, **more))

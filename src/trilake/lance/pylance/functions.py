@@ -49,6 +49,12 @@ def dataset(
     later: what programs for later releases say of caches and catalogues; what asks for one is refused.
 
     Raises ``TableNotFoundError`` and ``VersionNotFoundError``.
+
+    >>> import pyarrow as pa
+    >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-dataset")
+    >>> _ = write_dataset(pa.table({"a": [2]}), "memory://doc-lance-dataset", mode="append")
+    >>> [dataset("memory://doc-lance-dataset", version=version).count_rows() for version in (None, 1)]
+    [2, 1]
     """
     del block_size
     check_format(later, of="dataset")
@@ -101,12 +107,14 @@ def write_dataset(
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
+    storage_options: credentials, region and endpoint of an object store.
     later: what programs for later releases say of the format, such as ``data_storage_version="legacy"``,
         ``use_legacy_format=True``, ``enable_v2_manifest_paths=False`` and ``enable_stable_row_ids=False``.  Other
         values are refused.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
+    >>> import pyarrow as pa
     >>> write_dataset(pa.table({"a": [1]}), "memory://doc-write-lance", mode="overwrite").count_rows()
     1
     """

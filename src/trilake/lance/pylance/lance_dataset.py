@@ -9,33 +9,26 @@ from __future__ import annotations
 import datetime as dt
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-
-import pyarrow as pa
 
 from trilake.arguments import count, flag
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
-from trilake.lance.commands import columns as column_changes
-from trilake.lance.commands import delete, indices, input_rows, joins, update, vector_indices, write
 from trilake.lance.commands.format_options import check_format
-from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, NullPolicy, WriteOptions, check_nulls
+from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
 from trilake.lance.commands.open_dataset import place_of
-from trilake.lance.commands.replan import Retries
 from trilake.lance.commit import runtime_with
-from trilake.lance.file.errors import ReadVersionMissingError, UnsupportedIndexError, WrongTypeError
+from trilake.lance.file.errors import ReadVersionMissingError, WrongTypeError
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import transactions
-from trilake.lance.pylance.later_names import LaterNames
-from trilake.lance.pylance.merge_builder import MergeBuilder
+from trilake.lance.pylance.changed_dataset import ChangedDataset
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
 from trilake.lance.pylance.tags import Reference, Tags, numbered
 from trilake.lance.pylance.transactions import Transaction, merged
-from trilake.lance.pylance.udf import BatchUDF
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
@@ -43,10 +36,9 @@ from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
 from trilake.lance.versions.versions import list_versions
 from trilake.storage import open_store
-from trilake.table import FilterLike
 
 
-class LanceDataset(LaterNames):
+class LanceDataset(ChangedDataset):
     """A dataset at one version.
 
     Parameters
@@ -65,6 +57,7 @@ class LanceDataset(LaterNames):
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``CorruptLogError`` or ``UnsupportedProtocolError``.
 
+    >>> import pyarrow as pa
     >>> from trilake.lance import write_dataset
     >>> made = write_dataset(pa.table({"a": [1, 2, 3], "b": ["x", "y", "z"]}), "memory://doc-lance", mode="overwrite")
     >>> made.delete("a = 2")
@@ -106,20 +99,6 @@ class LanceDataset(LaterNames):
         store = open_store(uri, options)
         self.snapshot = Snapshot.open(store, runtime_with(commit_lock), numbered(store, version), index_cache_size)
 
-    @classmethod
-    def of(cls, snapshot: Snapshot, uri: str | os.PathLike[str], nulls: NullPolicy = "error") -> LanceDataset:
-        """A dataset that is open already."""
-        dataset = cls.__new__(cls)
-        dataset._uri, dataset._options, dataset.nulls = os.fspath(uri), dict(snapshot.store.options), nulls
-        dataset.snapshot = snapshot
-        return dataset
-
-    def _beside(self, snapshot: Snapshot) -> LanceDataset:
-        """The dataset at another version, or with other caches, as another object."""
-        other = LanceDataset.of(snapshot, self._uri, self.nulls)
-        other._scan_options = self._scan_options
-        return other
-
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._uri, self.version, self._options, self.nulls, dict(self._scan_options))
 
@@ -150,7 +129,15 @@ class LanceDataset(LaterNames):
         return Tags(self.snapshot)
 
     def versions(self) -> list[dict[str, Any]]:
-        """All versions, oldest first: ``version``, ``timestamp`` (local time without a zone) and ``metadata``."""
+        """All versions, oldest first: ``version``, ``timestamp`` (local time without a zone) and ``metadata``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-versions")
+        >>> _ = made.delete("a = 2")
+        >>> [v["version"] for v in made.versions()]
+        [1, 2]
+        """
         store = self.snapshot.store
         listing = list_versions(store)
         keys = [listing.key(v) for v in listing.versions]
@@ -161,81 +148,42 @@ class LanceDataset(LaterNames):
         return rows
 
     def checkout_version(self, version: Reference) -> LanceDataset:
-        """Another version of the dataset, by number or tag, as another object; ``("main", number)`` is a number."""
+        """Another ``version`` of the dataset, by number or tag, as another object; ``("main", number)`` is a number.
+
+        Raises ``VersionNotFoundError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-checkout")
+        >>> _ = made.delete("a = 2")
+        >>> made.checkout_version(1).count_rows(), made.count_rows()
+        (3, 2)
+        """
         store = self.snapshot.store
         return self._beside(self.snapshot.at(transaction.load(store, numbered(store, version))))
 
     def checkout_latest(self) -> None:
-        """Show the newest version from now on."""
+        """Show the newest version from now on.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-latest")
+        >>> other = made.checkout_version(1)
+        >>> _ = made.delete("a = 2")
+        >>> other.checkout_latest()
+        >>> other.version
+        2
+        """
         self.moved(self.snapshot.at(transaction.load(self.snapshot.store)))
-
-    # --- rows --------------------------------------------------------------------------------------------------------
-
-    def insert(self, data: Any, *, mode: write.Mode = "append", **options: Any) -> None:
-        """Add rows, or with ``mode="overwrite"`` put them in the place of all.
-
-        Parameters
-        ----------
-        data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be among the options.
-        options: of :class:`~trilake.lance.commands.fragment_writer.WriteOptions`; ``nulls`` is this object's otherwise.
-            What :func:`trilake.lance.pylance.functions.write_dataset` knows of the format may be said, too.
-        """
-        schema, batches = input_rows.stream(data, options.pop("schema", None))
-        input_rows.check_metadata(schema)
-        layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
-        check_format(options, of="insert")
-        wanted = WriteOptions(**{"nulls": self.nulls, **layout})
-        self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
-
-    def delete(
-        self,
-        predicate: FilterLike,
-        *,
-        conflict_retries: int | None = None,
-        retry_timeout: dt.timedelta | None = None,
-    ) -> dict[str, int]:
-        """Delete the rows for which a condition is true; their number, as ``num_deleted_rows``.
-
-        ``None`` is no condition, and raises ``WrongTypeError``.  Where others have changed the same rows meanwhile, it
-        is planned anew: ``conflict_retries`` times, 10 by default, and not after ``retry_timeout``.
-        """
-        retries = Retries.of(conflict_retries, retry_timeout)
-        if predicate is None:
-            raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
-        done = delete.delete_rows(self.snapshot, predicate, retries)
-        self.moved(done.snapshot)
-        return {"num_deleted_rows": done.num_deleted_rows}
-
-    def update(
-        self,
-        updates: Mapping[str, str],
-        where: FilterLike | None = None,
-        *,
-        conflict_retries: int | None = None,
-        retry_timeout: dt.timedelta | None = None,
-        **later: Any,
-    ) -> dict[str, int]:
-        """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``.
-
-        ``conflict_retries`` and ``retry_timeout`` are those of :meth:`delete`.
-        """
-        check_format(later, of="update")
-        retries = Retries.of(conflict_retries, retry_timeout)
-        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls), retries=retries)
-        self.moved(done.snapshot)
-        return {"num_rows_updated": done.num_rows_updated}
-
-    def merge_insert(self, on: str | Iterable[str]) -> MergeBuilder:
-        """Match rows of a source by key columns; the builder says what becomes of which."""
-        return MergeBuilder(self, on)
 
     # --- queries -----------------------------------------------------------------------------------------------------
 
     def sql(self, sql: str) -> SqlQueryBuilder:
-        """A query over this version, in which it is called ``dataset``.
+        """A query, ``sql``, over this version, in which it is called ``dataset``.
 
         The SQL is that of :func:`trilake.sql`: Spark's, run without Spark.
 
+        >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
         >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sql", mode="overwrite")
         >>> [b.to_pylist() for b in made.sql("SELECT sum(a) AS n FROM dataset WHERE a > 1").build().to_batch_records()]
@@ -244,130 +192,6 @@ class LanceDataset(LaterNames):
         if not isinstance(sql, str):
             raise WrongTypeError(f"a query is text, not a {type(sql).__name__}")
         return SqlQueryBuilder(sql, self.snapshot)
-
-    # --- columns -----------------------------------------------------------------------------------------------------
-
-    def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
-        """Add the columns of other data to the rows with the same key; rows without a match get nulls."""
-        data = input_rows.table(data_obj, schema)
-        self.moved(joins.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
-
-    def add_columns(
-        self,
-        transforms: Any,
-        read_columns: list[str] | None = None,
-        reader_schema: pa.Schema | None = None,
-        batch_size: int | None = None,
-    ) -> None:
-        """Add columns.
-
-        Parameters
-        ----------
-        transforms: SQL expressions by name of the new column; or a function of record batches (with an attribute
-            ``output_schema``, or one whose result tells); or rows in the order of the dataset's; or a field, fields or
-            a schema of columns without values, for which no file is written.
-        read_columns: what a function is given; all columns by default.
-        reader_schema: of rows that come as an iterable.
-        batch_size: rows that a function is given at most; a row group of the files by default.
-
-        What the way that is asked for has no use for is refused.
-        """
-        self.moved(
-            column_changes.add(
-                self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls
-            )
-        )
-        if isinstance(transforms, BatchUDF):
-            transforms.forget()
-
-    def drop_columns(self, columns: Sequence[str]) -> None:
-        """Drop columns, or fields of structs; no file is written."""
-        self.moved(column_changes.drop_columns(self.snapshot, columns))
-
-    def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
-        """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``."""
-        self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
-
-    # --- indices -----------------------------------------------------------------------------------------------------
-
-    def create_scalar_index(
-        self,
-        column: str | list[str],
-        index_type: str = "BTREE",
-        name: str | None = None,
-        *,
-        replace: bool = True,
-        train: bool = True,
-        **later: Any,
-    ) -> None:
-        """Index a column of numbers, booleans, texts, bytes, dates or times; filters find its rows then.
-
-        ``"struct.field"`` is a part of a column.  Without ``train`` the index has no rows yet, which
-        ``optimize.optimize_indices`` puts into it.
-        """
-        check_format(later, of="a scalar index")
-        names = [column] if isinstance(column, str) else list(column)
-        if len(names) != 1:
-            raise UnsupportedIndexError(f"a scalar index of {len(names)} columns cannot be made", help="name one")
-        self.moved(
-            indices.create_scalar_index(self.snapshot, names[0], index_type, name, replace=replace, with_rows=train)
-        )
-
-    def create_index(
-        self,
-        column: str | Sequence[str],
-        index_type: str,
-        name: str | None = None,
-        metric: str = "L2",
-        replace: bool = False,
-        num_partitions: int | None = None,
-        ivf_centroids: Any = None,
-        num_sub_vectors: int | None = None,
-        accelerator: Any = None,
-        index_cache_size: int | None = None,
-        **more: Any,
-    ) -> LanceDataset:
-        """Index a column of vectors for searches of the nearest; the type is ``IVF_PQ``.
-
-        Parameters are those of :func:`trilake.lance.commands.vector_indices.plan_index`, ``pq_codebook`` and
-        ``seed`` among them; ``metric_type`` is another name of ``metric``, and ``num_bits`` can only be 8.  An
-        ``accelerator`` may be named, but is not used.  The dataset that is returned has a cache of ``index_cache_size``
-        entries.
-        """
-        checked = vector_indices.checked_options(more, metric, accelerator)
-        plan = vector_indices.plan_index(
-            self.snapshot,
-            column,
-            index_type,
-            name,
-            replace=replace,
-            num_partitions=num_partitions,
-            num_sub_vectors=num_sub_vectors,
-            ivf_centroids=ivf_centroids,
-            **checked,
-        )
-        snapshot = vector_indices.create_vector_index(self.snapshot, plan)
-        self.moved(snapshot)
-        indexed = Snapshot(snapshot.store, snapshot.manifest, snapshot.runtime, index_cache_size)
-        return self._beside(indexed)
-
-    def drop_index(self, name: str) -> None:
-        """Take an index out of the dataset, from this version on.  Raises ``UnknownIndexError``."""
-        self.moved(indices.drop_index(self.snapshot, name))
-
-    def list_indices(self) -> list[dict[str, Any]]:
-        """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``."""
-        return indices.list_indices(self.snapshot)
-
-    def index_statistics(self, index_name: str) -> dict[str, Any]:
-        """What an index says of itself.  Other implementations prefer ``stats.index_stats``."""
-        warnings.warn("use LanceDataset.stats.index_stats() instead", DeprecationWarning, stacklevel=2)
-        return indices.own_statistics(self.snapshot, index_name)
-
-    @property
-    def has_index(self) -> bool:
-        """Whether there is an index."""
-        return bool(self.snapshot.manifest.indices)
 
     # --- upkeep ------------------------------------------------------------------------------------------------------
 
@@ -382,7 +206,17 @@ class LanceDataset(LaterNames):
         return LanceStats(self)
 
     def restore(self) -> None:
-        """Make the version that is shown the newest, as a commit."""
+        """Make the version that is shown the newest, as a commit.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-restore")
+        >>> _ = made.delete("a > 1")
+        >>> old = made.checkout_version(1)
+        >>> old.restore()
+        >>> old.version, old.count_rows()
+        (3, 3)
+        """
         self.moved(self.snapshot.commit(Restore(self.version)))
 
     def cleanup_old_versions(
@@ -396,7 +230,23 @@ class LanceDataset(LaterNames):
     ) -> CleanupStats:
         """Remove versions older than two weeks, or another time, and files that only they name.
 
-        ``retain_versions`` of the newest stay, whatever their age; without ``older_than`` all others go.
+        Parameters
+        ----------
+        older_than: the time.
+        retain_versions: so many of the newest stay, whatever their age; without ``older_than`` all others go.
+        delete_unverified: remove files that no version names although they are younger than a week: only where nobody
+            writes meanwhile.
+        error_if_tagged_old_versions: refuse where an old version has a tag; otherwise such a version stays.
+        later: what programs for later releases say; what the format has not is refused.
+
+        Raises ``WrongTypeError`` for a time that is none.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-cleanup")
+        >>> _ = made.delete("a > 1")
+        >>> made.cleanup_old_versions(retain_versions=1).old_versions
+        1
         """
         check_format(later, of="cleanup_old_versions")
         flag("delete_unverified", delete_unverified)
@@ -419,6 +269,11 @@ class LanceDataset(LaterNames):
         """Check the whole dataset: that all files are there and say what the manifest says.
 
         Raises ``CorruptFileError``, ``CorruptLogError``, ``MissingFileError`` or ``DeletionVectorError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-validate")
+        >>> made.validate()
         """
         self.snapshot.validate()
 
@@ -441,7 +296,18 @@ class LanceDataset(LaterNames):
             :class:`~trilake.lance.pylance.transactions.Transaction`, which knows its read version.
         read_version: the version that the job has read; not needed for overwrites and restores.
         commit_lock: held while the version is committed; see :class:`LanceDataset`.
+        storage_options: credentials, region and endpoint of an object store.
         later: what programs for later releases say; what the first format has not is refused.
+
+        Raises ``ReadVersionMissingError`` where the version that was read is not known, ``ConflictError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import LanceOperation, write_dataset, write_fragments
+        >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-commit")
+        >>> fragments = write_fragments(pa.table({"a": [2, 3]}), "memory://doc-lance-commit")
+        >>> done = LanceDataset.commit("memory://doc-lance-commit", LanceOperation.Append(fragments), read_version=1)
+        >>> done.version, done.count_rows()
+        (2, 3)
         """
         check_format(later, of="commit")
         uuid = operation.uuid if isinstance(operation, Transaction) else None
@@ -474,7 +340,21 @@ class LanceDataset(LaterNames):
     ) -> dict[str, Any]:
         """Commit several appends as one version: ``dataset``, and ``merged``, the transaction that does what all do.
 
-        Further parameters are those of :meth:`commit`.  Raises ``InvalidArgumentError`` for other operations.
+        Parameters
+        ----------
+        dest: the dataset, or where it is.
+        transactions: appends.
+        commit_lock, storage_options, later: those of :meth:`commit`.
+
+        Raises ``InvalidArgumentError`` for other operations.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset, write_fragments
+        >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-batch")
+        >>> tables = [pa.table({"a": [n]}) for n in (2, 3)]
+        >>> appends = [write_fragments(t, "memory://doc-lance-batch", return_transaction=True) for t in tables]
+        >>> LanceDataset.commit_batch("memory://doc-lance-batch", appends)["dataset"].count_rows()
+        3
         """
         one = merged(transactions)
         done = LanceDataset.commit(dest, one, None, commit_lock, storage_options=storage_options, **later)

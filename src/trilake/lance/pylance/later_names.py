@@ -11,14 +11,13 @@ import pyarrow as pa
 from trilake.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup
-from trilake.lance.commands import delete, indices
+from trilake.lance.commands import delete
 from trilake.lance.commands.schema_metadata import update_field_metadata, update_schema_metadata
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance import transactions
-from trilake.lance.pylance.arrow_dataset import ArrowDataset
 from trilake.lance.pylance.beyond import not_in_format
+from trilake.lance.pylance.indexed_dataset import IndexedDataset
 from trilake.lance.pylance.scan_options import scan_options
-from trilake.lance.pylance.stats import IndexDescription
 from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.scan.projection import ColumnsLike
 from trilake.lance.schema import LanceSchema
@@ -29,26 +28,58 @@ if TYPE_CHECKING:
     import pandas
 
 
-class LaterNames(ArrowDataset):
+class LaterNames(IndexedDataset):
     """Names that are short for what a dataset can do."""
 
     def to_pandas(self, columns: ColumnsLike | None = None, **more: Any) -> pandas.DataFrame:
-        """The rows as a frame of pandas; parameters are those of :meth:`scanner`, and then those of Arrow's tables."""
+        """The rows as a frame of pandas.
+
+        ``columns`` and ``more`` are parameters of :meth:`scanner`, and then of Arrow's ``Table.to_pandas``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-to-pandas")
+        >>> made.to_pandas(filter="a > 1")["a"].tolist()
+        [2, 3]
+        """
         return self.scanner(columns, **scan_options(more)).to_pandas(**more)
 
     def slice(self, start: int, end: int, columns: ColumnsLike | None = None) -> pa.Table:
-        """The rows from one place to before another, among those that live."""
+        """The rows from the place ``start`` to before ``end``, among those that live; ``columns`` are those to return.
+
+        Raises ``InvalidArgumentError`` for places that are not there.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-slice")
+        >>> made.slice(1, 3)["a"].to_pylist()
+        [2, 3]
+        """
         total = self.count_rows()
         if not 0 <= start <= end <= total:
             raise InvalidArgumentError(f"rows {start} to {end} are not among {total}", file=self._uri)
         return self.to_table(columns, limit=end - start, offset=start)
 
     def fragment_ids(self) -> set[int]:
-        """The ids of the fragments."""
+        """The ids of the fragments.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragment-ids")
+        >>> made.fragment_ids()
+        {0}
+        """
         return {reader.fragment.id for reader in self.snapshot.readers}
 
     def get_version(self) -> dict[str, Any]:
-        """The version that is shown, as :meth:`versions` describes it."""
+        """The version that is shown, as :meth:`versions` describes it.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-get-version")
+        >>> made.get_version()["version"]
+        1
+        """
         manifest = self.snapshot.manifest
         return {"version": manifest.version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}}
 
@@ -73,36 +104,32 @@ class LaterNames(ArrowDataset):
         return False
 
     def read_transaction(self, version: int) -> Transaction | None:
-        """The transaction that made a version; ``None`` where its file is gone, or a newer writer made it.
+        """The transaction that made ``version``; ``None`` where its file is gone, or a newer writer made it.
 
         Raises ``VersionNotFoundError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-read-transaction")
+        >>> _ = made.delete("a = 2")
+        >>> type(made.read_transaction(2).operation).__name__
+        'Delete'
         """
         return transactions.read(self.snapshot, count("version", version, least=1, other_type=WrongTypeError))
 
     def get_transactions(self, recent_transactions: int = 10) -> list[Transaction | None]:
-        """The newest transactions up to the version that is shown, newest first; see :meth:`read_transaction`."""
+        """The newest ``recent_transactions`` up to the version that is shown, newest first; see
+        :meth:`read_transaction`.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-get-transactions")
+        >>> _ = made.delete("a = 2")
+        >>> [type(t.operation).__name__ for t in made.get_transactions()]
+        ['Delete', 'Overwrite']
+        """
         wanted = count("recent_transactions", recent_transactions, other_type=WrongTypeError)
         return transactions.recent(self.snapshot, wanted)
-
-    def describe_indices(self) -> list[IndexDescription]:
-        """The indices, and how many rows each covers."""
-        names = dict.fromkeys(index.name for index in self.snapshot.manifest.indices if not index.is_note)
-        return [IndexDescription.of(self.snapshot, name) for name in names]
-
-    def prewarm_index(self, name: str, *, with_position: bool = False) -> None:
-        """Read an index now, and not with the first search.  ``with_position`` changes nothing.
-
-        Raises ``UnknownIndexError``, which is a ``KeyError``.
-        """
-        flag("with_position", with_position)
-        indices.prewarm(self.snapshot, name)
-
-    def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
-        """The centres of the partitions of an index of vectors, by its name or by its column.
-
-        Raises ``UnknownIndexError``, which is a ``KeyError``.
-        """
-        return indices.centroids(self.snapshot, index_name, column)
 
     @staticmethod
     def drop(
@@ -119,6 +146,12 @@ class LaterNames(ArrowDataset):
         ignore_not_found: whether it is no error that there is nothing at all.
 
         Raises ``TableNotFoundError``, also for a place with files of something else, and ``CorruptLogError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import LanceDataset, write_dataset
+        >>> _ = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-drop")
+        >>> LanceDataset.drop("memory://doc-lance-drop")
+        >>> LanceDataset.drop("memory://doc-lance-drop", ignore_not_found=True)
         """
         ignored = ignore_not_found is not None and flag("ignore_not_found", ignore_not_found)
         store = open_store(base_uri, dict(storage_options or {}))
@@ -126,7 +159,15 @@ class LaterNames(ArrowDataset):
             cleanup.drop(store)
 
     def truncate_table(self) -> None:
-        """Delete all rows."""
+        """Delete all rows.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-truncate")
+        >>> made.truncate_table()
+        >>> made.count_rows(), made.version
+        (0, 2)
+        """
         self.moved(delete.delete(self.snapshot, "true"))
 
     @property
@@ -136,8 +177,11 @@ class LaterNames(ArrowDataset):
         return {key.decode("utf-8", "replace"): value.decode("utf-8", "replace") for key, value in metadata.items()}
 
     def update_schema_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
-        """Set metadata of the schema, and remove what is ``None``, or with ``replace`` all else; what it is then.
+        """Set the ``values`` as metadata of the schema, and remove what is ``None``, or with ``replace`` all else.
 
+        Returns what it is then.
+
+        >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
         >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-metadata", mode="overwrite")
         >>> made.update_schema_metadata({"owner": "sales"}), made.schema.metadata
@@ -147,7 +191,15 @@ class LaterNames(ArrowDataset):
         return self.schema_metadata
 
     def replace_schema_metadata(self, new_metadata: Mapping[str, str]) -> None:
-        """Put other metadata in the place of the schema's."""
+        """Put other metadata, ``new_metadata``, in the place of the schema's.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-replace-metadata")
+        >>> made.replace_schema_metadata({"owner": "sales"})
+        >>> made.schema_metadata
+        {'owner': 'sales'}
+        """
         self.update_schema_metadata(new_metadata, replace=True)
 
     def update_field_metadata(
@@ -155,8 +207,9 @@ class LaterNames(ArrowDataset):
     ) -> None:
         """Set metadata of columns, or of fields in them, by name; remove what is ``None``, with ``replace`` all else.
 
-        Raises ``UnknownColumnError``.
+        ``field_updates`` has the metadata by the column's name.  Raises ``UnknownColumnError``.
 
+        >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
         >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-fields", mode="overwrite")
         >>> made.update_field_metadata({"a": {"unit": "m"}})
@@ -166,7 +219,17 @@ class LaterNames(ArrowDataset):
         self.moved(update_field_metadata(self.snapshot, field_updates, replace_all=replace))
 
     def replace_field_metadata(self, field_name: str, new_metadata: Mapping[str, str]) -> None:
-        """Put other metadata in the place of a column's."""
+        """Put other metadata, ``new_metadata``, in the place of those of the column ``field_name``.
+
+        Raises ``UnknownColumnError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-replace-field")
+        >>> made.replace_field_metadata("a", {"unit": "m"})
+        >>> made.schema.field("a").metadata
+        {b'unit': b'm'}
+        """
         self.update_field_metadata({field_name: new_metadata}, replace=True)
 
     def __getattr__(self, name: str) -> Any:

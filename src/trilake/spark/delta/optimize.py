@@ -43,6 +43,10 @@ class DeltaOptimizeBuilder:
     >>> done = trilake.DeltaTable.forPath(spark, "lake/days").optimize().where("day < 3").executeZOrderBy("id")
     >>> trilake.open("lake/days").count("day = 3"), trilake.open("lake/days").history()["operation"][0].as_py()
     (3, 'OPTIMIZE')
+    >>> trilake.DeltaTable.forPath(spark, "lake/days").optimize().executeCompaction().columns
+    ['path', 'metrics']
+    >>> trilake.DeltaTable.forPath(spark, "lake/days").optimize().where("day = 1").executePurge().columns
+    ['path', 'metrics']
     """
 
     def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:
@@ -50,9 +54,10 @@ class DeltaOptimizeBuilder:
         self._conditions: tuple[str, ...] = ()
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Restrict the command to the partitions for which a condition is true.
+        """Restrict the command to the partitions for which ``partitionFilter``, a SQL text, is true.
 
-        The condition may name partition columns only; several calls must all hold.
+        The condition may name partition columns only; several calls must all hold.  Raises ``TypeError`` for what is no
+        text.
         """
         if not isinstance(partitionFilter, str):
             raise TypeError(f"partitionFilter needs to be a string but got '{type(partitionFilter)}'.")

@@ -42,6 +42,7 @@ from trilake.delta.scan.scan import (
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
+from trilake.explanation import Explanation
 from trilake.expr import Filter, parse_filter
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
@@ -70,7 +71,7 @@ from trilake.spark.session.settings import reads_quotes_plainly, session_zone
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind
-from trilake.table import Explanation, FilterLike
+from trilake.table import FilterLike
 from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")

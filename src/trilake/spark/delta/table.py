@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commands.alter.alter_table import Alter
-from trilake.delta.log.log import DeltaLog
-from trilake.delta.table import ArrowDeltaTable
-from trilake.display import card
-from trilake.errors import InvalidArgumentError, TrilakeError, UnsupportedProtocolError, stating
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.spark.delta.clone import CloneCall, clone_table, convert_table
-from trilake.spark.delta.conditions import violation_finder
 from trilake.spark.delta.delete import delete_rows
-from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import (
     check_int,
     check_text,
-    detail_frame,
     generate,
-    history_frame,
     restore_table,
     vacuum_table,
 )
@@ -30,28 +23,18 @@ from trilake.spark.delta.merge.merge import DeltaMergeBuilder
 from trilake.spark.delta.merge.request import merge_request, source_frame
 from trilake.spark.delta.names.catalogue import known_location, parts_of, table_at
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
-from trilake.spark.delta.read import explain_read, read_dataframe
-from trilake.spark.delta.settings import session_log
+from trilake.spark.delta.reading.conditions import violation_finder
+from trilake.spark.delta.session_table import SessionTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
 from trilake.spark.native.columns import assignment_columns, checked_condition
-from trilake.spark.native.newest_frames import ReadVersion, following, note_version
-from trilake.spark.native.row_counts import note_row_count, row_count
-from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
-from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc
-from trilake.spark.session.storage import session_options, session_store
-from trilake.storage import open_store
-from trilake.table import Explanation, FilterLike
-
-if TYPE_CHECKING:
-    import pandas
 
 
 @raises_for_spark
-class DeltaTable:
+class DeltaTable(SessionTable):
     """A Delta table on Spark.  Make one with :meth:`forPath`.
 
     The names are delta-spark's, so that existing code runs after changing its import.
@@ -67,50 +50,18 @@ class DeltaTable:
     ['DELETE', 'UPDATE', 'WRITE']
     """
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        path: str = "",
-        options: Mapping[str, str] | None = None,
-        *,
-        alias: str | None = None,
-        frames: FrameColumns | None = None,
-    ) -> None:
-        if not path or options is None:
-            raise InvalidArgumentError(
-                "a DeltaTable is not made of arguments",
-                help="write DeltaTable.forPath(spark, path) or DeltaTable.forName(spark, name); without Spark,"
-                " trilake.open(path)",
-            )
-        self._spark, self._path, self._alias = spark, path, alias
-        #: The table's own name in the catalogue, which may stand before its columns where it has no alias.
-        self._name: str | None = None
-        self._options = session_options(spark, path, options)
-        #: The frames that were given away, whose columns conditions and values may name.
-        self._frames = frames or FrameColumns()
-
-    @classmethod
-    def forPath(cls, sparkSession: SparkSession, path: str, hadoopConf: Mapping[str, str] | None = None) -> DeltaTable:
-        """The table at ``path``.
-
-        ``hadoopConf`` takes the place of delta-spark's argument of that name: options of the store that holds the
-        table, such as credentials and endpoint.  Raises ``TableNotFoundError`` where there is no Delta table.
-        """
-        if not isinstance(path, str):
-            raise InvalidArgumentError(f"path is a {type(path).__name__}, not a text")
-        table = cls(sparkSession, path, hadoopConf or {})
-        with stating({"DELTA_PATH_DOES_NOT_EXIST": "DELTA_MISSING_DELTA_TABLE"}):
-            table._log().segment()
-        return table
-
     @classmethod
     def forName(
         cls, sparkSession: SparkSession, tableOrViewName: str, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTable:
         """The table of a name in Spark's catalogue, or of ``delta.`/path```.
 
-        Raises ``TableNotFoundError`` where there is none, ``InvalidArgumentError`` for a view and for tables of other
-        formats.
+        ``sparkSession`` is the session, ``tableOrViewName`` the name, ``hadoopConf`` has options of the store.  Raises
+        ``TableNotFoundError`` where there is none, ``InvalidArgumentError`` for a view and for tables of other formats.
+
+        >>> _ = DeltaTable.createIfNotExists(spark).tableName("counts").addColumn("n", "INT").execute()
+        >>> DeltaTable.forName(spark, "counts").toDF().columns
+        ['n']
         """
         if not isinstance(tableOrViewName, str):
             raise InvalidArgumentError(f"the name is a {type(tableOrViewName).__name__}, not a text")
@@ -123,28 +74,64 @@ class DeltaTable:
     def create(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a new table; making it fails where one is there already."""
+        """Describe a new table; making it fails where one is there already.
+
+        ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
+        ``InvalidArgumentError`` where no session is given and none is active.
+
+        >>> made = DeltaTable.create(spark).location("lake/create").addColumn("id", "BIGINT").execute()
+        >>> made.toDF().columns
+        ['id']
+        """
         return DeltaTableBuilder(_session(sparkSession), "create", hadoopConf, cls)
 
     @classmethod
     def createIfNotExists(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that is made where none is there."""
+        """Describe a table that is made where none is there; one that is there stays as it is.
+
+        ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
+        ``InvalidArgumentError`` where no session is given and none is active.
+
+        >>> for _ in range(2):
+        ...     made = DeltaTable.createIfNotExists(spark).location("lake/if-not").addColumn("id", "BIGINT").execute()
+        >>> made.history().count()
+        1
+        """
         return DeltaTableBuilder(_session(sparkSession), "create_if_not_exists", hadoopConf, cls)
 
     @classmethod
     def replace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that takes the place of one that is there, rows and all."""
+        """Describe a table that takes the place of one that is there, rows and all.
+
+        ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
+        ``InvalidArgumentError`` where no session is given and none is active.
+        Executing raises ``TableNotFoundError`` where there is none.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/replace", mode="overwrite")
+        >>> made = DeltaTable.replace(spark).location("lake/replace").addColumn("id", "BIGINT").execute()
+        >>> made.toDF().columns, made.toDF().count()
+        (['id'], 0)
+        """
         return DeltaTableBuilder(_session(sparkSession), "replace", hadoopConf, cls)
 
     @classmethod
     def createOrReplace(
         cls, sparkSession: SparkSession | None = None, hadoopConf: Mapping[str, str] | None = None
     ) -> DeltaTableBuilder[DeltaTable]:
-        """Describe a table that is made, in place of one that may be there."""
+        """Describe a table that is made, in place of one that may be there.
+
+        ``sparkSession`` is the session, the active one by default; ``hadoopConf`` has options of the store.  Raises
+        ``InvalidArgumentError`` where no session is given and none is active.
+
+        >>> made = DeltaTable.createOrReplace(spark).location("lake/or-replace").addColumn("id", "BIGINT").execute()
+        >>> made.toDF().count()
+        0
+        """
         return DeltaTableBuilder(_session(sparkSession), "create_or_replace", hadoopConf, cls)
 
     @classmethod
@@ -171,63 +158,14 @@ class DeltaTable:
         Where a Delta table is there already, nothing happens.  Raises ``CorruptFileError`` for a file that is not
         Parquet, ``SchemaMismatchError`` for files that cannot be one table, ``InvalidArgumentError`` for folders that
         contradict each other.
+
+        >>> spark.range(3).write.mode("overwrite").parquet("lake/parquet")
+        >>> DeltaTable.convertToDelta(spark, "parquet.`lake/parquet`").toDF().count()
+        3
         """
         assert sparkSession is not None
         path = convert_table(sparkSession, identifier, partitionSchema, collect_stats=collectStats, options=hadoopConf)
         return cls(sparkSession, path, hadoopConf or {})
-
-    @classmethod
-    def isDeltaTable(
-        cls, sparkSession: SparkSession, identifier: str, hadoopConf: Mapping[str, str] | None = None
-    ) -> bool:
-        """Whether the path holds a Delta table."""
-        return DeltaLog(session_store(sparkSession, identifier, hadoopConf), spark_engine()).exists()
-
-    def _log(self) -> DeltaLog:
-        return session_log(self._spark, open_store(self._path, self._options))
-
-    def _open(self) -> ArrowDeltaTable:
-        return ArrowDeltaTable(open_store(self._path, self._options), spark_engine())
-
-    def _open_to_change(self) -> ArrowDeltaTable:
-        """The newest version, whose commits carry what the session says."""
-        log = self._log()
-        return ArrowDeltaTable(log.store, log.engine, user_metadata=log.user_metadata)
-
-    @property
-    def _named(self) -> str | None:
-        """What may stand before the table's columns."""
-        return self._name if self._alias is None else self._alias
-
-    def toDF(self) -> DataFrame:
-        """The newest version as a DataFrame: Spark's native scan wherever that is possible.
-
-        It shows the newest version whenever it is used, and so does what is made of it.
-        """
-        df = following(self._read)
-        self._frames.note(df)
-        if self._alias is not None:
-            return df
-        of_session = self._options == session_options(self._spark, self._path)
-        return note_whole_table(df, "delta", self._path) if of_session else df
-
-    def _read(self) -> DataFrame:
-        table = self._open()
-        df: DataFrame = read_dataframe(self._spark, table, options=self._options, newest=True)
-        named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
-        return note_version(named, ReadVersion.of(table))
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The newest version as a pandas frame."""
-        return self._open().to_pandas()
-
-    def explain(self, filter: FilterLike | None = None) -> Explanation:
-        """Which files a read with ``filter`` needs and why, and whether Spark scans them itself."""
-        return explain_read(self._spark, self._open(), filter)
-
-    def alias(self, aliasName: str) -> DeltaTable:
-        """The same table under an alias, which its DataFrame carries."""
-        return DeltaTable(self._spark, self._path, self._options, alias=aliasName, frames=self._frames)
 
     def delete(self, condition: str | Column | None = None) -> None:
         """Delete the rows for which ``condition``, a SQL text or a column, is true; all rows without one.
@@ -236,6 +174,13 @@ class DeltaTable:
         matches, there is no commit; what was done is in :meth:`history`.
 
         Raises ``TypeError`` for anything else, and a ``ConflictError`` where another commit excludes this one.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/delete", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/delete")
+        >>> table.delete("n > 1")
+        >>> table.toDF().collect()
+        [Row(n=1)]
         """
         table = self._open_to_change()
         delete_rows(self._spark, table, checked_condition(condition), alias=self._named, frames=self._frames)
@@ -251,18 +196,17 @@ class DeltaTable:
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types, ``SchemaMismatchError`` for
         an unknown column, ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``WriteFailedError``
         for a job that failed and a ``ConflictError`` where another commit excludes this one.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/update", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/update")
+        >>> table.update("n > 1", {"n": "n * 10"})
+        >>> sorted(row.n for row in table.toDF().collect())
+        [1, 20, 30]
         """
         values = assignment_columns(set)
         asked, table = checked_condition(condition), self._open_to_change()
         update_rows(self._spark, table, values, asked, alias=self._named, frames=self._frames)
-
-    def history(self, limit: int | None = None) -> DataFrame:
-        """The commits, newest first, at most ``limit`` of them."""
-        return history_frame(self._spark, self._open(), limit)
-
-    def detail(self) -> DataFrame:
-        """One row about the table: format, id, location, partitioning, size, properties and protocol."""
-        return detail_frame(self._spark, self._open())
 
     def vacuum(
         self,
@@ -284,14 +228,29 @@ class DeltaTable:
 
         Raises ``InvalidArgumentError`` for a retention shorter than the table's, unless
         ``spark.databricks.delta.retentionDurationCheck.enabled`` is false.
+
+        >>> import trilake
+        >>> for n in 1, 2:
+        ...     _ = trilake.write({"n": [n]}, "lake/vacuum", mode="overwrite")
+        >>> DeltaTable.forPath(spark, "lake/vacuum").vacuum(dryRun=True).count()
+        0
         """
         return vacuum_table(self._spark, self._log(), retentionHours, dry_run=dryRun, lite=lite, inventory=inventory)
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Bring an older version back, as a new one; one row of metrics.
+        """Bring the older version ``version`` back, as a new one; one row of metrics.
 
         Raises ``ValueError`` for a version that is no integer, ``MissingFileError`` where files of that version were
         deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/restore", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/restore")
+        >>> table.delete("n > 1")
+        >>> [row.num_restored_files for row in table.restoreToVersion(0).collect()]
+        [1]
+        >>> table.toDF().count()
+        3
         """
         check_int(version, "version")
         return restore_table(self._spark, self._log(), version=version)
@@ -299,7 +258,17 @@ class DeltaTable:
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Bring the version back that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's zone.
 
-        Raises as :meth:`restoreToVersion` does.
+        ``timestamp`` is that time.  Raises as :meth:`restoreToVersion` does, and ``VersionNotFoundError`` for a time
+        before the first version or after the newest.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/restore-time", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/restore-time")
+        >>> written = table.history(1).selectExpr("CAST(timestamp AS string) AS at").first().at
+        >>> table.delete()
+        >>> _ = table.restoreToTimestamp(written)
+        >>> table.toDF().count()
+        1
         """
         check_text(timestamp, "timestamp")
         return restore_table(self._spark, self._log(), timestamp=timestamp)
@@ -317,6 +286,12 @@ class DeltaTable:
         properties: table properties that the target gets besides or instead of this table's.
 
         Raises ``ValueError`` for arguments of other types, ``TableExistsError`` where a table is there.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "lake/cloned", mode="overwrite")
+        >>> copy = DeltaTable.forPath(spark, "lake/cloned").clone("lake/clone", replace=True)
+        >>> copy.toDF().count()
+        2
         """
         return self._clone(CloneCall(target, isShallow, replace, properties))
 
@@ -328,7 +303,21 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Like :meth:`clone`, of an older version."""
+        """Like :meth:`clone`, of an older version.
+
+        Parameters
+        ----------
+        version: the version to clone.
+        target, isShallow, replace, properties: those of :meth:`clone`.
+
+        Raises as :meth:`clone`, and ``VersionNotFoundError``.
+
+        >>> import trilake
+        >>> for n in 1, 2:
+        ...     _ = trilake.write({"n": [n]}, "lake/cloned-at", mode="append")
+        >>> DeltaTable.forPath(spark, "lake/cloned-at").cloneAtVersion(0, "lake/clone-at").toDF().collect()
+        [Row(n=1)]
+        """
         check_int(version, "version")
         return self._clone(CloneCall(target, isShallow, replace, properties, version=version))
 
@@ -340,7 +329,22 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Like :meth:`clone`, of the version that was the newest at a time in the session's zone."""
+        """Like :meth:`clone`, of the version that was the newest at a time in the session's zone.
+
+        Parameters
+        ----------
+        timestamp: the time, such as ``2024-05-01 12:30:00``.
+        target, isShallow, replace, properties: those of :meth:`clone`.
+
+        Raises as :meth:`clone`, and ``VersionNotFoundError``.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/cloned-time", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/cloned-time")
+        >>> written = table.history(1).selectExpr("CAST(timestamp AS string) AS at").first().at
+        >>> table.cloneAtTimestamp(written, "lake/clone-time").toDF().count()
+        1
+        """
         check_text(timestamp, "timestamp")
         return self._clone(CloneCall(target, isShallow, replace, properties, timestamp=timestamp))
 
@@ -351,6 +355,12 @@ class DeltaTable:
         """Generate manifests for other engines; the one ``mode`` is ``symlink_format_manifest``.
 
         Raises ``InvalidArgumentError`` for another mode, and for tables with deletion vectors or column mapping.
+
+        >>> import os, trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/generate", mode="overwrite")
+        >>> DeltaTable.forPath(spark, "lake/generate").generate("symlink_format_manifest")
+        >>> os.listdir("lake/generate/_symlink_format_manifest")
+        ['manifest']
         """
         generate(self._log(), mode)
 
@@ -365,19 +375,43 @@ class DeltaTable:
             has; otherwise one that is between two microseconds is refused.
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
+
+        >>> import trilake
+        >>> _ = trilake.write([{"id": 1, "n": 10}, {"id": 2, "n": 20}], "lake/merge", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/merge").alias("t")
+        >>> news = spark.createDataFrame([(2, 21), (3, 30)], "id bigint, n bigint").alias("s")
+        >>> _ = table.merge(news, "t.id = s.id").whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+        >>> sorted(row.n for row in table.toDF().collect())
+        [10, 21, 30]
         """
         frame = source_frame(self._spark, source, round_times=round_times)
         request = merge_request(frame, condition, self._named, self._frames)
         return DeltaMergeBuilder(self._spark, self._open_to_change, request)
 
     def optimize(self) -> DeltaOptimizeBuilder:
-        """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it."""
+        """Describe an OPTIMIZE command: ``where`` chooses partitions, an ``execute`` method runs it.
+
+        >>> import trilake
+        >>> for n in range(3):
+        ...     _ = trilake.write({"n": [n]}, "lake/optimize", mode="append")
+        >>> table = DeltaTable.forPath(spark, "lake/optimize")
+        >>> table.optimize().executeCompaction().selectExpr("metrics.numFilesRemoved AS n").collect()
+        [Row(n=3)]
+        """
         return DeltaOptimizeBuilder(self._spark, self._path, self._options)
 
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
-        """Raise the table's protocol to at least these versions.
+        """Raise the table's protocol to at least ``readerVersion`` and ``writerVersion``.
 
-        Raises ``InvalidArgumentError`` for versions that do not exist.
+        Raises ``ValueError`` for versions that are no integers, ``InvalidArgumentError`` for versions that do not
+        exist.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/upgrade", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/upgrade")
+        >>> table.upgradeTableProtocol(1, 3)
+        >>> table.detail().select("minWriterVersion").collect()
+        [Row(minWriterVersion=3)]
         """
         versions: dict[str, object] = {"readerVersion": readerVersion, "writerVersion": writerVersion}
         for name, value in versions.items():
@@ -386,10 +420,17 @@ class DeltaTable:
         self._alter().upgrade_protocol(readerVersion, writerVersion)
 
     def addFeatureSupport(self, featureName: str) -> None:
-        """Add a table feature, and those it needs, to the table's protocol.
+        """Add the table feature ``featureName``, and those it needs, to the table's protocol.
 
         Raises ``UnsupportedProtocolError`` for a feature that is unknown or that this library cannot write; it can be
         caught as ``Py4JJavaError`` too, which delta-spark raises here.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/feature", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/feature")
+        >>> table.addFeatureSupport("deletionVectors")
+        >>> "deletionVectors" in table.detail().first().tableFeatures
+        True
         """
         if not isinstance(featureName, str):
             raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
@@ -399,11 +440,18 @@ class DeltaTable:
             raise_for_spark(e, java_error(e))
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
-        """Take a table feature away.
+        """Take the table feature ``featureName`` away.
 
         ``truncateHistory`` removes log entries older than a day, where those still need the feature.  Raises
         ``FeatureInUseError`` that says what is left to do, and ``InvalidArgumentError`` for a feature that is not there
         or cannot go, and for ``truncateHistory`` where readers need not know the feature.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "lake/drop-feature", mode="overwrite")
+        >>> table = DeltaTable.forPath(spark, "lake/drop-feature")
+        >>> table.dropFeatureSupport("appendOnly")
+        >>> table.history(1).select("operation").collect()
+        [Row(operation='DROP FEATURE')]
         """
         if not isinstance(featureName, str):
             raise ValueError(f"featureName needs to be a string but got '{type(featureName)}'.")
@@ -415,15 +463,6 @@ class DeltaTable:
         finder = violation_finder(self._spark, self._path, self._options)
         zoned = not is_utc(self._spark)
         return Alter(self._log(), find_violation=finder, zoned=zoned, run=SparkRunner(self._spark, width=1))
-
-    def __repr__(self) -> str:
-        return f"<DeltaTable {self._path}>"
-
-    def _repr_html_(self) -> str:
-        try:
-            return self._open()._repr_html_()
-        except TrilakeError as e:  # a display never fails: it says why there is nothing to show
-            return card(repr(self), [("error", str(e))])
 
 
 def _session(spark: SparkSession | None) -> SparkSession:

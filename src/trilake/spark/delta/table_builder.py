@@ -40,7 +40,20 @@ Opened = TypeVar("Opened")
 
 @dataclass(frozen=True)
 class IdentityGenerator:
-    """Values of an identity column: ``start``, ``start + step`` and so on."""
+    """Values of an identity column: ``start``, ``start + step`` and so on.
+
+    >>> import trilake
+    >>> made = (
+    ...     trilake.DeltaTable.createOrReplace(spark)
+    ...     .location("lake/identity")
+    ...     .addColumn("id", "BIGINT", generatedAlwaysAs=IdentityGenerator(start=100, step=10))
+    ...     .addColumn("n", "INT")
+    ...     .execute()
+    ... )
+    >>> _ = trilake.write([{"n": 1}], "lake/identity", mode="append")
+    >>> made.toDF().collect()
+    [Row(id=100, n=1)]
+    """
 
     start: int = 1
     step: int = 1
@@ -64,6 +77,19 @@ class DeltaTableBuilder(Generic[Opened]):
     ... )
     >>> made.toDF().columns, trilake.open("lake/events").metadata.partition_columns
     (['at', 'day'], ('day',))
+
+    By a name of Spark's catalogue, of a schema, with clustering columns:
+
+    >>> made = (
+    ...     trilake.DeltaTable.createOrReplace(spark)
+    ...     .tableName("people")
+    ...     .comment("who works here")
+    ...     .addColumns(spark.range(1).selectExpr("id", "'' AS name").schema)
+    ...     .clusterBy("id")
+    ...     .execute()
+    ... )
+    >>> spark.catalog.tableExists("people")
+    True
     """
 
     def __init__(
@@ -80,17 +106,17 @@ class DeltaTableBuilder(Generic[Opened]):
         self._table = TableDescription(StructType(()))
 
     def tableName(self, identifier: str) -> Self:
-        """The name in Spark's catalogue, ``table`` or ``database.table``, or ``delta.`/path```."""
+        """``identifier`` is the name in Spark's catalogue, ``table`` or ``database.table``, or ``delta.`/path```."""
         self._name = _text("Identifier", identifier)
         return self
 
     def location(self, location: str) -> Self:
-        """Where the table is to be."""
+        """``location`` is where the table is to be, a path or a URI."""
         self._location = _text("Location", location)
         return self
 
     def comment(self, comment: str) -> Self:
-        """What the table is for."""
+        """``comment`` says what the table is for."""
         self._table = replace(self._table, comment=_text("Table comment", comment))
         return self
 
@@ -117,6 +143,9 @@ class DeltaTableBuilder(Generic[Opened]):
         generatedByDefaultAs: an ``IdentityGenerator`` for the values that are not given.
         comment: what the column is for.
         default: an SQL expression for the values that are not given.
+
+        Raises ``TypeError`` for arguments of other types, ``ValueError`` for both kinds of generated values,
+        ``InvalidArgumentError`` for a type that is none.
         """
         name = _text("Column name", colName)
         if not isinstance(nullable, bool):
@@ -138,7 +167,7 @@ class DeltaTableBuilder(Generic[Opened]):
         return self._add(replace(field, nullable=nullable, metadata=metadata))
 
     def addColumns(self, cols: T.StructType | Iterable[T.StructField]) -> Self:
-        """Add columns: a schema, or its fields."""
+        """Add the columns ``cols``: a schema, or its fields.  Raises ``TypeError`` for anything else."""
         if not isinstance(cols, list | tuple | T.StructType):
             raise _wrong("Column list must be list of StructField or StructType", cols)
         for f in cols:
@@ -152,17 +181,17 @@ class DeltaTableBuilder(Generic[Opened]):
         return self
 
     def partitionedBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """The partition columns."""
+        """``cols`` are the partition columns, one by one or as one list."""
         self._table = replace(self._table, partition_by=_texts("Partitioning column", cols))
         return self
 
     def clusterBy(self, *cols: str | list[str] | tuple[str, ...]) -> Self:
-        """The clustering columns, nested ones with dots."""
+        """``cols`` are the clustering columns, one by one or as one list, nested ones with dots."""
         self._table = replace(self._table, cluster_by=_texts("Clustering column", cols))
         return self
 
     def property(self, key: str, value: str) -> Self:
-        """A table property."""
+        """The table property ``key`` gets ``value``."""
         properties = {**self._table.properties, _text("Key of property", key): _text("Value of property", value)}
         self._table = replace(self._table, properties=properties)
         return self

@@ -165,8 +165,15 @@ class MergeBatch:
 
 
 class foreach_batch:
-    """Functions for ``foreachBatch`` that write every batch exactly once; see
-    :mod:`trilake.spark.front.foreach_batch`."""
+    """Functions for ``foreachBatch`` that write every batch exactly once; see :mod:`trilake.spark.front.foreach_batch`.
+
+    >>> import trilake
+    >>> write = trilake.foreach_batch.append("lake/batches", app_id="batches")
+    >>> write(spark.range(2), 0)  # as ``df.writeStream.foreachBatch(write)`` calls it
+    >>> write(spark.range(2), 1)
+    >>> trilake.open("lake/batches").count()
+    4
+    """
 
     @staticmethod
     @checked
@@ -189,6 +196,14 @@ class foreach_batch:
         merge_schema: add columns that the table does not have.
         user_metadata: a note on each commit.
         app_id: what batches are known by instead of the query's id.
+        storage_options: credentials, region and endpoint of an object store.
+
+        >>> import trilake
+        >>> write = foreach_batch.append("lake/appended", app_id="nightly")
+        >>> write(spark.range(3), 0)
+        >>> write(spark.range(3), 0)  # the same batch again
+        >>> trilake.open("lake/appended").count()
+        3
         """
         fields = _fields(partition_by, properties, user_metadata)
         fields["schema_mode"] = "merge" if merge_schema else None
@@ -211,8 +226,23 @@ class foreach_batch:
     ) -> WriteBatch:
         """Replace rows by those of each batch: all of them, those of ``replace_where``, or the batch's partitions.
 
-        ``dynamic_partitions`` is as the session's ``spark.sql.sources.partitionOverwriteMode`` says by default.
-        Other parameters are those of :meth:`append`.
+        Parameters
+        ----------
+        path: where the table is, or is to be.
+        replace_where: a condition: the rows for which it is true are replaced.
+        dynamic_partitions: whether the batch's partitions are replaced; as the session's
+            ``spark.sql.sources.partitionOverwriteMode`` says by default.
+        overwrite_schema: give the table the batch's columns.
+        merge_schema, partition_by, properties, user_metadata, app_id, storage_options: those of :meth:`append`.
+
+        Raises ``InvalidArgumentError`` for arguments that exclude each other.
+
+        >>> import trilake
+        >>> write = foreach_batch.overwrite("lake/latest", app_id="latest")
+        >>> for number in range(3):
+        ...     write(spark.range(number, number + 1), number)
+        >>> trilake.open("lake/latest").to_arrow()["id"].to_pylist()
+        [2]
         """
         _exclude("overwrite_schema and merge_schema", overwrite_schema and merge_schema)
         _exclude("overwrite_schema and replace_where", overwrite_schema and replace_where is not None)
@@ -256,9 +286,17 @@ class foreach_batch:
         schema_evolution: add columns that the table does not have.
         target_alias, source_alias: what table and batch are called in conditions and expressions.
         app_id: what batches are known by instead of the query's id.
+        storage_options: credentials, region and endpoint of an object store.
 
         A batch that meets a conflicting commit is merged again, into what that commit left.  A batch that changes
         nothing makes no version.  Raises ``InvalidArgumentError`` where no clause is given.
+
+        >>> import trilake
+        >>> _ = trilake.write([{"id": 1, "n": 1}], "lake/merged", mode="overwrite")
+        >>> write = foreach_batch.merge("lake/merged", "t.id = s.id", update_all=True, insert_all=True, app_id="m")
+        >>> write(spark.createDataFrame([(1, 10), (2, 20)], "id bigint, n bigint"), 0)
+        >>> sorted(trilake.open("lake/merged").to_arrow()["n"].to_pylist())
+        [10, 20]
         """
         _exclude("update_all and update", update_all and update is not None)
         _exclude("insert_all and insert", insert_all and insert is not None)

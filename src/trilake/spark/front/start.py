@@ -37,10 +37,11 @@ def session(
     Raises ``MissingDependencyError`` without PySpark, ``UnsupportedSparkError`` for one that is too old, and
     ``JavaNotFoundError`` where no Java fits.
 
-    Example::
-
-        spark = trilake.session()
-        spark.read.format("delta").load("/data/flights").show()
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/session", mode="overwrite")
+    >>> again = trilake.session()  # here, one runs already
+    >>> again.read.format("delta").load("lake/session").count(), again is spark
+    (3, True)
     """
     check_pyspark()
     if remote is not None:

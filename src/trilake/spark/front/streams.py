@@ -54,6 +54,7 @@ def write_stream(
     available_now: read what there is now, in as many batches as the limits ask for, and end.
     processing_time: how often to look for new data, such as ``"10 seconds"``.
     user_metadata: a note on each commit.
+    storage_options: credentials, region and endpoint of an object store.
 
     Raises ``InvalidArgumentError`` for a frame that is no stream, and ``UnsupportedSparkError`` over Spark Connect.
 
@@ -121,13 +122,22 @@ def stream_lag(
     *,
     storage_options: Mapping[str, str] | None = None,
 ) -> list[StreamLag]:
-    """How many versions a query has still to read, one entry for each of its Delta sources.
+    """How many versions ``query`` has still to read, one entry for each of its Delta sources.
 
     What was read is taken from the query's last progress.  The newest version is taken from there too, and so is as old
     as the last trigger; with ``path``, only the source at that place is looked at, and its newest version is the
     table's own of this moment, looked up with ``storage_options`` and with what the session knows of the store.
 
     A query without progress gives an empty list.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(3), "lake/lag", mode="overwrite")
+    >>> rows = spark.readStream.format("delta").load("lake/lag")
+    >>> query = write_stream(rows, "lake/lag-copy", checkpoint="lake/checkpoints/lag", available_now=True)
+    >>> query.awaitTermination()
+    >>> _ = trilake.write(spark.range(3), "lake/lag", mode="append")
+    >>> [lag.versions for lag in stream_lag(query, "lake/lag")]
+    [1]
     """
     progress = _last_progress(query)
     if progress is None:

@@ -66,8 +66,17 @@ def create_index(
 ) -> Snapshot:
     """Index the live rows of a column of vectors, and return the version that has the index.
 
-    Parameters and errors are those of :func:`trilake.lance.commands.vector_indices.plan_index`; with the same seed the
-    index is nearly the same, and as good.  ``WriteFailedError`` where a task failed.
+    ``spark`` is the session, ``uri`` the dataset, ``column`` the column, ``name`` the index's name, and
+    ``storage_options`` are those of its store.  The other parameters and errors are those of
+    :func:`trilake.lance.commands.vector_indices.plan_index`; with the same seed the index is nearly the same, and as
+    good. ``WriteFailedError`` where a task failed.
+
+    >>> import pyarrow as pa
+    >>> from trilake.lance import write_dataset
+    >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array([n % 7 for n in range(1024)], pa.float32()), 4)
+    >>> _ = write_dataset(pa.table({"v": vectors}), "lake/lance-index", mode="overwrite")
+    >>> create_index(spark, "lake/lance-index", "v", num_partitions=2, num_sub_vectors=2).version
+    2
     """
     start = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     what = plan_index(

@@ -113,7 +113,21 @@ def compact(
 ) -> CompactionMetrics:
     """Join small fragments, and write those with many deleted rows anew, one task a run of fragments.
 
+    Parameters
+    ----------
+    spark: the session.
+    uri: the dataset.
+    options: which fragments, and how they are written.
+    storage_options: credentials, region and endpoint of an object store.
+
     Raises ``ConflictError`` where somebody changed these fragments meanwhile, and ``WriteFailedError``.
+
+    >>> import trilake
+    >>> for n in range(3):
+    ...     _ = trilake.write({"n": [n]}, "lake/lance-compact", format="lance", mode="append")
+    >>> done = compact(spark, "lake/lance-compact")
+    >>> done.fragments_removed, done.fragments_added
+    (3, 1)
     """
     snapshot = Snapshot.open(session_store(spark, uri, storage_options), standard_engine().runtime)
     snapshot.manifest.check_writable(snapshot.store.uri)
@@ -135,7 +149,19 @@ def delete(
 ) -> Snapshot:
     """Delete the rows for which ``predicate`` is true, one task a fragment; the version after that.
 
+    Parameters
+    ----------
+    spark: the session.
+    uri: the dataset.
+    predicate: SQL text.
+    storage_options: credentials, region and endpoint of an object store.
+
     Raises ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/lance-delete", format="lance", mode="overwrite")
+    >>> delete(spark, "lake/lance-delete", "n > 1").version
+    2
     """
     return _changed(spark, uri, storage_options, predicate, None, WriteOptions())[0]
 
@@ -151,7 +177,21 @@ def update(
 ) -> updating.UpdateResult:
     """Set columns to SQL expressions where a condition is true, one task a fragment.
 
+    Parameters
+    ----------
+    spark: the session.
+    uri: the dataset.
+    updates: SQL expressions by column.
+    where: SQL text; all rows without one.
+    options: of the files that are written.
+    storage_options: credentials, region and endpoint of an object store.
+
     Raises ``InvalidArgumentError``, ``ExpressionError``, ``FilterError``, ``ConflictError`` or ``WriteFailedError``.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/lance-update", format="lance", mode="overwrite")
+    >>> update(spark, "lake/lance-update", {"n": "n * 10"}, "n > 1").num_rows_updated
+    2
     """
     snapshot, count = _changed(spark, uri, storage_options, where, dict(updates), options or WriteOptions())
     return updating.UpdateResult(snapshot, count)

@@ -53,13 +53,23 @@ def merge_insert(
 
     Parameters
     ----------
+    spark: the session.
+    uri: the dataset.
     source: with the columns of the dataset, in any order.
     on: key columns; a null in one matches nothing.
     clauses: what becomes of rows; by default matched ones are updated and others inserted.
     options: of the files that are written.
+    storage_options: credentials, region and endpoint of an object store.
 
     Raises ``InvalidArgumentError`` where several rows of the source would replace one row, ``SchemaMismatchError``,
     ``FilterError``, ``ConflictError`` or ``WriteFailedError``.  Of a merge that fails nothing is ever visible.
+
+    >>> import trilake
+    >>> _ = trilake.write({"id": [1, 2], "n": [10, 20]}, "lake/lance-merge", format="lance", mode="overwrite")
+    >>> news = spark.createDataFrame([(2, 21), (3, 30)], "id bigint, n bigint")
+    >>> done = merge_insert(spark, "lake/lance-merge", news, "id")
+    >>> done.num_updated_rows, done.num_inserted_rows
+    (1, 1)
     """
     keys = (on,) if isinstance(on, str) else tuple(on)
     clauses = clauses or MergeInsert(keys, update=True, insert=True)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
-from trilake.spark.delta.conditions import violation_finder
+from trilake.spark.delta.reading.conditions import violation_finder
 from trilake.spark.delta.storing.assignment_rules import is_case_sensitive
 from trilake.spark.delta.storing.defaults import judge_default
 from trilake.spark.session.runner import SparkRunner

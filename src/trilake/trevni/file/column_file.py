@@ -156,9 +156,17 @@ class ColumnFile:
         return tuple(map(tuple, children))
 
     def number(self, column: str | int) -> int:
-        """The number of a column given by name or number; of columns with one name it is the last.
+        """The number of the column ``column``, given by name or number; of columns with one name it is the last.
 
         Raises ``InvalidArgumentError`` where there is no such column.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> file.number("s")
+        1
         """
         if isinstance(column, int):
             if 0 <= column < len(self._header.columns):
@@ -174,7 +182,16 @@ class ColumnFile:
         )
 
     def blocks(self, column: str | int) -> BlockTable:
-        """The block table of a column; read on first use."""
+        """The block table of the column ``column``, given by name or number; read on first use.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> len(file.blocks("id"))
+        1
+        """
         number = self.number(column)
         if number not in self._tables:
             self._tables[number] = self._read_blocks(number)
@@ -183,15 +200,33 @@ class ColumnFile:
     # --- content ---
 
     def column(self, column: str | int) -> ColumnValues:
-        """All lengths and values of one column, flat, as they follow each other in the file."""
+        """All lengths and values of the column ``column``, flat, as they follow each other in the file.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> file.column("id").values.to_pylist()
+        [1, 2, 3]
+        """
         descriptor = self._header.columns[self.number(column)]
         cut = self.cut([descriptor.number], 0, self.row_count)[descriptor.number]
         return ColumnValues(descriptor.name, descriptor.type.value, cut.lengths, cut.values)
 
     def cut(self, columns: Sequence[int], start: int, stop: int, budget: Budget | None = None) -> dict[int, Cut]:
-        """The rows ``start`` to ``stop`` of the columns given by number, and of all their ancestors.
+        """The rows ``start`` to ``stop`` of ``columns``, given by number, and of all their ancestors.
 
-        Only blocks that hold such rows are read.
+        Only blocks that hold such rows are read.  ``budget`` bounds the memory that they may take; that of the file by
+        default.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> file.cut([0], 1, 3)[0].values.to_pylist()
+        [2, 3]
         """
         return Request(self, columns, start, stop, budget or self._budget()).cuts()
 
@@ -238,7 +273,16 @@ class ColumnFile:
             )
 
     def where(self, number: int) -> ColumnPlace:
-        """The place that errors about a column name."""
+        """The place that errors about the column ``number`` name.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> file.where(1).column
+        's'
+        """
         return ColumnPlace(self.uri, self._header.columns[number].label)
 
     def _read_blocks(self, number: int) -> BlockTable:
@@ -261,9 +305,18 @@ class ColumnFile:
                 length = min(8 * length, end - start)
 
     def payloads(self, number: int, first: int, last: int, slots: Sequence[int]) -> Iterator[Block]:
-        """The blocks ``first`` to ``last`` of a column, decompressed and verified; fetched a few MB at a time.
+        """The blocks ``first`` to ``last`` of the column ``number``, decompressed and verified; fetched a few MB at a
+        time.
 
         ``slots`` says how many slots each of them has; sizes that so many values cannot have are refused unread.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> [type(block).__name__ for block in file.payloads(0, 0, 1, [3])]
+        ['Block']
         """
         column, table = self._header.columns[number], self.blocks(number)
         self._check_sizes(column, table, first, np.asarray(slots, np.int64))

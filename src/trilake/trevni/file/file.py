@@ -31,6 +31,7 @@ class TrevniFile(ColumnFile):
     Raises ``ObjectNotFoundError``, ``CorruptFileError`` with ``file``, ``column``, ``block`` and ``offset`` as far as
     they are known, and ``UnsupportedProtocolError`` for unknown versions, codecs and checksums.
 
+    >>> import pyarrow as pa
     >>> from io import BytesIO
     >>> from trilake.trevni import ColumnOptions, write
     >>> sink = BytesIO()
@@ -70,7 +71,16 @@ class TrevniFile(ColumnFile):
         return pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
 
     def select(self, columns: Sequence[str] | None) -> tuple[Node, ...]:
-        """The nodes of some top-level fields, in the order asked for.  Raises ``InvalidArgumentError``."""
+        """The nodes of the top-level fields ``columns``, in the order asked for.  Raises ``InvalidArgumentError``.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> [node.field.name for node in file.select(["s"])]
+        ['s']
+        """
         if columns is None:
             return self.nodes
         if isinstance(columns, str):
@@ -94,6 +104,14 @@ class TrevniFile(ColumnFile):
         rows: ``None`` for all, a ``slice``, a ``range``, or row numbers in any order.
 
         Raises ``CorruptFileError``, and ``InvalidArgumentError`` for fields or rows that the file does not have.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> file.read(["s"], rows=[2, 0]).to_pydict()
+        {'s': ['c', 'a']}
         """
         nodes = self.select(columns)
         schema = pa.schema([node.field for node in nodes], metadata=self._schema_metadata)
@@ -113,7 +131,18 @@ class TrevniFile(ColumnFile):
     def batches(
         self, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None, size: int = 1 << 25
     ) -> Iterator[pa.RecordBatch]:
-        """The rows ``start`` to ``stop`` as a stream of batches of about ``size`` bytes."""
+        """The rows ``start`` to ``stop`` as a stream of batches of about ``size`` bytes; with all ``columns`` or some.
+
+        Raises as :meth:`read`.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> [batch.to_pydict() for batch in file.batches(["id"], start=1)]
+        [{'id': [2, 3]}]
+        """
         nodes = self.select(columns)
         for a, b in self.pieces(nodes, start, self.row_count if stop is None else stop, size):
             yield self.batch(nodes, a, b)
@@ -127,7 +156,16 @@ class TrevniFile(ColumnFile):
         return self.row_count
 
     def batch(self, nodes: Sequence[Node], start: int, stop: int) -> pa.RecordBatch:
-        """The rows ``start`` to ``stop`` of some fields as one batch."""
+        """The rows ``start`` to ``stop`` of some fields, those of ``nodes``, as one batch.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> file.batch(file.select(["id"]), 0, 2).to_pydict()
+        {'id': [1, 2]}
+        """
         plain = self._plain(nodes, start, stop, self._budget())
         if not nodes:
             return plain
@@ -154,7 +192,16 @@ class TrevniFile(ColumnFile):
     def pieces(self, nodes: Sequence[Node], start: int, stop: int, size: int = 1 << 30) -> Iterator[tuple[int, int]]:
         """The rows ``start`` to ``stop`` in pieces that take about ``size`` bytes of payload, each of one row at least.
 
-        No piece has so much text in a column that 32-bit offsets do not reach.
+        ``nodes`` are the fields whose payload counts.  No piece has so much text in a column that 32-bit offsets do not
+        reach.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, sink)
+        >>> file = TrevniFile(sink.getvalue())
+        >>> list(file.pieces(file.nodes, 0, 3))
+        [(0, 3)]
         """
         numbers = [c for node in nodes for c in node.columns()]
         tables = [self.blocks(c) for c in numbers]
@@ -173,11 +220,19 @@ class TrevniFile(ColumnFile):
             start = end
 
     def seek(self, column: str | int, value: Any) -> int:
-        """The first row whose value in a sorted ``values`` column is not below ``value``; the row count if none is.
+        """The first row whose value in the sorted ``values`` column ``column`` is not below ``value``; the row count if
+        none is.
 
         At most one block is read.  Values compare as :mod:`trilake.trevni.blocks.order` says.
 
         Raises ``InvalidArgumentError`` for a column without first values or not in order, or a value of another type.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> sink = io.BytesIO()
+        >>> _ = write({"id": [10, 20, 30]}, sink, columns={"id": {"values": True}})
+        >>> TrevniFile(sink.getvalue()).seek("id", 15)
+        1
         """
         number = self.number(column)
         descriptor, table = self._header.columns[number], self.blocks(number)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from itertools import count
 from types import TracebackType
 from typing import IO, Any, cast
 
@@ -18,20 +16,20 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.arguments import checked
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnknownOptionError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
-from trilake.trevni.blocks.encode import BLOCK_SIZE, ColumnEncoder, Spool, column_bytes
+from trilake.trevni.blocks.encode import BLOCK_SIZE, Spool, column_bytes
 from trilake.trevni.blocks.header_bytes import serialize_header
-from trilake.trevni.blocks.layout import CHECKSUM, CODEC, RESERVED, ColumnDescriptor, Header, Metadata, ValueType
+from trilake.trevni.blocks.layout import CHECKSUM, CODEC, ColumnDescriptor, Header, ValueType
 from trilake.trevni.blocks.source import locate
 from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.column_file import Column, ColumnValues
+from trilake.trevni.file.column_options import ColumnOptions, ColumnsLike, FileOptions, SchemaColumns, user_metadata
 from trilake.trevni.nesting.arrow_forms import to_plain
 from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
 from trilake.trevni.nesting.shred import (
     SORTED,
-    ColumnBuilder,
     PhysicalColumn,
     PlainShredder,
     Rows,
@@ -42,158 +40,8 @@ from trilake.trevni.nesting.shred import (
 
 #: Bytes of finished blocks that a writer keeps in memory before it spills them.
 MEMORY = 1 << 28
-#: Rows in a block of a presence column, and the most that a descriptor can state.
-_PRESENCE_ROWS, _MAX_ROWS = 1 << 18, 0x7FFFFFFF
 #: Rows encoded in one go.
 _STEP = 1 << 17
-
-
-@dataclass(frozen=True)
-class ColumnOptions:
-    """The options of one column.
-
-    ``codec`` and ``checksum`` override those of the file; ``values`` stores each block's first value in its descriptor,
-    for columns in ascending order; ``type`` names another Trevni type for the same bits (``fixed32`` for an int);
-    ``metadata`` are further properties, which must not start with ``trevni.``.
-    """
-
-    codec: str | None = None
-    checksum: str | None = None
-    values: bool = False
-    type: str | None = None
-    metadata: Metadata = field(default_factory=dict)
-
-    @staticmethod
-    def of(options: ColumnOptions | Mapping[str, Any]) -> ColumnOptions:
-        """The options, which may be given as a dictionary.  Raises ``UnknownOptionError``."""
-        if isinstance(options, ColumnOptions):
-            return options
-        if not isinstance(options, Mapping):
-            raise InvalidArgumentError(
-                f"the options of a column are given as {options!r:.80}",
-                help='give a dict, such as {"codec": "deflate"}',
-            )
-        known = {f.name for f in fields(ColumnOptions)}
-        for name in options:
-            if name not in known:
-                raise UnknownOptionError(f"{name!r} is no option of a column", help=f"use {', '.join(sorted(known))}")
-        return ColumnOptions(**options)
-
-
-#: Options by column name, or the columns of another file to write the same ones.
-ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
-
-_SAME_BITS = [
-    {ValueType.INT, ValueType.FIXED32},
-    {ValueType.LONG, ValueType.FIXED64},
-    {ValueType.STRING, ValueType.BYTES},
-]
-
-
-class _SchemaColumns(ColumnBuilder):
-    """Makes columns from a schema's fields."""
-
-    def __init__(self, file: _FileOptions, options: Mapping[str, ColumnOptions], fields_: Sequence[str]) -> None:
-        self._file, self._options = file, options
-        self._taken: set[str] = set()
-        self._fields = set(fields_)
-        self._used: set[str] = set()
-        self._numbers = count()
-
-    def next_field(self) -> int:
-        return next(self._numbers)
-
-    def free(self, name: str) -> bool:
-        return name not in self._taken and name not in self._fields
-
-    def __call__(
-        self, name: str, type: ValueType, array: bool, parent: PhysicalColumn | None, presence: int | None = None
-    ) -> PhysicalColumn:
-        while name in self._taken or (presence is not None and name in self._fields):
-            name += "_"
-        self._taken.add(name)
-        options = self._options.get(name, ColumnOptions())
-        self._used.add(name)
-        if options.values and (array or parent is not None):
-            raise InvalidArgumentError(
-                "an array column, or one below an array, cannot have the option values", column=name
-            )
-        if options.type is not None:
-            type = _other_type(type, options.type, name)
-        properties = _properties(options)
-        # A run may stand for all rows of a file; readers of a few rows should not have to decode them all.
-        most = _PRESENCE_ROWS if presence is not None else _MAX_ROWS
-        encoder = self._file.encoder(type, array, options.codec, options.checksum, options.values, most, name)
-        return PhysicalColumn(name, encoder, parent, properties, presence)
-
-    def check_names(self) -> None:
-        """Raises ``InvalidArgumentError`` where options name a column that there is not."""
-        unknown = [name for name in self._options if name not in self._used and not name.endswith("?")]
-        if unknown:
-            raise InvalidArgumentError(
-                f"options are given for {', '.join(map(repr, unknown))}, and the file has no such column",
-                help=f"its columns are {', '.join(sorted(self._used))}",
-            )
-
-
-def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
-    try:
-        wanted = ValueType(name)
-    except ValueError:
-        raise InvalidArgumentError(f"{name!r} is no Trevni type", column=column) from None
-    if any({wanted, type_} <= same for same in [{type_}, *_SAME_BITS]):
-        return wanted
-    raise InvalidArgumentError(f"values of type {type_.value} cannot be written as {name}", column=column)
-
-
-def _properties(options: ColumnOptions) -> dict[str, bytes]:
-    properties: dict[str, bytes] = {}
-    if options.codec is not None:
-        properties[CODEC] = check_codec(options.codec).encode()
-    if options.checksum is not None:
-        properties[CHECKSUM] = check_checksum(options.checksum).encode()
-    return {**properties, **_user_metadata(options.metadata)}
-
-
-def _user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
-    own: dict[str, bytes] = {}
-    for key, value in metadata.items():
-        if not isinstance(key, str) or not isinstance(value, bytes | str):
-            raise InvalidArgumentError(f"metadata must be text to bytes, not {key!r} to {type(value).__name__}")
-        if key.startswith(RESERVED):
-            raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
-        own[key] = value.encode() if isinstance(value, str) else value
-    return own
-
-
-@dataclass(frozen=True)
-class _FileOptions:
-    spool: Spool
-    codec: str
-    checksum: str
-    block_size: int
-
-    def encoder(
-        self,
-        type_: ValueType,
-        array: bool,
-        codec: str | None,
-        checksum: str | None,
-        values: bool,
-        max_rows: int = _MAX_ROWS,
-        column: str | None = None,
-    ) -> ColumnEncoder:
-        return ColumnEncoder(
-            type_,
-            array,
-            self.spool,
-            codec=check_codec(codec if codec is not None else self.codec),
-            checksum=check_checksum(checksum if checksum is not None else self.checksum),
-            values=values,
-            block_size=self.block_size,
-            max_rows=max_rows,
-            column=column,
-        )
 
 
 class TrevniWriter:
@@ -211,9 +59,11 @@ class TrevniWriter:
         ``trevni.checksum`` are allowed where they say what the parameters say, to keep their place.
     block_size: payload bytes from which on a block is closed before the next row.
     memory: bytes of finished blocks kept in memory; what exceeds it goes to a temporary file in ``folder``.
+    folder: a local folder; the one that this machine keeps temporary files in by default.
 
     Used as a context manager, the file appears at the end of the block, unless there was an error.
 
+    >>> import pyarrow as pa
     >>> import io
     >>> sink = io.BytesIO()
     >>> with TrevniWriter(sink, pa.schema([("x", pa.int32())])) as writer:
@@ -254,13 +104,13 @@ class TrevniWriter:
             **{
                 key: value.encode() if isinstance(value, str) else value
                 for key, value in own_metadata.items()
-                if key in (CODEC, CHECKSUM) or copied or _user_metadata({key: value})
+                if key in (CODEC, CHECKSUM) or copied or user_metadata({key: value})
             },
         }
         self._spool = Spool(memory, folder)
-        self._options = _FileOptions(self._spool, codec or "null", checksum or "null", block_size)
+        self._options = FileOptions(self._spool, codec or "null", checksum or "null", block_size)
         self._physical_columns: list[PhysicalColumn] | None = None
-        self._maker: _SchemaColumns | None = None
+        self._maker: SchemaColumns | None = None
         self._shredders: list[Shredder] = []
         self._header: Header | None = None
         if columns is not None and not isinstance(columns, Mapping):
@@ -289,7 +139,7 @@ class TrevniWriter:
             twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
             raise InvalidArgumentError(f"column names must differ, {', '.join(map(repr, twice))} comes more than once")
         self._schema: pa.Schema | None = schema
-        self._maker = _SchemaColumns(self._options, options, schema.names)
+        self._maker = SchemaColumns(self._options, options, schema.names)
         self._shredders = [shredder(f, f.name, None, self._maker) for f in schema]
         self._maker.check_names()
 
@@ -343,7 +193,18 @@ class TrevniWriter:
         return sum(column.encoder.size for column in self._all_columns())
 
     def write(self, batch: pa.RecordBatch | pa.Table) -> None:
-        """Add rows.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` where a column cannot take them."""
+        """Add the rows of ``batch``.
+
+        Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` where a column cannot take them.
+
+        >>> import io
+        >>> import pyarrow as pa
+        >>> sink = io.BytesIO()
+        >>> writer = TrevniWriter(sink, pa.schema([("x", pa.int32())]))
+        >>> writer.write(pa.table({"x": pa.array([1, 2], pa.int32())}))
+        >>> writer.rows
+        2
+        """
         for one in batch.to_batches() if isinstance(batch, pa.Table) else [batch]:
             assert self._schema is not None
             checked = checked_batch(one, self._schema)
@@ -355,7 +216,25 @@ class TrevniWriter:
                 self.rows += part.num_rows
 
     def write_columns(self, rows: int, values: Sequence[ColumnValues]) -> None:
-        """Add rows whose lengths and values are flat already, one entry for each of the columns given."""
+        """Add rows whose lengths and values are flat already.
+
+        Parameters
+        ----------
+        rows: how many rows.
+        values: one entry for each of the columns given, as :meth:`trilake.trevni.TrevniFile.column` reads them.
+
+        Raises ``InvalidArgumentError`` where the writer was made without columns, or numbers do not fit.
+
+        >>> import io
+        >>> from trilake.trevni import TrevniFile, write
+        >>> one, other = io.BytesIO(), io.BytesIO()
+        >>> _ = write({"x": [1, 2]}, one)
+        >>> file = TrevniFile(one.getvalue())
+        >>> with TrevniWriter(other, None, columns=file.columns) as writer:
+        ...     writer.write_columns(2, [file.column("x")])
+        >>> TrevniFile(other.getvalue()).read().to_pydict()
+        {'x': [1, 2]}
+        """
         if self._physical_columns is None or self._header is None:
             raise InvalidArgumentError("flat columns can be written only where the columns were given")
         through: dict[int, Rows] = {}
@@ -384,7 +263,16 @@ class TrevniWriter:
         return [column for shred in self._shredders for column in shred.columns()]
 
     def close(self) -> None:
-        """Write the file.  Raises ``StorageError`` where that fails; then there is no file."""
+        """Write the file.  Raises ``StorageError`` where that fails; then there is no file.
+
+        >>> import io
+        >>> import pyarrow as pa
+        >>> sink = io.BytesIO()
+        >>> writer = TrevniWriter(sink, pa.schema([("x", pa.int32())]))
+        >>> writer.close()
+        >>> len(sink.getvalue()) > 0
+        True
+        """
         if self._done:
             return
         self._done = True
@@ -399,7 +287,16 @@ class TrevniWriter:
             self._spool.close()
 
     def discard(self) -> None:
-        """Give up: no file is written."""
+        """Give up: no file is written.
+
+        >>> import io
+        >>> import pyarrow as pa
+        >>> sink = io.BytesIO()
+        >>> writer = TrevniWriter(sink, pa.schema([("x", pa.int32())]))
+        >>> writer.discard()
+        >>> sink.getvalue()
+        b''
+        """
         self._done = True
         self._spool.close()
 

@@ -470,6 +470,13 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     tagged: read each value of a union as a pair of its branch's name and itself.
 
     Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
+
+    >>> from io import BytesIO
+    >>> fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
+    >>> file = BytesIO()
+    >>> _ = write_avro([{"a": 1, "b": "x"}], {"type": "record", "name": "r", "fields": fields}, file)
+    >>> list(read_avro(file.getvalue(), {"type": "record", "name": "r", "fields": fields[:1]}))
+    [{'a': 1}]
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     builder = _ShapeBuilder(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)

@@ -220,6 +220,13 @@ def from_avro(
 
     Raises ``CorruptFileError`` and ``UnsupportedProtocolError`` for the Avro file, ``InvalidArgumentError`` for a
     schema that cannot be stored.
+
+    >>> from io import BytesIO
+    >>> import fastavro
+    >>> avro, file = BytesIO(), BytesIO()
+    >>> fastavro.writer(avro, {"type": "array", "items": "string"}, [["a", "b"], []])
+    >>> from_avro(avro.getvalue(), file)
+    2
     """
     file = AvroFile(source)
     metadata = {k: v for k, v in file.metadata.items() if not k.startswith(("avro.", RESERVED))}
@@ -248,9 +255,20 @@ def to_avro(
     ----------
     source: what :class:`trilake.trevni.TrevniFile` opens, or an open one.
     schema: a projection, see :func:`trilake.trevni.mappings.avro.read_avro`.
+    target: a path or URI, a pair ``(store, key)``, or a binary file object.
     codec: ``null``, ``deflate``, ``bzip2`` or ``xz``.
 
     Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
+
+    >>> from io import BytesIO
+    >>> import fastavro
+    >>> from trilake.trevni.mappings.avro import write_avro
+    >>> file, avro = BytesIO(), BytesIO()
+    >>> _ = write_avro([["a", "b"], []], {"type": "array", "items": "string"}, file)
+    >>> to_avro(file.getvalue(), avro)
+    2
+    >>> list(fastavro.reader(BytesIO(avro.getvalue())))
+    [['a', 'b'], []]
     """
     if codec not in WRITE_CODECS:
         raise InvalidArgumentError(f"Avro files are not written with codec {codec!r}", help=f"use {WRITE_CODECS}")

@@ -312,6 +312,7 @@ def write_protobuf(
     Parameters
     ----------
     messages: all of class ``message_type``, generated or made from a descriptor.
+    message_type: the class.
 
     The other parameters are those of :class:`trilake.trevni.TrevniWriter`.
 
@@ -356,6 +357,13 @@ def read_protobuf(file: TrevniFile | Any, message_type: type[Message] | None = N
         keep their defaults.  Without it, the class is made from the file's metadata.
 
     Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
+
+    >>> from io import BytesIO
+    >>> from google.protobuf.duration_pb2 import Duration
+    >>> file = BytesIO()
+    >>> _ = write_protobuf([Duration(seconds=1)], Duration, file)
+    >>> [message.seconds for message in read_protobuf(file.getvalue())]
+    [1]
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     message_class_ = message_type if message_type is not None else message_class(opened)

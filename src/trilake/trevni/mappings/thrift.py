@@ -225,6 +225,16 @@ def read_thrift(file: TrevniFile | Any, struct: type | None = None) -> Iterator[
         the defaults of its ``thrift_spec``.  Without it, objects with the fields that the file's metadata describe.
 
     Raises ``SchemaMismatchError`` where file and class do not fit, and ``CorruptFileError``.
+
+    >>> from io import BytesIO
+    >>> class Name:  # as Thrift's compiler makes it: of each field number, type (10 is i64), name and default
+    ...     thrift_spec = (None, (1, 10, "x", None, None))
+    ...     def __init__(self, x=None):
+    ...         self.x = x
+    >>> file = BytesIO()
+    >>> _ = write_thrift([Name(1), Name(2)], Name, file)
+    >>> [struct.x for struct in read_thrift(file.getvalue())]
+    [1, 2]
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
     builder = _ShapeBuilder(struct if struct is not None else _described_struct(opened), opened)

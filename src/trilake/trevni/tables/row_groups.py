@@ -39,7 +39,8 @@ from trilake.storage.ownership import check_own
 from trilake.storage.staging import move, remove_folder, sync_names
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.file.batches import as_batches
-from trilake.trevni.file.writer import ColumnOptions, TrevniWriter
+from trilake.trevni.file.column_options import ColumnOptions
+from trilake.trevni.file.writer import TrevniWriter
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import check_trevni, find_files, list_files
 from trilake.trevni.tables.jobs import STAGING
@@ -347,13 +348,22 @@ def write_table(
     Parameters
     ----------
     data: as for :func:`trilake.trevni.write`.
+    location: the folder.
     mode: ``error``, ``ignore``, ``append`` or ``overwrite``, for a folder that has files already.
     partition_by: columns that become ``key=value`` folders instead of columns of the files.
+    options: how files are written, see :func:`trilake.trevni.tables.table_write.write_options`.
+    schema: for rows as dictionaries.
+    storage_options: credentials, region and endpoint of an object store.
     runtime: where the id of the write comes from.
 
     Readers see all of it or nothing, see :func:`publish`.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``WriteFailedError``.
+
+    >>> import trilake
+    >>> _ = write_table({"day": ["mon", "tue"], "n": [1, 2]}, "memory://doc-write-table", partition_by="day")
+    >>> trilake.open("memory://doc-write-table", format="trevni").count("day = 'mon'")
+    1
     """
     if mode not in ("error", "ignore", "append", "overwrite"):
         raise InvalidArgumentError(f"mode {mode!r} is unknown", help="modes are append, error, ignore, overwrite")

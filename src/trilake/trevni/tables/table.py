@@ -15,9 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
+from trilake.explanation import Explanation
 from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
-from trilake.table import Explanation, FilterLike, Table
+from trilake.table import FilterLike, Table
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import (
     DataFile,
@@ -59,6 +60,7 @@ class TrevniTable(Table):
 
     Columns that a file does not have are null in its rows.  Raises ``TableNotFoundError`` where there are no files.
 
+    >>> import pyarrow as pa
     >>> import trilake
     >>> rows = pa.table({"day": ["mon", "mon", "tue"], "n": [1, 2, 3]})
     >>> _ = trilake.write(rows, "memory://doc-trevni", format="trevni", partition_by="day")
@@ -94,7 +96,15 @@ class TrevniTable(Table):
         return self._store.options
 
     def under(self, schema: pa.Schema) -> TrevniTable:
-        """A table of the same files under another schema; they are not listed again."""
+        """A table of the same files under another ``schema``; they are not listed again.
+
+        >>> import pyarrow as pa, trilake
+        >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
+        >>> _ = trilake.write(rows, "memory://doc-trevni-under", format="trevni", partition_by="day")
+        >>> table = trilake.open("memory://doc-trevni-under", format="trevni")
+        >>> table.under(pa.schema([("n", pa.float64())])).to_arrow().sort_by("n").to_pydict()
+        {'n': [1.0, 2.0]}
+        """
         other = copy.copy(self)
         other.__dict__.pop("_schema", None)  # what was inferred
         other._stated_schema = schema
@@ -134,7 +144,18 @@ class TrevniTable(Table):
         return [file for file, needed in zip(self._files, keep.tolist(), strict=True) if needed]
 
     def splits(self, filter: FilterLike | None = None, *, size: int | None = None) -> list[Split]:
-        """The rows of all files that can hold a matching row, cut into parts of about ``size`` stored bytes."""
+        """The rows of all files that can hold a row for which ``filter`` is true, cut into parts of about ``size``
+        stored bytes.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
+        >>> _ = trilake.write(rows, "memory://doc-trevni-splits", format="trevni", partition_by="day")
+        >>> table = trilake.open("memory://doc-trevni-splits", format="trevni")
+        >>> len(table.splits()), len(table.splits("day = 'mon'"))
+        (2, 1)
+        """
         options = {} if size is None else {"size": size}
         return [
             split
@@ -159,7 +180,15 @@ class TrevniTable(Table):
         )
 
     def file(self, key: str) -> TrevniFile:
-        """One file of the table by its ``path`` in :meth:`files`."""
+        """One file of the table by its ``path`` in :meth:`files`, the ``key``.
+
+        >>> import trilake
+        >>> rows = {"day": ["mon", "tue"], "n": [1, 2]}
+        >>> _ = trilake.write(rows, "memory://doc-trevni-file", format="trevni", partition_by="day")
+        >>> table = trilake.open("memory://doc-trevni-file", format="trevni")
+        >>> table.file(table.files("day = 'mon'")["path"][0].as_py()).read().to_pydict()
+        {'n': [1]}
+        """
         return TrevniFile((self._store, key), trusted=self._trusted)
 
     def _open(self, file: DataFile) -> TrevniFile:
@@ -197,7 +226,7 @@ class TrevniTable(Table):
         return sum(batch.num_rows for batch in self.to_batches([], filter))
 
     def history(self, limit: int | None = None) -> pa.Table:
-        """Empty: there are no versions."""
+        """Empty: there are no versions.  ``limit`` changes nothing."""
         return pa.table({"version": pa.array([], pa.int64()), "timestamp": pa.array([], pa.timestamp("ms", "UTC"))})
 
     def explain(self, filter: FilterLike | None = None) -> Explanation:

@@ -26,8 +26,8 @@ from trilake.errors import (
 from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
+from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.file.writer import ColumnOptions
 from trilake.trevni.nesting.arrow_forms import bare
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import DataFile, check_trevni, list_files

@@ -29,7 +29,7 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
     """Three files are many; what is in the list counts."""
     current = [AutoCompaction(min_files=3)]
-    for module in ("trilake.api", "trilake.formats"):
+    for module in ("trilake.api.writing", "trilake.api.definitions", "trilake.formats"):
         monkeypatch.setattr(f"{module}.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
     return current
 

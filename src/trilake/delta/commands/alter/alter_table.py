@@ -1,70 +1,30 @@
-"""``Alter``: changes of a table's columns, properties, constraints and protocol, each one commit.
-
-The life of a change::
-
-    newest version --> pure change (alter, alter_properties) --> rows that are there satisfy it? --> commit
-          ^                                                                                          |
-          +--------------------- another writer changed schema or properties meanwhile --------------+
-
-A change is a statement about the table as it is, so when another writer changed the table's metadata first, it is
-worked out again on what that writer left, as if it had been asked for later.
-"""
+"""``Alter``: changes of a table's columns, properties, constraints and protocol, each one commit."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, TypeAlias
-
-import orjson
 
 from trilake.arguments import checked_methods
-from trilake.delta.commands.alter import feature_removal
-from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.alter.feature_drops import FeatureDrops
 from trilake.delta.commit import row_tracking
-from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.commit.plan import CommitPlan
-from trilake.delta.commit.transaction import commit
-from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
-from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata import schema_changes as alter
 from trilake.delta.metadata.column_changes import ColumnChange, change_columns, identity_column, sync_identity
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
 from trilake.delta.metadata.column_replacement import replace_columns
-from trilake.delta.metadata.schema_changes import Condition, MetadataChange, NewColumn
-from trilake.delta.protocol.feature import Feature, FeatureRemoval
-from trilake.delta.protocol.features import check_writable
+from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
-from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
-from trilake.delta.rules.defaults import JudgeDefault
 from trilake.delta.scan.read import read_tasks
-from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
-from trilake.errors import (
-    ConcurrentWriteError,
-    ConflictError,
-    ConstraintViolatedError,
-    InvalidArgumentError,
-    ProtocolChangedError,
-    UnsupportedExpressionError,
-    stating,
-)
-from trilake.runtime import Runtime
-
-#: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
-FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
-
-_ATTEMPTS = 20
+from trilake.errors import InvalidArgumentError
 
 
 @checked_methods
-class Alter:
+class Alter(FeatureDrops):
     """Changes one table.  Each method is one commit and returns the version it made.
 
     Where nothing would change, nothing is committed and the newest version is returned.
@@ -82,28 +42,17 @@ class Alter:
     Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
     be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
 
-    >>> import pyarrow as pa, trilake
-    >>> from trilake.engine import standard_engine
-    >>> from trilake.storage import open_store
-    >>> trilake.write(pa.table({"n": [1, 2]}), "memory://doc-alter", mode="overwrite").version
+    >>> import trilake
+    >>> trilake.write({"n": [1, 2]}, "memory://doc-alter").version
     0
-    >>> table = Alter(DeltaLog(open_store("memory://doc-alter"), standard_engine()))
+    >>> table = trilake.alter("memory://doc-alter")
     >>> table.add_columns({"note": "string"}), table.add_constraint("positive", "n > 0")
     (1, 2)
+    >>> table.comment("measured by hand"), table.move_column("note", first=True), table.drop_constraint("positive")
+    (3, 4, 5)
+    >>> trilake.open("memory://doc-alter").schema.names
+    ['note', 'n']
     """
-
-    def __init__(
-        self,
-        log: DeltaLog,
-        *,
-        runtime: Runtime | None = None,
-        find_violation: FindViolation | None = None,
-        zoned: bool = False,
-        run: Runner = run_here,
-        judge_default: JudgeDefault | None = None,
-    ) -> None:
-        self.log, self.runtime, self.run = log, runtime or log.engine.runtime, run
-        self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
 
     # --- columns -----------------------------------------------------------------------------------------------------
 
@@ -116,6 +65,13 @@ class Alter:
         first, after: where the columns go among their neighbours, in the order given; at the end by default.
 
         Raises ``InvalidArgumentError`` for names that are taken and columns that old rows have no value for.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-add-columns")
+        >>> trilake.alter("memory://doc-add-columns").add_columns({"note": "string"}, first=True)
+        1
+        >>> trilake.open("memory://doc-add-columns").to_arrow().to_pylist()
+        [{'note': None, 'n': 1}]
         """
         fields = new_columns(columns)
         placed, position = [], _position(first, after)
@@ -125,26 +81,55 @@ class Alter:
         return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, placed, new_id=self.runtime.new_id))
 
     def add(self, *columns: NewColumn) -> int:
-        """Add columns, each at a place of its own.  Raises as :meth:`add_columns`."""
+        """Add ``columns``, each at a place of its own.  Raises as :meth:`add_columns`.
+
+        >>> import trilake
+        >>> from trilake.delta.metadata.schema_changes import NewColumn
+        >>> from trilake.delta.protocol.schema import PrimitiveType, StructField
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-add")
+        >>> trilake.alter("memory://doc-add").add(NewColumn(StructField("note", PrimitiveType("string"))))
+        1
+        """
         return self._run(lambda h: alter.add_columns(h.protocol, h.metadata, columns, new_id=self.runtime.new_id))
 
     def rename_column(self, path: PathLike, new_name: str) -> int:
-        """Rename a column, nested or not; no file is rewritten.
+        """Rename the column ``path``, nested or not, to ``new_name``; no file is rewritten.
 
         Raises ``InvalidArgumentError`` without column mapping, for a name that is taken, and where a constraint or
         generated column mentions the column.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-rename", properties={"delta.columnMapping.mode": "name"})
+        >>> trilake.alter("memory://doc-rename").rename_column("n", "number")
+        1
+        >>> trilake.open("memory://doc-rename").to_arrow().to_pylist()
+        [{'number': 1}]
         """
         return self._run(lambda h: alter.rename_column(h.protocol, h.metadata, path, new_name))
 
     def drop_columns(self, *paths: PathLike) -> int:
-        """Drop columns, nested or not; no file is rewritten.  Raises as :meth:`rename_column`."""
+        """Drop the columns at ``paths``, nested or not; no file is rewritten.  Raises as :meth:`rename_column`.
+
+        >>> import trilake
+        >>> mapped = {"delta.columnMapping.mode": "name"}
+        >>> _ = trilake.write({"n": [1], "note": ["x"]}, "memory://doc-drop-columns", properties=mapped)
+        >>> trilake.alter("memory://doc-drop-columns").drop_columns("note")
+        1
+        >>> trilake.open("memory://doc-drop-columns").schema.names
+        ['n']
+        """
         return self._run(lambda h: alter.drop_columns(h.protocol, h.metadata, paths, clustering=clustering_columns(h)))
 
     def replace_columns(self, columns: ColumnsLike) -> int:
         """Give the table a list of columns: those that are there stay, others are new, the rest is dropped.
 
-        The same holds for fields of structs.  Raises as :meth:`add_columns`, :meth:`drop_columns` and
-        :meth:`change_type`.
+        The same holds for fields of structs.  ``columns`` are those of :meth:`add_columns`.  Raises as
+        :meth:`add_columns`, :meth:`drop_columns` and :meth:`change_type`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-replace-columns")
+        >>> trilake.alter("memory://doc-replace-columns").replace_columns({"n": "bigint", "note": "string"})
+        1
         """
         given = new_columns(columns)
         if any(c.parent for c in given):
@@ -164,16 +149,32 @@ class Alter:
         return self._run(change)
 
     def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
-        """Put a column first, or after one of its neighbours."""
+        """Put the column ``path`` ``first``, or ``after`` one of its neighbours.
+
+        Raises ``InvalidArgumentError`` where neither is said, both are, or there is no such column.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1], "note": ["x"]}, "memory://doc-move-column")
+        >>> trilake.alter("memory://doc-move-column").move_column("n", after="note")
+        1
+        """
         position = _position(first, after)
         if position is None:
             raise InvalidArgumentError("say first=True, or after which column")
         return self._run(lambda h: alter.move_column(h.protocol, h.metadata, path, position))
 
     def change_columns(self, *changes: ColumnChange) -> int:
-        """Change several things of columns in one commit: all of them, or none.
+        """Change several things of columns in one commit: all of the ``changes``, or none.
 
         Raises what the methods for one thing raise.
+
+        >>> import trilake
+        >>> from trilake.delta.metadata.column_changes import ColumnChange
+        >>> _ = trilake.write({"a": [1], "b": [2]}, "memory://doc-change-columns")
+        >>> trilake.alter("memory://doc-change-columns").change_columns(
+        ...     ColumnChange("a", comment="the first"), ColumnChange("b", comment="the second")
+        ... )
+        1
         """
         now = self._now()
         judge = self.judge
@@ -184,21 +185,60 @@ class Alter:
     def change_type(self, path: PathLike, type: TypeLike) -> int:
         """Widen the type of a column, element, key or value; no file is rewritten.
 
+        Parameters
+        ----------
+        path: the column, such as ``"n"`` or ``"a.element"``.
+        type: the new type, such as ``"bigint"``.
+
         Raises ``InvalidArgumentError`` where the one type cannot become the other, or without
         ``delta.enableTypeWidening``.
+
+        >>> import trilake
+        >>> trilake.create("memory://doc-change-type", {"n": "int"}, properties={"delta.enableTypeWidening": "true"})
+        0
+        >>> trilake.alter("memory://doc-change-type").change_type("n", "bigint")
+        1
         """
         return self.change_columns(ColumnChange(path, type=type))
 
     def set_nullable(self, path: PathLike) -> int:
-        """Allow nulls in a column (``DROP NOT NULL``)."""
+        """Allow nulls in the column ``path`` (``DROP NOT NULL``).
+
+        Raises ``InvalidArgumentError`` for a column that is not there.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-nullable")
+        >>> table = trilake.alter("memory://doc-nullable")
+        >>> table.set_not_null("n"), table.set_nullable("n")
+        (1, 2)
+        """
         return self._run(lambda h: alter.set_nullable(h.protocol, h.metadata, path))
 
     def set_not_null(self, path: PathLike) -> int:
-        """Forbid nulls in a column.  Raises ``ConstraintViolatedError`` where a row holds one."""
+        """Forbid nulls in the column ``path``.  Raises ``ConstraintViolatedError`` where a row holds one.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-not-null")
+        >>> trilake.alter("memory://doc-not-null").set_not_null("n")
+        1
+        """
         return self._run(lambda h: alter.set_not_null(h.protocol, h.metadata, path))
 
     def comment(self, comment: str | None, path: PathLike | None = None) -> int:
-        """Describe a column, or the table where no column is named; ``None`` removes the text."""
+        """Describe a column, or the table where no column is named; ``None`` removes the text.
+
+        Parameters
+        ----------
+        comment: the text, for people.
+        path: the column.
+
+        Raises ``InvalidArgumentError`` for a column that is not there.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-comment")
+        >>> trilake.alter("memory://doc-comment").comment("how many", "n")
+        1
+        """
         if path is None:
             return self._run(
                 lambda h: alter_properties.set_description(h.protocol, h.metadata, comment, new_id=self.runtime.new_id)
@@ -208,7 +248,20 @@ class Alter:
     def set_default(self, column: PathLike, expression: str) -> int:
         """Give a column a default, which rows to come take where they leave the column out.
 
+        Parameters
+        ----------
+        column: the column.
+        expression: SQL that reads no column, such as ``"0"`` or ``"current_date()"``.
+
         Raises ``ExpressionError`` for an expression that reads columns or does not fit the column.
+
+        >>> import trilake
+        >>> _ = trilake.write({"id": [1], "n": [1]}, "memory://doc-default")
+        >>> trilake.alter("memory://doc-default").set_default("n", "40 + 2")
+        1
+        >>> _ = trilake.write({"id": [2]}, "memory://doc-default", mode="append")
+        >>> trilake.open("memory://doc-default").to_arrow(filter="id = 2").to_pylist()
+        [{'id': 2, 'n': 42}]
         """
         now = self._now()
         return self._run(
@@ -216,13 +269,28 @@ class Alter:
         )
 
     def drop_default(self, column: PathLike) -> int:
-        """Take a column's default away."""
+        """Take the default of ``column`` away.  Raises ``InvalidArgumentError`` for a column that is not there.
+
+        >>> import trilake
+        >>> _ = trilake.create("memory://doc-drop-default", {"n": "int"}, defaults={"n": "0"})
+        >>> trilake.alter("memory://doc-drop-default").drop_default("n")
+        1
+        """
         return self._run(lambda h: alter.drop_default(h.protocol, h.metadata, column))
 
     def sync_identity(self, column: PathLike) -> int:
-        """Let an identity column go on behind the furthest value that rows hold (``SYNC IDENTITY``).
+        """Let the identity column ``column`` go on behind the furthest value that rows hold (``SYNC IDENTITY``).
 
         Raises ``InvalidArgumentError`` for a column that is no identity column.
+
+        >>> import trilake
+        >>> place = "memory://doc-sync-identity"
+        >>> _ = trilake.create(place, {"id": "bigint", "n": "bigint"}, identity=["id"], identity_takes_values=True)
+        >>> _ = trilake.write({"id": [100], "n": [1]}, place, mode="append")
+        >>> _ = trilake.alter(place).sync_identity("id")
+        >>> _ = trilake.write({"n": [2]}, place, mode="append")
+        >>> trilake.open(place).to_arrow(["id"], "n = 2")["id"].to_pylist()
+        [101]
         """
 
         def attempt() -> int:
@@ -241,9 +309,14 @@ class Alter:
         return self._again(attempt)
 
     def cluster_by(self, *columns: PathLike) -> int:
-        """Set the columns by which an optimization keeps rows near each other; none ends clustering.
+        """Set the ``columns`` by which an optimization keeps rows near each other; none ends clustering.
 
         Raises ``InvalidArgumentError`` for a partitioned table, and for columns that cannot cluster rows.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-cluster-by")
+        >>> trilake.alter("memory://doc-cluster-by").cluster_by("n")
+        1
         """
 
         def change(h: Head) -> MetadataChange:
@@ -254,11 +327,18 @@ class Alter:
     # --- properties and constraints ----------------------------------------------------------------------------------
 
     def set_properties(self, properties: Mapping[str, object]) -> int:
-        """Set table properties, with the table features that they need.
+        """Set table ``properties``, with the table features that they need.
 
         Turning on ``delta.enableRowTracking`` gives row ids to the files that are there first, which takes up to two
         commits more.  Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace,
         ``InvalidArgumentError`` for a value that cannot be.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-set-properties")
+        >>> trilake.alter("memory://doc-set-properties").set_properties({"delta.appendOnly": "true"})
+        1
+        >>> dict(trilake.open("memory://doc-set-properties").properties)
+        {'delta.appendOnly': 'true'}
         """
 
         def change(h: Head) -> MetadataChange:
@@ -274,7 +354,20 @@ class Alter:
         return self._again(attempt)
 
     def unset_properties(self, *keys: str, if_exists: bool = False) -> int:
-        """Remove table properties.  Raises ``InvalidArgumentError`` for one that is not set."""
+        """Remove table properties.
+
+        Parameters
+        ----------
+        keys: their names.
+        if_exists: whether it is no error that one is not set.
+
+        Raises ``InvalidArgumentError`` for one that is not set.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-unset", properties={"owner": "sales"})
+        >>> trilake.alter("memory://doc-unset").unset_properties("owner")
+        1
+        """
         return self._run(
             lambda h: alter_properties.unset_properties(
                 h.protocol, h.metadata, keys, new_id=self.runtime.new_id, if_exists=if_exists
@@ -284,26 +377,61 @@ class Alter:
     def add_constraint(self, name: str, expression: str) -> int:
         """Add a CHECK constraint.
 
+        Parameters
+        ----------
+        name: what it is called.
+        expression: a condition over the table's columns as SQL, which every row must satisfy.
+
         Raises ``ConstraintViolatedError`` with the values of the first row that breaks it, ``InvalidArgumentError`` for
         a name that is taken, ``ExpressionError`` for an expression that is no condition over the table's columns.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-add-constraint")
+        >>> trilake.alter("memory://doc-add-constraint").add_constraint("positive", "n > 0")
+        1
         """
         now = self._now()
         return self._run(lambda h: alter_properties.add_constraint(h.protocol, h.metadata, name, expression, now=now))
 
     def drop_constraint(self, name: str, *, if_exists: bool = False) -> int:
-        """Remove a CHECK constraint."""
+        """Remove the CHECK constraint ``name``; with ``if_exists`` it need not be there.
+
+        Raises ``InvalidArgumentError`` where it is not there.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-constraint")
+        >>> table = trilake.alter("memory://doc-drop-constraint")
+        >>> table.add_constraint("positive", "n > 0"), table.drop_constraint("positive")
+        (1, 2)
+        """
         return self._run(lambda h: alter_properties.drop_constraint(h.protocol, h.metadata, name, if_exists=if_exists))
 
     # --- protocol ----------------------------------------------------------------------------------------------------
 
     def add_feature(self, name: str) -> int:
-        """Add a table feature and those it needs.  Raises ``UnsupportedProtocolError`` for an unknown one."""
+        """Add the table feature ``name`` and those it needs.  Raises ``UnsupportedProtocolError`` for an unknown one.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-add-feature")
+        >>> trilake.alter("memory://doc-add-feature").add_feature("deletionVectors")
+        1
+        """
         return self._run(
             lambda h: alter_properties.add_feature(h.protocol, h.metadata, name, new_id=self.runtime.new_id)
         )
 
     def upgrade_protocol(self, reader: int, writer: int) -> int:
-        """Raise the protocol's versions.  Raises ``InvalidArgumentError`` for versions that do not exist."""
+        """Raise the protocol's versions to ``reader`` and ``writer``.
+
+        Raises ``InvalidArgumentError`` for versions that do not exist.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-upgrade")
+        >>> trilake.alter("memory://doc-upgrade").upgrade_protocol(2, 5)
+        1
+        >>> trilake.open("memory://doc-upgrade").protocol.min_writer_version
+        5
+        """
         return self._run(lambda h: alter_properties.raise_versions(h.protocol, h.metadata, reader, writer))
 
     def drop_feature(self, name: str, *, truncate_history: bool = False, protect_history: bool = False) -> int:
@@ -314,180 +442,14 @@ class Alter:
         ``protect_history`` lets it go at once where only older versions need it: the table gets the feature
         *checkpointProtection*, by which the checkpoint that new readers begin at stays as long as those versions do.
 
-        Raises ``FeatureInUseError`` that says what is left to do.
+        ``name`` is the feature's.  Raises ``FeatureInUseError`` that says what is left to do.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-feature")
+        >>> trilake.alter("memory://doc-drop-feature").drop_feature("appendOnly")
+        1
         """
         return self._again(lambda: self._drop(name, truncate_history, protect_history and not truncate_history))
-
-    def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
-        snapshot, changed = self._snapshot(), False
-        row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)
-        if removal.in_past is not None:
-            snapshot, changed = self._turned_off(snapshot, row, removal)
-            if truncate_history or changed:
-                # Log cleanup can cut off the history only where a checkpoint is.
-                write_checkpoint(self.log, snapshot, self.runtime)
-            if truncate_history:
-                cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
-        trace = feature_removal.trace_in(self.log, snapshot, row)
-        older = None if trace is not None else feature_removal.history_trace(self.log, removal, changed=changed)
-        if trace is not None or (older is not None and not protect_history):
-            raise feature_removal.in_use(row.name, trace or older)
-        change = feature_removal.removed(
-            snapshot.protocol, snapshot.metadata, row, removal, truncate_history=truncate_history
-        )
-        if older is not None:
-            change = feature_removal.protected(change, snapshot.version + 1)
-        files = feature_removal.bare_files(snapshot, removal)
-        version = self._commit(snapshot, change, files=files, whole=True)
-        if older is not None:
-            # Readers without the feature begin here, and replay nothing before it.
-            write_checkpoint(self.log, self.log.opened(version), self.runtime)
-        return version
-
-    def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
-        """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
-        commit."""
-        before = snapshot.version
-        for rewritten in (False, True):
-            # Judged on the very version that the commit stands on: a rename in between is a conflict.
-            used = feature_removal.trace_in(self.log, snapshot, row) is not None
-            off = _turn_off(snapshot, row, removal, used=used)
-            if off.changes(snapshot.protocol, snapshot.metadata):
-                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
-            if not used or rewritten:
-                break
-            done = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
-            snapshot = snapshot if done is None else self.log.snapshot(done)
-        changed = snapshot.version > before
-        if (
-            changed
-            and removal.in_past is not None
-            and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
-        ):
-            # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
-            same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
-            snapshot = self.log.snapshot(self._commit(snapshot, same))
-        return snapshot, changed
-
-    # --- how a change happens ----------------------------------------------------------------------------------------
-
-    def _now(self) -> dt.datetime:
-        return self.runtime.now()
-
-    def _head(self) -> Head:
-        head = self.log.head()
-        check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
-        return head
-
-    def _snapshot(self) -> Snapshot:
-        snapshot = self.log.snapshot()
-        check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
-        return snapshot
-
-    def _run(self, work_out: Callable[[Head], MetadataChange]) -> int:
-        """Work a change out on the newest version and commit it."""
-        return self._again(lambda: self._once(work_out))
-
-    def _again(self, attempt: Callable[[], int]) -> int:
-        """Try again where others changed first what this change was worked out on."""
-        for left in reversed(range(_ATTEMPTS)):
-            try:
-                return attempt()
-            except ConflictError as e:
-                if not left or isinstance(e, ConcurrentWriteError):  # one that lost a thousand times will lose again
-                    raise
-                self.runtime.sleep(0.002 * (_ATTEMPTS - left))
-        raise AssertionError("the last attempt raises")
-
-    def _once(self, work_out: Callable[[Head], MetadataChange], head: Head | None = None) -> int:
-        head = head or self._head()
-        change = work_out(head)
-        if not change.changes(head.protocol, head.metadata):
-            return head.version
-        if not change.conditions:
-            return self._commit(head, change)
-        snapshot = self._snapshot()
-        change = work_out(snapshot)
-        for condition in change.conditions:
-            self._check(snapshot, condition)
-        return self._commit(snapshot, change, whole=True)
-
-    def _commit(
-        self, base: Head, change: MetadataChange, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
-    ) -> int:
-        plan = CommitPlan(
-            operation=change.operation,
-            parameters=change.parameters,
-            file_actions=files,
-            metadata=change.metadata if change.metadata != base.metadata else None,
-            protocol=change.protocol if change.protocol != base.protocol else None,
-            read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
-            domains=change.domains,
-        )
-        return commit(self.log, base, plan, self.runtime).version
-
-    def _check(self, snapshot: Snapshot, condition: Condition) -> None:
-        """Raise ``ConstraintViolatedError`` where a row of the table does not satisfy a condition."""
-        new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
-        with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
-            self._check_rows(snapshot, condition)
-
-    def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
-        what = f"{condition.kind} {condition.name} ({condition.text})"
-        check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
-        if self.zoned:
-            [check] = checks_in_zone([check], snapshot.schema)
-        if check.condition is None:
-            if self.find_violation is None:
-                raise UnsupportedExpressionError(
-                    f"only Spark can evaluate {what} on the rows that are there",
-                    help="make this change through Spark",
-                )
-            row = self.find_violation(snapshot, condition.text)
-            if row is not None:
-                raise ConstraintViolatedError(
-                    f"{what} violated by row with values: {describe_row(row)}",
-                    help="correct or delete such rows first; nothing was committed",
-                    constraint=condition.name,
-                )
-            return
-        columns = [f.name for f in snapshot.schema.fields if f.name in check.condition.columns]
-        scan = plan_scan(snapshot, columns or None)
-        for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
-            verify_checks([check], batch)
-
-    def _tracking(self, change: Callable[[Head], MetadataChange]) -> int:
-        """Turn row tracking on by ``change``, which promises that all files have row ids: first the feature, then the
-        ids, then the promise, on the very version that keeps it.
-        """
-        self._run(
-            lambda h: alter_properties.add_feature(
-                h.protocol, h.metadata, row_tracking.FEATURE, new_id=self.runtime.new_id
-            )
-        )
-        snapshot = self._snapshot()
-        if not row_tracking.supported(snapshot.protocol):
-            raise ProtocolChangedError(
-                f"somebody dropped the feature {row_tracking.FEATURE} while row tracking was turned on",
-                help="agree on one of the two and repeat it",
-                uri=snapshot.uri,
-                version=snapshot.version,
-            )
-        files = feature_removal.without_row_ids(snapshot)
-        if files:
-            same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
-            snapshot = self.log.snapshot(self._commit(snapshot, same, files=files, whole=True))
-        return self._once(change, snapshot)
-
-
-def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:
-    """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
-    off = row.turned_off(head.metadata)
-    if not used:
-        off = removal.metadata(off)
-    keys = sorted(set(head.metadata.configuration) - set(off.configuration))
-    parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
-    return MetadataChange(head.protocol, off, "UNSET TBLPROPERTIES", parameters)
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------

@@ -39,6 +39,22 @@ class MergeBuilder:
     (1, 1)
     >>> trilake.open("memory://doc-merge").to_arrow().sort_by("id").to_pydict()
     {'id': [1, 2, 3], 'n': [10, 41, 30]}
+
+    A table that is to hold what the source holds, with its new columns:
+
+    >>> result = (
+    ...     trilake.open("memory://doc-merge")
+    ...     .merge(pa.table({"id": [2, 4, 5], "n": [22, 40, 50], "s": ["b", "d", "e"]}), "target.id = source.id")
+    ...     .with_schema_evolution()
+    ...     .when_matched_delete("source.n < target.n")
+    ...     .when_matched_update_all()
+    ...     .when_not_matched_insert({"id": "id", "n": "n"}, "id = 4")
+    ...     .when_not_matched_by_source_update({"n": "0"}, "target.id = 1")
+    ...     .when_not_matched_by_source_delete()
+    ...     .execute()
+    ... )
+    >>> trilake.open("memory://doc-merge").to_arrow(["id", "n"]).sort_by("id").to_pydict()
+    {'id': [1, 4], 'n': [0, 40]}
     """
 
     log: DeltaLog
@@ -60,11 +76,14 @@ class MergeBuilder:
     def when_matched_update_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Update all columns of matched rows from the source's columns of the same names, but for ``except_cols``."""
+        """Update all columns of matched rows from the source's columns of the same names, but for ``except_cols``.
+
+        ``predicate`` is a condition over both tables: which of the matched rows.
+        """
         return self._with("matched", "update", predicate, excluded=except_cols)
 
     def when_matched_delete(self, predicate: str | None = None) -> MergeBuilder:
-        """Delete matched rows."""
+        """Delete matched rows; with ``predicate``, a condition over both tables, some of them."""
         return self._with("matched", "delete", predicate)
 
     def when_not_matched_insert(self, updates: Mapping[str, str], predicate: str | None = None) -> MergeBuilder:
@@ -81,17 +100,23 @@ class MergeBuilder:
     def when_not_matched_insert_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Insert rows with all columns from the source's columns of the same names, but for ``except_cols``."""
+        """Insert rows with all columns from the source's columns of the same names, but for ``except_cols``.
+
+        ``predicate`` is a condition over the source: which of the rows that match no row of the table.
+        """
         return self._with("not_matched", "insert", predicate, excluded=except_cols)
 
     def when_not_matched_by_source_update(
         self, updates: Mapping[str, str], predicate: str | None = None
     ) -> MergeBuilder:
-        """Update rows of the table that no row of the source matches; expressions see the table alone."""
+        """Update rows of the table that no row of the source matches; expressions see the table alone.
+
+        ``updates`` are SQL expressions by column; ``predicate`` says which of the rows.
+        """
         return self._with("not_matched_by_source", "update", predicate, _values(updates))
 
     def when_not_matched_by_source_delete(self, predicate: str | None = None) -> MergeBuilder:
-        """Delete rows of the table that no row of the source matches."""
+        """Delete rows of the table that no row of the source matches; with ``predicate``, some of them."""
         return self._with("not_matched_by_source", "delete", predicate)
 
     def with_schema_evolution(self) -> MergeBuilder:

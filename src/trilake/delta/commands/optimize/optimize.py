@@ -103,7 +103,15 @@ class OptimizeRequest:
 
 @dataclass(frozen=True)
 class OptimizeResult(Displayed):
-    """What an optimization did: the version it committed, or the one it found where there was nothing to do."""
+    """What an optimization did: the version it committed, or the one it found where there was nothing to do.
+
+    >>> import trilake
+    >>> for n in range(2):
+    ...     _ = trilake.write({"n": [n]}, "memory://doc-optimize-result", mode="append")
+    >>> done = trilake.open("memory://doc-optimize-result").optimize()
+    >>> done.version, done.files_removed, done.files_added, done.metrics.num_files_removed
+    (2, 2, 1, 2)
+    """
 
     version: int
     metrics: OptimizeMetrics = field(default_factory=OptimizeMetrics)

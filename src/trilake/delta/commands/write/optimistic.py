@@ -98,7 +98,7 @@ class OptimisticTransaction:
         return files
 
     def read_transaction(self, app_id: str) -> int | None:
-        """The version of an application that the table has, or ``None``; others may not move it on meanwhile."""
+        """The version of the application ``app_id``, or ``None``; others may not move it on meanwhile."""
         self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
         txn = self.snapshot.state.txns.get(app_id)
         return None if txn is None else int(txn["version"])
@@ -106,7 +106,7 @@ class OptimisticTransaction:
     # --- changes -----------------------------------------------------------------------------------------------------
 
     def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
-        """Write rows into new files, which the commit adds; the table's rules hold for them."""
+        """Write the rows of ``data`` into new files, which the commit adds; the table's rules hold for them."""
         metadata = self._metadata or self.snapshot.metadata
         source, now = with_variants(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
         plan = FilePlan(
@@ -131,7 +131,7 @@ class OptimisticTransaction:
         self._actions.append({"add": dict(file)})
 
     def remove(self, files: pa.Table | Iterable[str], *, data_change: bool = True) -> None:
-        """Remove files of the snapshot: rows of :meth:`read`, or paths as the log spells them.
+        """Remove ``files`` of the snapshot: rows of :meth:`read`, or paths as the log spells them.
 
         ``data_change=False`` says that the rows live on in other files.
         """
@@ -148,19 +148,19 @@ class OptimisticTransaction:
         self._reads = replace(self._reads, removed=self._reads.removed | set(paths.to_pylist()))
 
     def set_metadata(self, metadata: Metadata) -> None:
-        """Change the table's schema or properties."""
+        """Change the table's schema or properties: ``metadata`` is the ``metaData`` action from then on."""
         self._metadata = metadata
 
     def set_protocol(self, protocol: Protocol) -> None:
-        """Change what readers and writers of the table must support."""
+        """Change what readers and writers of the table must support, by another ``protocol`` action."""
         self._protocol = protocol
 
     def set_transaction(self, app_id: str, version: int) -> None:
-        """Record the version of an application; a commit that records another one meanwhile is a conflict."""
+        """Record the ``version`` of the application ``app_id``; a faster commit that does so is a conflict."""
         self._txns[app_id] = version
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
-        """Set the configuration of a metadata domain; ``None`` removes it."""
+        """Set the ``configuration`` of the metadata domain ``domain``; ``None`` removes it."""
         self._domains[domain] = configuration
 
     # --- the end -----------------------------------------------------------------------------------------------------
@@ -174,6 +174,12 @@ class OptimisticTransaction:
         user_metadata: str | None = None,
     ) -> int:
         """Commit, past every faster commit that does not conflict; the new version.
+
+        Parameters
+        ----------
+        operation: what the history calls the commit, such as ``"WRITE"``.
+        parameters, metrics: what the history says of it, by name.
+        user_metadata: a text of the caller's own that is kept with the commit.
 
         Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that names the
         winner where one does, and ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.  In

@@ -101,6 +101,10 @@ class WriteResult(Displayed):
     """What a write did.
 
     ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
+
+    >>> import trilake
+    >>> trilake.write({"n": [1]}, "memory://doc-write-result").rows_added
+    1
     """
 
     version: int | None

@@ -39,6 +39,23 @@ class DeltaMergeBuilder:
     >>> _ = matched.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
     >>> [tuple(row) for row in people.toDF().orderBy("id").collect()]
     [(1, 'new'), (2, 'first')]
+
+    All kinds of clauses, with conditions:
+
+    >>> news = spark.sql("SELECT * FROM VALUES (1, 'gone', 0), (3, 'third', 3) AS t (id, s, n)")
+    >>> merge = (
+    ...     people.alias("t")
+    ...     .merge(news.alias("s"), "t.id = s.id")
+    ...     .withSchemaEvolution()
+    ...     .withTransaction("people", 1)
+    ...     .whenMatchedDelete("s.s = 'gone'")
+    ...     .whenMatchedUpdate(set={"s": "s.s"})
+    ...     .whenNotMatchedInsert("s.n > 0", values={"id": "s.id", "s": "upper(s.s)"})
+    ...     .whenNotMatchedBySourceDelete("t.id > 100")
+    ...     .whenNotMatchedBySourceUpdate(set={"s": "'kept'"})
+    ... )
+    >>> merge.execute().collect()
+    [Row(num_affected_rows=3, num_updated_rows=1, num_deleted_rows=1, num_inserted_rows=1)]
     """
 
     def __init__(self, spark: SparkSession, open_table: Callable[[], ArrowDeltaTable], request: SparkMerge) -> None:
@@ -47,31 +64,46 @@ class DeltaMergeBuilder:
     def whenMatchedUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
         """Update matched rows of the target: ``set`` are the new values by column, ``"a.b"`` for a nested one.
 
+        ``condition`` says which of the matched rows; all without one.
+
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
         return self._with("matched", "update", condition, _texts(set, "'set' in whenMatchedUpdate"))
 
     def whenMatchedUpdateAll(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Update all columns of matched rows from the source's columns of the same names."""
+        """Update all columns of matched rows, or of those with ``condition``, from the source's of the same names.
+
+        Raises ``TypeError`` for a condition that is neither text nor column.
+        """
         return self._with("matched", "update", condition)
 
     def whenMatchedDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Delete matched rows of the target."""
+        """Delete matched rows of the target; with ``condition``, some of them.
+
+        Raises ``TypeError`` for a condition that is neither text nor column.
+        """
         return self._with("matched", "delete", condition)
 
     def whenNotMatchedInsert(self, condition: Condition = None, values: Assigned = None) -> DeltaMergeBuilder:
         """Insert source rows that match nothing: ``values`` by column of the target.
+
+        ``condition`` says which of these rows; all without one.
 
         Raises ``ValueError`` without ``values``, ``TypeError`` for arguments of other types.
         """
         return self._with("not_matched", "insert", condition, _texts(values, "'values' in whenNotMatchedInsert"))
 
     def whenNotMatchedInsertAll(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Insert source rows that match nothing, all columns from those of the same names."""
+        """Insert source rows that match nothing, or those with ``condition``: all columns from those of the same names.
+
+        Raises ``TypeError`` for a condition that is neither text nor column.
+        """
         return self._with("not_matched", "insert", condition)
 
     def whenNotMatchedBySourceUpdate(self, condition: Condition = None, set: Assigned = None) -> DeltaMergeBuilder:
-        """Update rows of the target that no source row matches.
+        """Update rows of the target that no source row matches: ``set`` are the new values by column.
+
+        ``condition`` says which of these rows; all without one.
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types.
         """
@@ -79,7 +111,10 @@ class DeltaMergeBuilder:
         return self._with("not_matched_by_source", "update", condition, values)
 
     def whenNotMatchedBySourceDelete(self, condition: Condition = None) -> DeltaMergeBuilder:
-        """Delete rows of the target that no source row matches."""
+        """Delete rows of the target that no source row matches; with ``condition``, some of them.
+
+        Raises ``TypeError`` for a condition that is neither text nor column.
+        """
         return self._with("not_matched_by_source", "delete", condition)
 
     def withSchemaEvolution(self) -> DeltaMergeBuilder:
@@ -88,7 +123,7 @@ class DeltaMergeBuilder:
         return DeltaMergeBuilder(self._spark, self._open_table, replace(self._request, evolve=True))
 
     def withTransaction(self, appId: str, version: int) -> DeltaMergeBuilder:
-        """Let the merge stand for ``version`` of an application, as a ``txn`` action of its commit.
+        """Let the merge stand for ``version`` of the application ``appId``, as a ``txn`` action of its commit.
 
         Of two merges for one version of an application the second is refused as a conflict; whether the table has a
         version already is for the caller to look up.

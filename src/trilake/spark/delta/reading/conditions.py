@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from trilake.delta.commands.alter.alter_table import FindViolation
+from trilake.delta.commands.alter.metadata_commits import FindViolation
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.read import read_dataframe

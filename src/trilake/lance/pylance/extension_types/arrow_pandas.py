@@ -1,4 +1,4 @@
-"""Columns of :class:`~trilake.lance.pylance.arrow_types.BFloat16` in pandas."""
+"""Columns of :class:`~trilake.lance.pylance.extension_types.arrow_types.BFloat16` in pandas."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.extras import missing
-from trilake.lance.pylance.arrow_types import BFloat16, BFloat16Array, bfloat16_array
+from trilake.lance.pylance.extension_types.arrow_types import BFloat16, BFloat16Array, bfloat16_array
 
 try:
     from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype

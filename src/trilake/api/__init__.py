@@ -1,0 +1,14 @@
+"""What users call: one set of names for every format.
+
+``opening``, ``writing`` and ``definitions`` need no Spark, ``reading`` and ``sessions`` hand tables to it.  A format is
+a row of :data:`~trilake.formats.FORMATS`.  Spark is imported only by the calls that need it, so that a table opens
+without it.
+"""
+
+from trilake.api.definitions import alter, convert_to_delta, create
+from trilake.api.opening import open
+from trilake.api.reading import explain, read
+from trilake.api.sessions import register, unregister
+from trilake.api.writing import write
+
+__all__ = ["alter", "convert_to_delta", "create", "explain", "open", "read", "register", "unregister", "write"]

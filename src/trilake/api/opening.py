@@ -1,0 +1,114 @@
+"""``open``: a table of any format, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Literal, TypeAlias, overload
+
+from trilake.arguments import checked
+from trilake.delta.table import ArrowDeltaTable
+from trilake.formats import open_table
+from trilake.storage import open_store
+from trilake.table import Table, as_version
+from trilake.timestamps import TimestampLike
+
+if TYPE_CHECKING:
+    from trilake.lance.table import LanceTable
+    from trilake.trevni.tables.table import TrevniTable
+
+
+_Uri: TypeAlias = str | PathLike[str]
+_At: TypeAlias = TimestampLike | None
+_Options: TypeAlias = Mapping[str, str] | None
+
+
+@overload
+def open(
+    uri: _Uri,
+    *,
+    format: Literal["delta"] | None = ...,
+    version: int | None = ...,
+    timestamp: _At = ...,
+    storage_options: _Options = ...,
+) -> ArrowDeltaTable: ...
+
+
+@overload
+def open(
+    uri: _Uri,
+    *,
+    format: Literal["lance"],
+    version: int | None = ...,
+    timestamp: _At = ...,
+    storage_options: _Options = ...,
+) -> LanceTable: ...
+
+
+@overload
+def open(
+    uri: _Uri,
+    *,
+    format: Literal["trevni"],
+    version: int | None = ...,
+    timestamp: _At = ...,
+    storage_options: _Options = ...,
+) -> TrevniTable: ...
+
+
+@overload
+def open(
+    uri: _Uri, *, format: str, version: int | None = ..., timestamp: _At = ..., storage_options: _Options = ...
+) -> Table: ...
+
+
+@checked
+def open(
+    uri: str | PathLike[str],
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Table:
+    """Open a table without Spark.
+
+    To a type checker, a table whose format is not named is a Delta table; name the format of others.
+
+    Parameters
+    ----------
+    uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
+    format: ``"delta"`` or another of :data:`~trilake.formats.FORMATS`; found out by looking where it is not given.
+    version: the version to show; the newest by default.
+    timestamp: show the version that was newest at that time instead (ISO text, datetime, or seconds since the epoch;
+        UTC where no zone is given).
+    storage_options: credentials, region and endpoint of an object store.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError`` or ``CorruptLogError``.
+
+    >>> import pyarrow as pa, trilake
+    >>> trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-open", mode="overwrite").version
+    0
+    >>> trilake.open("memory://doc-open").to_arrow(filter="n > 1").column("n").to_pylist()
+    [2, 3]
+
+    An older version stays as it was:
+
+    >>> _ = trilake.write(pa.table({"n": [4]}), "memory://doc-open", mode="append")
+    >>> trilake.open("memory://doc-open").count(), trilake.open("memory://doc-open", version=0).count()
+    (4, 3)
+    """
+    return open_at(uri, format, version, timestamp, storage_options)
+
+
+def open_at(
+    uri: str | PathLike[str],
+    format: str | None,
+    version: int | None,
+    timestamp: TimestampLike | None,
+    storage_options: Mapping[str, str] | None,
+) -> Table:
+    """A table as :func:`open` opens it, with arguments that were looked at.  Raises as :func:`open`."""
+    version = as_version(version)
+    store = open_store(uri, dict(storage_options or {}))
+    return open_table(store, format, version, timestamp)

@@ -1,0 +1,122 @@
+"""``read`` and ``explain``: a table as a Spark DataFrame, and which way it would be read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from trilake.api.opening import open_at
+from trilake.arguments import checked
+from trilake.delta.table import ArrowDeltaTable
+from trilake.explanation import Explanation
+from trilake.table import FilterLike
+from trilake.timestamps import TimestampLike
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@checked
+def read(
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """A table as a Spark DataFrame: Spark's native scan over exactly the snapshot's files wherever that is possible.
+
+    Where Spark cannot read the store natively, the rows come through Arrow; :func:`explain` says which way is taken.
+
+    Parameters
+    ----------
+    spark: the session; it need not be registered.
+    uri: a path, ``file:`` URI, ``s3://`` and friends.
+    format: ``"delta"``, ``"lance"`` or ``"trevni"``; found out by looking where it is not given.
+    version: the version to read; the newest by default.
+    timestamp: read the version that was newest at that time instead, as :func:`open` does.
+    columns: the columns to read; all by default.
+    filter: Spark SQL text or a pyarrow expression: chooses rows, and skips files on the driver.
+    storage_options: credentials, region and endpoint of an object store; what the session knows of it by default.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError`` or ``CorruptLogError`` as
+    :func:`open`, ``FilterError`` for a filter that does not fit the table, ``InvalidArgumentError`` for a column that
+    is not there.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(5), "lake/read", mode="overwrite")
+    >>> _ = trilake.write(spark.range(5, 7), "lake/read", mode="append")
+    >>> sorted(row.id for row in trilake.read(spark, "lake/read", filter="id >= 4").collect())
+    [4, 5, 6]
+    >>> trilake.read(spark, "lake/read", version=0).count()
+    5
+    """
+    from trilake.spark.delta.read import read_dataframe
+    from trilake.spark.session.storage import session_options
+
+    storage_options = session_options(spark, uri, storage_options)
+    table = open_at(uri, format, version, timestamp, storage_options)
+    if table.format == "lance":
+        from trilake.lance.table import LanceTable
+        from trilake.spark.lance import frames as lance_frames
+
+        assert isinstance(table, LanceTable)
+        return lance_frames.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
+    if table.format == "trevni":
+        from trilake.spark.trevni import read as trevni_read
+        from trilake.trevni.tables.table import TrevniTable
+
+        assert isinstance(table, TrevniTable)
+        return trevni_read.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
+    assert isinstance(table, ArrowDeltaTable)
+    newest = version is None and timestamp is None
+    options = dict(storage_options or {})
+    return read_dataframe(spark, table, columns=columns, filter=filter, options=options, newest=newest)
+
+
+@checked
+def explain(
+    spark: SparkSession,
+    uri: str | PathLike[str],
+    filter: FilterLike | None = None,
+    *,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Explanation:
+    """What :func:`read` would do: the files it keeps and skips and why, and whether Spark scans them itself.
+
+    :meth:`trilake.table.Table.explain` says the same of files without Spark.
+
+    Parameters
+    ----------
+    spark: the session.
+    uri: a path, ``file:`` URI, ``s3://`` and friends.
+    filter: Spark SQL text or a pyarrow expression; without one, all files are kept.
+    format, version, timestamp, storage_options: see :func:`read`.
+
+    Raises as :func:`read`.
+
+    >>> import trilake
+    >>> _ = trilake.write([{"n": 1}], "lake/explain", mode="overwrite")
+    >>> _ = trilake.write([{"n": 9}], "lake/explain", mode="append")
+    >>> plan = trilake.explain(spark, "lake/explain", "n > 5")
+    >>> len(plan.kept), len(plan.skipped)
+    (1, 1)
+    >>> print(plan.notes[0])
+    read by Spark's native scan
+    """
+    from trilake.spark.delta.read import explain_read
+    from trilake.spark.session.storage import session_options
+
+    storage_options = session_options(spark, uri, storage_options)
+    table = open_at(uri, format, version, timestamp, storage_options)
+    if not isinstance(table, ArrowDeltaTable):  # the other formats are read one way only
+        return table.explain(filter)
+    return explain_read(spark, table, filter)

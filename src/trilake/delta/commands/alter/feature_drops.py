@@ -1,0 +1,78 @@
+"""``FeatureDrops``: how a table feature is turned off, and goes once nothing needs it."""
+
+from __future__ import annotations
+
+import orjson
+
+from trilake.delta.commands.alter import feature_removal
+from trilake.delta.commands.alter.metadata_commits import MetadataCommits
+from trilake.delta.log.checkpoint_writer import write_checkpoint
+from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
+from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.metadata.schema_changes import MetadataChange
+from trilake.delta.protocol.feature import Feature, FeatureRemoval
+
+
+class FeatureDrops(MetadataCommits):
+    """Drops features of one table, in one commit or several."""
+
+    def _drop(self, name: str, truncate_history: bool, protect_history: bool) -> int:
+        snapshot, changed = self._snapshot(), False
+        row, removal = feature_removal.removable(snapshot.protocol, name, truncate_history=truncate_history)
+        if removal.in_past is not None:
+            snapshot, changed = self._turned_off(snapshot, row, removal)
+            if truncate_history or changed:
+                # Log cleanup can cut off the history only where a checkpoint is.
+                write_checkpoint(self.log, snapshot, self.runtime)
+            if truncate_history:
+                cleanup_log(self.log, self.runtime, retention_ms=DAY_MS)
+        trace = feature_removal.trace_in(self.log, snapshot, row)
+        older = None if trace is not None else feature_removal.history_trace(self.log, removal, changed=changed)
+        if trace is not None or (older is not None and not protect_history):
+            raise feature_removal.in_use(row.name, trace or older)
+        change = feature_removal.removed(
+            snapshot.protocol, snapshot.metadata, row, removal, truncate_history=truncate_history
+        )
+        if older is not None:
+            change = feature_removal.protected(change, snapshot.version + 1)
+        files = feature_removal.bare_files(snapshot, removal)
+        version = self._commit(snapshot, change, files=files, whole=True)
+        if older is not None:
+            # Readers without the feature begin here, and replay nothing before it.
+            write_checkpoint(self.log, self.log.opened(version), self.runtime)
+        return version
+
+    def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
+        """The table with a feature turned off, and no longer used where writing files again helps; whether that took a
+        commit."""
+        before = snapshot.version
+        for rewritten in (False, True):
+            # Judged on the very version that the commit stands on: a rename in between is a conflict.
+            used = feature_removal.trace_in(self.log, snapshot, row) is not None
+            off = _turn_off(snapshot, row, removal, used=used)
+            if off.changes(snapshot.protocol, snapshot.metadata):
+                snapshot = self.log.snapshot(self._commit(snapshot, off, whole=not used))
+            if not used or rewritten:
+                break
+            done = feature_removal.rewrite_files(self.log, snapshot, row, runtime=self.runtime, run=self.run)
+            snapshot = snapshot if done is None else self.log.snapshot(done)
+        changed = snapshot.version > before
+        if (
+            changed
+            and removal.in_past is not None
+            and removal.in_past(feature_removal.past_of(self.log.parse(self.log.commits(snapshot.version))))
+        ):
+            # The newest commit is itself a trace, as it removed files with vectors: the history can end behind it only.
+            same = MetadataChange(snapshot.protocol, snapshot.metadata, "Empty Commit", {})
+            snapshot = self.log.snapshot(self._commit(snapshot, same))
+        return snapshot, changed
+
+
+def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:
+    """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
+    off = row.turned_off(head.metadata)
+    if not used:
+        off = removal.metadata(off)
+    keys = sorted(set(head.metadata.configuration) - set(off.configuration))
+    parameters = {"properties": orjson.dumps(keys).decode(), "ifExists": "true"}
+    return MetadataChange(head.protocol, off, "UNSET TBLPROPERTIES", parameters)

@@ -1,0 +1,173 @@
+"""``MetadataCommits``: how a change of a table's metadata becomes a commit.
+
+The life of a change::
+
+    newest version --> pure change (alter, alter_properties) --> rows that are there satisfy it? --> commit
+          ^                                                                                          |
+          +--------------------- another writer changed schema or properties meanwhile --------------+
+
+A change is a statement about the table as it is, so when another writer changed the table's metadata first, it is
+worked out again on what that writer left, as if it had been asked for later.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from trilake.delta.commands.alter import feature_removal
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.transaction import commit
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head, Snapshot
+from trilake.delta.metadata import property_changes as alter_properties
+from trilake.delta.metadata.schema_changes import Condition, MetadataChange
+from trilake.delta.protocol.features import check_writable
+from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
+from trilake.delta.rules.defaults import JudgeDefault
+from trilake.delta.scan.read import read_tasks
+from trilake.delta.scan.row_text import describe_row
+from trilake.delta.scan.scan import plan_scan
+from trilake.errors import (
+    ConcurrentWriteError,
+    ConflictError,
+    ConstraintViolatedError,
+    ProtocolChangedError,
+    UnsupportedExpressionError,
+    stating,
+)
+from trilake.runtime import Runtime
+
+#: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
+FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
+
+_ATTEMPTS = 20
+
+
+class MetadataCommits:
+    """Commits changes of one table's metadata, with the parameters of :class:`Alter`."""
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        *,
+        runtime: Runtime | None = None,
+        find_violation: FindViolation | None = None,
+        zoned: bool = False,
+        run: Runner = run_here,
+        judge_default: JudgeDefault | None = None,
+    ) -> None:
+        self.log, self.runtime, self.run = log, runtime or log.engine.runtime, run
+        self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
+
+    def _now(self) -> dt.datetime:
+        return self.runtime.now()
+
+    def _head(self) -> Head:
+        head = self.log.head()
+        check_writable(head.protocol, head.metadata, uri=head.uri, version=head.version)
+        return head
+
+    def _snapshot(self) -> Snapshot:
+        snapshot = self.log.snapshot()
+        check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)
+        return snapshot
+
+    def _run(self, work_out: Callable[[Head], MetadataChange]) -> int:
+        """Work a change out on the newest version and commit it."""
+        return self._again(lambda: self._once(work_out))
+
+    def _again(self, attempt: Callable[[], int]) -> int:
+        """Try again where others changed first what this change was worked out on."""
+        for left in reversed(range(_ATTEMPTS)):
+            try:
+                return attempt()
+            except ConflictError as e:
+                if not left or isinstance(e, ConcurrentWriteError):  # one that lost a thousand times will lose again
+                    raise
+                self.runtime.sleep(0.002 * (_ATTEMPTS - left))
+        raise AssertionError("the last attempt raises")
+
+    def _once(self, work_out: Callable[[Head], MetadataChange], head: Head | None = None) -> int:
+        head = head or self._head()
+        change = work_out(head)
+        if not change.changes(head.protocol, head.metadata):
+            return head.version
+        if not change.conditions:
+            return self._commit(head, change)
+        snapshot = self._snapshot()
+        change = work_out(snapshot)
+        for condition in change.conditions:
+            self._check(snapshot, condition)
+        return self._commit(snapshot, change, whole=True)
+
+    def _commit(
+        self, base: Head, change: MetadataChange, *, files: Sequence[Mapping[str, Any]] = (), whole: bool = False
+    ) -> int:
+        plan = CommitPlan(
+            operation=change.operation,
+            parameters=change.parameters,
+            file_actions=files,
+            metadata=change.metadata if change.metadata != base.metadata else None,
+            protocol=change.protocol if change.protocol != base.protocol else None,
+            read=ReadSet(whole_table=whole, changes_metadata=True, metadata=base.metadata),
+            domains=change.domains,
+        )
+        return commit(self.log, base, plan, self.runtime).version
+
+    def _check(self, snapshot: Snapshot, condition: Condition) -> None:
+        """Raise ``ConstraintViolatedError`` where a row of the table does not satisfy a condition."""
+        new = f"DELTA_NEW_{'NOT_NULL' if condition.kind.startswith('NOT NULL') else 'CHECK_CONSTRAINT'}_VIOLATION"
+        with stating({None: new, "DELTA_VIOLATE_CONSTRAINT_WITH_VALUES": new}):
+            self._check_rows(snapshot, condition)
+
+    def _check_rows(self, snapshot: Snapshot, condition: Condition) -> None:
+        what = f"{condition.kind} {condition.name} ({condition.text})"
+        check = parse_check(condition.kind, condition.name, condition.text, snapshot.schema, self._now())
+        if self.zoned:
+            [check] = checks_in_zone([check], snapshot.schema)
+        if check.condition is None:
+            if self.find_violation is None:
+                raise UnsupportedExpressionError(
+                    f"only Spark can evaluate {what} on the rows that are there",
+                    help="make this change through Spark",
+                )
+            row = self.find_violation(snapshot, condition.text)
+            if row is not None:
+                raise ConstraintViolatedError(
+                    f"{what} violated by row with values: {describe_row(row)}",
+                    help="correct or delete such rows first; nothing was committed",
+                    constraint=condition.name,
+                )
+            return
+        columns = [f.name for f in snapshot.schema.fields if f.name in check.condition.columns]
+        scan = plan_scan(snapshot, columns or None)
+        for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
+            verify_checks([check], batch)
+
+    def _tracking(self, change: Callable[[Head], MetadataChange]) -> int:
+        """Turn row tracking on by ``change``, which promises that all files have row ids: first the feature, then the
+        ids, then the promise, on the very version that keeps it.
+        """
+        self._run(
+            lambda h: alter_properties.add_feature(
+                h.protocol, h.metadata, row_tracking.FEATURE, new_id=self.runtime.new_id
+            )
+        )
+        snapshot = self._snapshot()
+        if not row_tracking.supported(snapshot.protocol):
+            raise ProtocolChangedError(
+                f"somebody dropped the feature {row_tracking.FEATURE} while row tracking was turned on",
+                help="agree on one of the two and repeat it",
+                uri=snapshot.uri,
+                version=snapshot.version,
+            )
+        files = feature_removal.without_row_ids(snapshot)
+        if files:
+            same = MetadataChange(snapshot.protocol, snapshot.metadata, "ROW TRACKING BACKFILL", {"batchId": "0"})
+            snapshot = self.log.snapshot(self._commit(snapshot, same, files=files, whole=True))
+        return self._once(change, snapshot)

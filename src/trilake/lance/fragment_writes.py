@@ -1,0 +1,126 @@
+"""``write_fragments``: rows into new data files, which a commit makes count later."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, overload
+
+import pyarrow as pa
+
+from trilake.arguments import flag
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
+from trilake.lance.commands.fragment_writer import write_fragments as write_files
+from trilake.lance.commands.input_rows import stream
+from trilake.lance.commands.open_dataset import OpenDataset, place_of
+from trilake.lance.file.errors import NothingToWriteError
+from trilake.lance.file.view import View
+from trilake.lance.progress import Reporter
+from trilake.lance.pylance.operation import LanceOperation
+from trilake.lance.pylance.transactions import Transaction
+from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions.fragment_metadata import FragmentMetadata
+from trilake.lance.versions.manifest import Fragment
+from trilake.lance.versions.versions import list_versions
+from trilake.runtime import SYSTEM_RUNTIME
+
+
+def create_fragments(
+    uri: str | os.PathLike[str] | OpenDataset,
+    data: Any,
+    schema: pa.Schema | None,
+    options: WriteOptions,
+    progress: Reporter,
+    storage_options: Mapping[str, str] | None,
+    mode: str,
+) -> tuple[list[Fragment], pa.Schema, int]:
+    """The fragments that were written, the schema of their rows, and the newest version; 0 where there is none."""
+    if mode not in ("create", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode is {mode!r}", help="it is create, append or overwrite")
+    store, _ = place_of(uri, storage_options)
+    rows_schema, batches = stream(data, schema)
+    if not rows_schema.names:
+        raise NothingToWriteError("the rows have no columns")
+    target, version = Target.new(rows_schema, nulls=options.nulls), 0
+    if list_versions(store).versions:
+        manifest = Snapshot.open(store, SYSTEM_RUNTIME).manifest
+        version = manifest.version
+        # By the columns that users see: companions are the dataset's, whatever rows are written with.
+        if mode == "append" and sorted(View(manifest.schema).schema.names) == sorted(target.view.schema.names):
+            target = Target(manifest.schema, nulls=options.nulls)
+    return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
+
+
+@overload
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[False] = False,
+    **options: Any,
+) -> list[FragmentMetadata]: ...
+
+
+@overload
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: Literal[True],
+    **options: Any,
+) -> Transaction: ...
+
+
+def write_fragments(
+    data: Any,
+    dataset_uri: str | os.PathLike[str] | OpenDataset,
+    schema: pa.Schema | None = None,
+    *,
+    return_transaction: bool = False,
+    mode: str = "append",
+    max_rows_per_file: int = 1 << 20,
+    max_rows_per_group: int = 1024,
+    max_bytes_per_file: int = 90 << 30,
+    progress: Any = None,
+    nulls: NullPolicy = "error",
+    storage_options: Mapping[str, str] | None = None,
+    **later: Any,
+) -> list[FragmentMetadata] | Transaction:
+    """Write rows into new data files, which no version names until they are committed.
+
+    Parameters
+    ----------
+    data: see :func:`trilake.lance.commands.input_rows.stream`.
+    dataset_uri: the dataset, which need not exist, or may be open.
+    schema: of the rows.
+    return_transaction: whether the result is a transaction to commit: an append, or an overwrite where ``mode`` says it
+        or there is no dataset yet.
+    mode: with ``"append"``, the columns are those of the dataset where it has all of them; with ``"create"`` and
+        ``"overwrite"``, they are new ones, which only an overwrite can commit.
+    max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls: see
+        :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
+    progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
+    storage_options: credentials, region and endpoint of an object store.
+    later: see :func:`trilake.lance.pylance.functions.write_dataset`.
+
+    Raises ``SchemaMismatchError``, ``WriteFailedError`` or ``NothingToWriteError``.
+
+    >>> import pyarrow as pa
+    >>> fragments = write_fragments(pa.table({"a": [1, 2]}), "memory://doc-write-fragments")
+    >>> [fragment.physical_rows for fragment in fragments]
+    [2]
+    """
+    check_format(later, of="write_fragments")
+    flag("return_transaction", return_transaction)
+    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
+    written = create_fragments(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
+    fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
+    if not return_transaction:
+        return fragments
+    if mode == "append" and version:
+        return Transaction(version, LanceOperation.Append(fragments))
+    return Transaction(version, LanceOperation.Overwrite(rows_schema, fragments))

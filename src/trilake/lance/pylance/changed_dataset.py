@@ -1,0 +1,212 @@
+"""``ChangedDataset``: rows and columns of a dataset are added, changed and removed, each time by one commit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.lance.commands import columns as column_changes
+from trilake.lance.commands import delete, input_rows, joins, update, write
+from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, WriteOptions
+from trilake.lance.commands.replan import Retries
+from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.pylance.later_names import LaterNames
+from trilake.lance.pylance.merge_builder import MergeBuilder
+from trilake.lance.pylance.udf import BatchUDF
+from trilake.table import FilterLike
+
+
+class ChangedDataset(LaterNames):
+    """What changes rows and columns, by the names that users of the format know."""
+
+    # --- rows --------------------------------------------------------------------------------------------------------
+
+    def insert(self, data: Any, *, mode: write.Mode = "append", **options: Any) -> None:
+        """Add rows, or with ``mode="overwrite"`` put them in the place of all.
+
+        Parameters
+        ----------
+        data: see :func:`trilake.lance.commands.input_rows.stream`; ``schema`` may be among the options.
+        options: of :class:`~trilake.lance.commands.fragment_writer.WriteOptions`; ``nulls`` is this object's otherwise.
+            What :func:`trilake.lance.pylance.functions.write_dataset` knows of the format may be said, too.
+
+        Raises ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-insert")
+        >>> made.insert(pa.table({"a": [4]}))
+        >>> made.count_rows()
+        4
+        """
+        schema, batches = input_rows.stream(data, options.pop("schema", None))
+        input_rows.check_metadata(schema)
+        layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
+        check_format(options, of="insert")
+        wanted = WriteOptions(**{"nulls": self.nulls, **layout})
+        self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
+
+    def delete(
+        self,
+        predicate: FilterLike,
+        *,
+        conflict_retries: int | None = None,
+        retry_timeout: dt.timedelta | None = None,
+    ) -> dict[str, int]:
+        """Delete the rows for which a condition is true; their number, as ``num_deleted_rows``.
+
+        Parameters
+        ----------
+        predicate: SQL text or a pyarrow expression; ``None`` is no condition.
+        conflict_retries, retry_timeout: where others have changed the same rows meanwhile, the deletion is planned
+            anew: so many times, 10 by default, and not after that time.
+
+        Raises ``WrongTypeError`` without a condition, ``FilterError`` for one that does not fit, ``ConflictError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-delete")
+        >>> made.delete("a > 1")
+        {'num_deleted_rows': 2}
+        """
+        retries = Retries.of(conflict_retries, retry_timeout)
+        if predicate is None:
+            raise WrongTypeError("delete got no condition", help='pass "true" to delete all rows')
+        done = delete.delete_rows(self.snapshot, predicate, retries)
+        self.moved(done.snapshot)
+        return {"num_deleted_rows": done.num_deleted_rows}
+
+    def update(
+        self,
+        updates: Mapping[str, str],
+        where: FilterLike | None = None,
+        *,
+        conflict_retries: int | None = None,
+        retry_timeout: dt.timedelta | None = None,
+        **later: Any,
+    ) -> dict[str, int]:
+        """Set columns to SQL expressions where a condition is true; the number of rows, as ``num_rows_updated``.
+
+        Parameters
+        ----------
+        updates: SQL expressions by column.
+        where: SQL text or a pyarrow expression; all rows without one.
+        conflict_retries, retry_timeout: those of :meth:`delete`.
+        later: what programs for later releases say; what the format has not is refused.
+
+        Raises ``UnknownColumnError``, ``ExpressionError``, ``FilterError`` or ``ConflictError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-update")
+        >>> made.update({"a": "a * 10"}, where="a > 1")
+        {'num_rows_updated': 2}
+        >>> sorted(made.to_table()["a"].to_pylist())
+        [1, 20, 30]
+        """
+        check_format(later, of="update")
+        retries = Retries.of(conflict_retries, retry_timeout)
+        done = update.update(self.snapshot, updates, where, options=WriteOptions(nulls=self.nulls), retries=retries)
+        self.moved(done.snapshot)
+        return {"num_rows_updated": done.num_rows_updated}
+
+    def merge_insert(self, on: str | Iterable[str]) -> MergeBuilder:
+        """Match rows of a source by the key columns ``on``; the builder says what becomes of which.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge-insert")
+        >>> news = pa.table({"id": [3, 4], "s": ["new", "first"]})
+        >>> done = made.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(news)
+        >>> done["num_updated_rows"], done["num_inserted_rows"], made.count_rows()
+        (1, 1, 4)
+        """
+        return MergeBuilder(self, on)
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def merge(self, data_obj: Any, left_on: str, right_on: str | None = None, schema: pa.Schema | None = None) -> None:
+        """Add the columns of other data to the rows with the same key; rows without a match get nulls.
+
+        Parameters
+        ----------
+        data_obj: the other data.
+        left_on, right_on: the key columns, of the dataset and of the data; the same by default.
+        schema: of data that come as an iterable.
+
+        Raises ``UnknownColumnError``, ``InvalidArgumentError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-merge")
+        >>> made.merge(pa.table({"id": [1, 2, 3], "n": [10, 20, 30]}), "id")
+        >>> made.schema.names, made.to_table(["n"], "id = 2").to_pylist()
+        (['id', 's', 'n'], [{'n': 20}])
+        """
+        data = input_rows.table(data_obj, schema)
+        self.moved(joins.merge(self.snapshot, data, left_on, right_on, nulls=self.nulls))
+
+    def add_columns(
+        self,
+        transforms: Any,
+        read_columns: list[str] | None = None,
+        reader_schema: pa.Schema | None = None,
+        batch_size: int | None = None,
+    ) -> None:
+        """Add columns.
+
+        Parameters
+        ----------
+        transforms: SQL expressions by name of the new column; or a function of record batches (with an attribute
+            ``output_schema``, or one whose result tells); or rows in the order of the dataset's; or a field, fields or
+            a schema of columns without values, for which no file is written.
+        read_columns: what a function is given; all columns by default.
+        reader_schema: of rows that come as an iterable.
+        batch_size: rows that a function is given at most; a row group of the files by default.
+
+        What the way that is asked for has no use for is refused.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-add-columns")
+        >>> made.add_columns({"double": "a * 2"})
+        >>> made.to_table()["double"].to_pylist()
+        [2, 4, 6]
+        """
+        self.moved(
+            column_changes.add(
+                self.snapshot, transforms, read_columns, reader_schema, batch_size=batch_size, nulls=self.nulls
+            )
+        )
+        if isinstance(transforms, BatchUDF):
+            transforms.forget()
+
+    def drop_columns(self, columns: Sequence[str]) -> None:
+        """Drop ``columns``, or fields of structs; no file is written.  Raises ``UnknownColumnError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"id": [1, 2, 3], "s": ["x", "y", "z"]}), "memory://doc-lance-drop-columns")
+        >>> made.drop_columns(["s"])
+        >>> made.schema.names
+        ['id']
+        """
+        self.moved(column_changes.drop_columns(self.snapshot, columns))
+
+    def alter_columns(self, *alterations: Mapping[str, Any]) -> None:
+        """Rename columns (``name``), make them ``nullable`` or not, or cast them (``data_type``), by ``path``.
+
+        Each of ``alterations`` is such a mapping.  Raises ``UnknownColumnError``, ``InvalidArgumentError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-alter-columns")
+        >>> made.alter_columns({"path": "a", "name": "number", "data_type": pa.int32()})
+        >>> made.schema
+        number: int32
+        """
+        self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))

@@ -1,0 +1,1 @@
+"""Types of Arrow that users of the format know: short floats, and images."""
