@@ -35,7 +35,7 @@ def read(
 
     Parameters
     ----------
-    spark: the session; it need not be registered.
+    spark: the session.
     uri: a path, ``file:`` URI, ``s3://`` and friends.
     format: ``"delta"``, ``"lance"`` or ``"trevni"``; found out by looking where it is not given.
     version: the version to read; the newest by default.

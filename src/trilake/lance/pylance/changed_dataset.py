@@ -98,7 +98,8 @@ class ChangedDataset(LaterNames):
         conflict_retries, retry_timeout: those of :meth:`delete`.
         later: what programs for later releases say; what the format has not is refused.
 
-        Raises ``UnknownColumnError``, ``ExpressionError``, ``FilterError`` or ``ConflictError``.
+        Raises ``InvalidArgumentError`` for a column that is not there, ``ExpressionError``, ``FilterError`` or
+        ``ConflictError``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -138,7 +139,7 @@ class ChangedDataset(LaterNames):
         left_on, right_on: the key columns, of the dataset and of the data; the same by default.
         schema: of data that come as an iterable.
 
-        Raises ``UnknownColumnError``, ``InvalidArgumentError``.
+        Raises ``UnknownColumnError``, and ``SchemaMismatchError`` for data that cannot be joined.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset

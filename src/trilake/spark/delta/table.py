@@ -259,7 +259,7 @@ class DeltaTable(SessionTable):
         """Bring the version back that was the newest at a time, such as ``2024-05-01 12:30:00`` in the session's zone.
 
         ``timestamp`` is that time.  Raises as :meth:`restoreToVersion` does, and ``VersionNotFoundError`` for a time
-        before the first version or after the newest.
+        before the first version.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "lake/restore-time", mode="overwrite")

@@ -151,7 +151,8 @@ class Alter(FeatureDrops):
     def move_column(self, path: PathLike, *, first: bool = False, after: str | None = None) -> int:
         """Put the column ``path`` ``first``, or ``after`` one of its neighbours.
 
-        Raises ``InvalidArgumentError`` where neither is said, both are, or there is no such column.
+        Raises ``InvalidArgumentError`` where neither is said or both are, ``SchemaMismatchError`` for a column that is
+        not there.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1], "note": ["x"]}, "memory://doc-move-column")
@@ -204,7 +205,7 @@ class Alter(FeatureDrops):
     def set_nullable(self, path: PathLike) -> int:
         """Allow nulls in the column ``path`` (``DROP NOT NULL``).
 
-        Raises ``InvalidArgumentError`` for a column that is not there.
+        Raises ``SchemaMismatchError`` for a column that is not there.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-nullable")
@@ -232,7 +233,7 @@ class Alter(FeatureDrops):
         comment: the text, for people.
         path: the column.
 
-        Raises ``InvalidArgumentError`` for a column that is not there.
+        Raises ``SchemaMismatchError`` for a column that is not there.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-comment")
@@ -269,7 +270,7 @@ class Alter(FeatureDrops):
         )
 
     def drop_default(self, column: PathLike) -> int:
-        """Take the default of ``column`` away.  Raises ``InvalidArgumentError`` for a column that is not there.
+        """Take the default of ``column`` away.  Raises ``SchemaMismatchError`` for a column that is not there.
 
         >>> import trilake
         >>> _ = trilake.create("memory://doc-drop-default", {"n": "int"}, defaults={"n": "0"})
