@@ -44,7 +44,7 @@ class Transaction(OptimisticTransaction):
     >>> tx.set_metadata(replace(tx.snapshot.metadata, configuration={"owner": "sales"}))
     >>> tx.set_protocol(tx.snapshot.protocol)
     >>> file = tx.snapshot.adds.to_pylist()[0]
-    >>> tx.add({**file, "partitionValues": {}, "dataChange": False})
+    >>> tx.add({**file, "dataChange": False})
     >>> tx.commit("NOTE")
     2
     >>> trilake.open("memory://doc-transaction").transaction_version("nightly")

@@ -143,6 +143,35 @@ def test_refusals() -> None:
         Transaction(MemoryStore()).read()
 
 
+def test_files_are_added_as_they_were_read() -> None:
+    """Arrow has their partition values as pairs, which no reader of a log understands."""
+    store = _table(properties={"delta.enableDeletionVectors": "true"})
+    trilake.open(store.uri).delete("a = 1")
+    tx = Transaction(store)
+    for file in tx.read().to_pylist():
+        tx.add({**file, "dataChange": False})
+    tx.commit("NOTE")
+    assert rows(trilake.open(store.uri).to_arrow()) == [{"a": 2, "p": "x"}, {"a": 3, "p": "y"}]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("path", 1, "path of an add action is a int"),
+        ("size", "1", "size of an add action is a str"),
+        ("modificationTime", 1.5, "modificationTime of an add action is a float"),
+        ("dataChange", 1, "dataChange of an add action is a int"),
+        ("partitionValues", {}, "partitionValues of x are {}"),
+        ("partitionValues", {"p": "x", "q": "y"}, "partition column: p"),
+        ("partitionValues", {"p": 1}, "give a text or None"),
+    ],
+)
+def test_a_file_that_would_break_the_log_is_refused(field: str, value: Any, message: str) -> None:
+    file = {"path": "x", "partitionValues": {"p": "x"}, "size": 1, "modificationTime": 1, "dataChange": True}
+    with pytest.raises(InvalidArgumentError, match=message):
+        Transaction(_table()).add({**file, field: value})
+
+
 def test_an_append_only_table_loses_no_rows() -> None:
     """The property was not looked at."""
     store = _table(properties={"delta.appendOnly": "true"})
@@ -154,8 +183,8 @@ def test_an_append_only_table_loses_no_rows() -> None:
     moved = Transaction(store)
     file = moved.read("p = 'y'").to_pylist()[0]
     moved.remove([file["path"]], data_change=False)
-    added = {k: file[k] for k in ("path", "size", "modificationTime", "stats")}
-    moved.add({**added, "partitionValues": dict(file["partitionValues"]), "dataChange": False})
+    added = {k: file[k] for k in ("path", "partitionValues", "size", "modificationTime", "stats")}
+    moved.add({**added, "dataChange": False})
     assert moved.commit("OPTIMIZE") == 1
     assert trilake.open(store.uri).count() == 3
 

@@ -12,8 +12,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.commands.maintenance.carried_files import add_action
 from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commit.add_actions import add_action
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit

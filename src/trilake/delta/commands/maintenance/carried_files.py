@@ -1,11 +1,9 @@
-"""Files that a commit carries over from another version or another table: their actions, and whether they are there."""
+"""Files that a commit carries over from another version or another table, and whether they are there."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,43 +22,6 @@ from trilake.storage.uri import is_absolute
 #: Above this many files one listing of the folder costs less than asking for each.
 _ASK = 500
 _CHUNK = 50
-
-
-#: Fields of an ``add`` action that Arrow holds in another form than JSON has.
-_OTHER_FORM = ("partitionValues", "tags", "deletionVector")
-
-
-def _as_json(name: str, value: Any) -> Any:
-    """The value of a field as JSON has it."""
-    if name == "partitionValues":
-        return dict(value or ())
-    if value is None or name not in _OTHER_FORM:
-        return value
-    return dict(value) if name == "tags" else {k: v for k, v in value.items() if v is not None}
-
-
-def add_action(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """The ``add`` action of a row of a snapshot's files, with some of its fields changed; ``None`` drops a field."""
-    out = {name: _as_json(name, value) for name, value in {**row, **changes}.items()}
-    return {"add": {k: v for k, v in out.items() if v is not None}}
-
-
-def add_actions(files: pa.Table, **changes: Any) -> list[dict[str, Any]]:
-    """The same of all of a snapshot's files, each with the same changes; columns without a value cost nothing."""
-    names, columns, gaps = list[str](), list[Sequence[Any]](), False
-    for name in files.column_names:
-        nulls = files[name].null_count if name != "partitionValues" else 0
-        if name in changes or (nulls and nulls == files.num_rows):
-            continue
-        values = files[name].to_pylist()
-        names.append(name)
-        columns.append([_as_json(name, v) for v in values] if name in _OTHER_FORM else values)
-        gaps = gaps or nulls > 0
-    names += changes
-    rows = zip(*columns, *map(repeat, changes.values()))
-    if gaps:
-        return [{"add": {k: v for k, v in zip(names, row) if v is not None}} for row in rows]
-    return [{"add": dict(zip(names, row))} for row in rows]
 
 
 def logical_keys(adds: pa.Table) -> pa.ChunkedArray:

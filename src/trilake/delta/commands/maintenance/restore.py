@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.maintenance.carried_files import (
-    add_actions,
     logical_keys,
     missing_files,
     total_size,
@@ -24,6 +23,7 @@ from trilake.delta.commands.maintenance.carried_files import (
 )
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
+from trilake.delta.commit.add_actions import add_actions
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action

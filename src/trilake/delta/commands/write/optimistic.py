@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.commands.rows.row_changes import check_removable
 from trilake.delta.commands.write.write import moved_on
+from trilake.delta.commit.add_actions import add_action
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.commit.plan import CommitPlan
@@ -34,6 +35,9 @@ from trilake.delta.scan.skipping import skip_files
 from trilake.errors import InvalidArgumentError
 from trilake.runtime import Runtime
 from trilake.table import FilterLike
+
+#: The fields that every ``add`` action has.
+_FIELDS = {"path": str, "partitionValues": dict, "size": int, "modificationTime": int, "dataChange": bool}
 
 
 class OptimisticTransaction:
@@ -124,11 +128,15 @@ class OptimisticTransaction:
         self._actions += [{"add": a} for a in part.actions]
 
     def add(self, file: Mapping[str, Any]) -> None:
-        """Add a file that is there already; ``file`` holds the fields of an ``add`` action."""
-        missing = {"path", "partitionValues", "size", "modificationTime", "dataChange"} - set(file)
-        if missing:
-            raise InvalidArgumentError(f"an add action needs {', '.join(sorted(missing))}")
-        self._actions.append({"add": dict(file)})
+        """Add a file that is there already; ``file`` holds the fields of an ``add`` action, as JSON or as :meth:`read`
+        has them.
+
+        Raises ``InvalidArgumentError`` for a field that is missing or of another kind, and for other partition columns
+        than the table's.
+        """
+        action = add_action(file)
+        _check_add(action["add"], self._metadata or self.snapshot.metadata)
+        self._actions.append(action)
 
     def remove(self, files: pa.Table | Iterable[str], *, data_change: bool = True) -> None:
         """Remove ``files`` of the snapshot: rows of :meth:`read`, or paths as the log spells them.
@@ -218,6 +226,24 @@ class OptimisticTransaction:
     def __repr__(self) -> str:
         state = "committed" if self._done else f"{len(self._actions)} actions"
         return f"<Transaction on {self.log.store.uri} version {self.snapshot.version}, {state}>"
+
+
+def _check_add(fields: Mapping[str, Any], metadata: Metadata) -> None:
+    missing = _FIELDS.keys() - fields.keys()
+    if missing:
+        raise InvalidArgumentError(f"an add action needs {', '.join(sorted(missing))}")
+    wrong = next((name for name, kind in _FIELDS.items() if type(fields[name]) is not kind), None)
+    if wrong is not None:
+        raise InvalidArgumentError(
+            f"{wrong} of an add action is a {type(fields[wrong]).__name__}, not a {_FIELDS[wrong].__name__}"
+        )
+    columns = [metadata.schema.field(c).physical_name for c in metadata.partition_columns]
+    values = fields["partitionValues"]
+    if values.keys() != set(columns) or not all(v is None or isinstance(v, str) for v in values.values()):
+        raise InvalidArgumentError(
+            f"partitionValues of {fields['path']} are {values}",
+            help=f"give a text or None for each partition column: {', '.join(columns) or 'there is none'}",
+        )
 
 
 def _changes_data(action: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Actions of files that a commit carries over: many at once are what each of them is alone."""
+"""Actions of files that a table has already: many at once are what each of them is alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.delta.commands.maintenance.carried_files import add_action, add_actions
+from trilake.delta.commit.add_actions import add_action, add_actions
 from trilake.delta.table import ArrowDeltaTable
 
 _VALUES: dict[str, Any] = {
