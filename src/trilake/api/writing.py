@@ -155,19 +155,18 @@ def write(
         "max_records_per_file": max_records_per_file,
         "compression": compression,
     }
-    place = location_text(uri)
     if is_dataframe(data):
         from trilake.spark.delta.write import write_dataframe
         from trilake.spark.session.schemas import from_spark
 
         decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
-        request = WriteRequest(schema=from_spark(data.schema, limits=True), **common)
+        place, request = location_text(uri), WriteRequest(schema=from_spark(data.schema, limits=True), **common)
         check_dynamic_alone(request, place)
         return write_dataframe(data, place, options, request, decided=decided)
     schema, batches = arrow_batches(data)
     if round_times:
         schema, batches = rounded_down(schema, batches)
     request = WriteRequest(schema=from_arrow(schema), **common)
-    check_dynamic_alone(request, place)
+    check_dynamic_alone(request, location_text(uri))
     log = DeltaLog(open_store(uri, options), standard_engine())
     return write_arrow(log, schema, batches, request)

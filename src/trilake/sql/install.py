@@ -15,7 +15,7 @@ from trilake.spark.front.chains import classes
 from trilake.spark.front.reader import with_table_name
 from trilake.spark.front.recorder import Action, Decide, patch, record_of, undo
 from trilake.spark.front.register import register, with_sources
-from trilake.spark.native.newest_frames import following
+from trilake.spark.native.newest.frames import following
 from trilake.sql.catalog import METHODS, Method
 from trilake.sql.session.frame_texts import active_session, may_hold_query, text_functions, with_text, with_texts
 from trilake.sql.session.frame_views import make_view, named_alike, note_query

@@ -16,6 +16,7 @@ from trilake.delta.commands.write.delete import Deletion
 from trilake.delta.commands.write.update import Update
 from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, ConflictError
 from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.native.newest.frames import pinned
 
 _MERGE = "MERGE INTO {t} t USING (SELECT 0L AS p) s ON t.p = s.p AND t.p = 0 WHEN MATCHED"
 #: Changes of rows of partition 0 that are made of rows of partition 1, by what the job is called that commits them.
@@ -92,7 +93,7 @@ def test_a_source_of_an_older_version_loses_where_others_changed_its_rows(
     sql: SparkSession, table: str, condition: str
 ) -> None:
     """Rows that were appended behind it would be deleted as those that the source has not."""
-    rows = sql.read.format("delta").load(table)
+    rows = pinned(sql.read.format("delta").load(table))
     source, other = (rows.where(w).selectExpr("id", "p").alias("s") for w in ("p < 2", "p = 2"))
     trilake.write(pa.table({"id": [9], "p": [0]}), table, mode="append")
 
@@ -109,7 +110,7 @@ def test_a_source_of_an_older_version_loses_where_others_changed_its_rows(
 
 
 def test_a_view_of_an_older_frame_in_a_condition(sql: SparkSession, table: str) -> None:
-    sql.read.format("delta").load(table).where("p = 1").createOrReplaceTempView("older")
+    pinned(sql.read.format("delta").load(table)).where("p = 1").createOrReplaceTempView("older")
     text = f"DELETE FROM delta.`{table}` WHERE id IN (SELECT id + {{}} FROM older)"
     try:
         trilake.open(table).optimize()
@@ -126,7 +127,7 @@ def test_a_view_of_an_older_frame_in_a_condition(sql: SparkSession, table: str) 
 def test_columns_of_a_frame_as_a_subquery(sql: SparkSession, table: str) -> None:
     if not hasattr(sql.range(1), "scalar"):
         pytest.skip("this Spark has no subqueries of frames")
-    most = sql.read.format("delta").load(table).where("p = 1").groupBy().max("id")
+    most = sql.read.format("delta").load(table).where("p = 1").groupBy().max("id").scalar()
     trilake.open(table).update({"id": "id + 100"}, "p = 1")
     with pytest.raises(ConflictError, match="read the table again"):
-        DeltaTable.forPath(sql, table).update("p = 0", {"id": most.scalar()})
+        DeltaTable.forPath(sql, table).update("p = 0", {"id": most})

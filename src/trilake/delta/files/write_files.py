@@ -31,6 +31,8 @@ from trilake.storage.ownership import discard
 
 #: Bytes of rows that are split into partitions at once: sixteen columns of a few rows each cost more than the rows.
 _SPLIT_SIZE = 16 << 20
+#: Bytes of rows that are not cut for the size of a file: what Parquet says of a row group would take as much.
+_LEAST_GROUP = 1 << 16
 #: Rows of a piece below which pieces are put together before they are written.
 _SMALL_PIECE = 1_000
 
@@ -189,8 +191,8 @@ class TaskWriter:
 
     def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
         """Write rows to files of the size that the table asks for: what waited may be enough for many of them."""
-        size, most = table.nbytes, self.plan.target_size
-        step = table.num_rows if size <= most else max(1, table.num_rows * most // size)
+        pieces = max(table.nbytes // max(self.plan.target_size, _LEAST_GROUP), 1)
+        step = -(-table.num_rows // pieces)
         for start in range(0, table.num_rows, step):
             self._put_piece(values, table.slice(start, step))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TypeVar
 
 from trilake.delta.protocol import features
@@ -81,13 +81,14 @@ def known_properties() -> dict[str, Property]:
     return {p.name: p for p in (*_ROWS, *(p for f in features.REGISTRY.values() for p in f.properties))}
 
 
-@cache
-def _rows_by_name() -> dict[str, Property]:
+@lru_cache(maxsize=1)
+def _rows_by_name(names: tuple[str, ...]) -> dict[str, Property]:
+    """The known properties by their names in lower case, which are these of the features and those without one."""
     return {p.name.lower(): p for p in known_properties().values()}
 
 
 def _row(name: str) -> Property | None:
-    return _rows_by_name().get(name.lower())
+    return _rows_by_name(tuple(features.REGISTRY)).get(name.lower())
 
 
 @dataclass(frozen=True)

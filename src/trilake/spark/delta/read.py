@@ -50,7 +50,7 @@ from trilake.spark.native.bases import cache_value, cached_value
 from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.columns import is_certain
 from trilake.spark.native.hidden_metadata import TrackedRows
-from trilake.spark.native.planning.each_plan import is_read_in_each_plan
+from trilake.spark.native.newest.each_plan import is_read_in_each_plan
 from trilake.spark.native.planning.plan_conditions import plan_filter
 from trilake.spark.native.planning.table_reads import TableReads
 from trilake.spark.native.refusal import hadoop_uri

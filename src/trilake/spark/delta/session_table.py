@@ -16,7 +16,7 @@ from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import detail_frame, history_frame
 from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log
-from trilake.spark.native.newest_frames import ReadVersion, following, note_version
+from trilake.spark.native.newest.frames import ReadVersion, following, note_version
 from trilake.spark.native.row_counts import note_row_count, row_count
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import raises_for_spark

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from trilake.spark.front.recorder import Record, watch
-from trilake.spark.native.newest_frames import pinned
+from trilake.spark.native.newest.frames import pinned
 from trilake.spark.session.compat import frame_of_plan
 
 #: Where each class is, by what it does: the classic one, and that of Spark Connect.

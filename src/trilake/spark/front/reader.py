@@ -19,7 +19,7 @@ from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import check_one_place, must_be_at, our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
-from trilake.spark.native.newest_frames import following, follows, made_of
+from trilake.spark.native.newest.frames import following, follows, made_of
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect

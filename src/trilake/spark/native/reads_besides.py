@@ -1,8 +1,8 @@
 """What a change of a table's rows reads of that table besides the rows that it looks for.
 
 That is what subqueries read, in conditions and in new values, and what the source of a MERGE is made of.  Names are
-looked up by Spark when it analyses an expression, and a frame keeps the version that it was made of, so either may be
-of another version than the change: the commit is told of which, see
+looked up by Spark when it analyses an expression, and a frame keeps the version that it shows while a command runs, so
+either may be of another version than the change: the commit is told of which, see
 :class:`~trilake.delta.commit.conflicts.ReadAt`.
 """
 

@@ -23,7 +23,7 @@ from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.spark.front.recorder import Action
-from trilake.spark.native.newest_frames import made_of, renew
+from trilake.spark.native.newest.frames import made_of, renew
 from trilake.sql.session.local import Local
 from trilake.sql.session.problems import errors_of_spark, in_place
 from trilake.sql.session.relations import local_views, localized, names_ours

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from trilake.spark.front.recorder import Action
-from trilake.spark.native.newest_frames import follows
+from trilake.spark.native.newest.frames import follows
 from trilake.spark.native.whole_tables import note_whole_table, whole_table
 from trilake.sql.session.session import Query, SqlSession
 from trilake.sql.session.targets import Target, keep_view, resolve, temporary_view

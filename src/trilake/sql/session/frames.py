@@ -14,7 +14,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
-from trilake.spark.native.newest_frames import ReadVersion, note_version
+from trilake.spark.native.newest.frames import ReadVersion, note_version
 from trilake.spark.session.settings import session_time_ms
 from trilake.spark.trevni import read as trevni_read
 from trilake.sql.session.session import SqlSession

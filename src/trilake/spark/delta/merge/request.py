@@ -13,7 +13,7 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.native.columns import checked_condition
-from trilake.spark.native.newest_frames import pinned
+from trilake.spark.native.newest.frames import pinned
 from trilake.spark.session.compat import arrow_frame, is_frame
 
 Expr = str | Column

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 import trilake
 from trilake import DeltaTable
 from trilake.errors import SchemaMismatchError, TableNotFoundError
-from trilake.spark.native.newest_frames import pinned
+from trilake.spark.native.newest.frames import pinned
 
 READS: dict[str, Callable[[SparkSession, str], DataFrame]] = {
     "a path": lambda spark, path: spark.read.format("delta").load(path),

@@ -10,7 +10,7 @@ Where a source has a newer version, the new read takes the place of the old part
 ``frame["x"]`` stays a column of the frame, and all that stands above the part stays as Spark made it.
 
 While a command of ours runs, and where the frame is cached, it stays as it is, as does what Spark makes of rows that
-are there already (``checkpoint``).  For frames of Spark Connect, see :mod:`~trilake.spark.native.connect_newest`.
+are there already (``checkpoint``).  For frames of Spark Connect, see :mod:`~trilake.spark.native.newest.connect_plans`.
 
 ``count()`` of a table's frame takes the short way where there is one (:mod:`~trilake.spark.native.row_counts`).
 """
@@ -31,8 +31,8 @@ from pyspark.sql import types as T
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
-from trilake.spark.native.connect_newest import has_renewed_plans, let_follow, renew_plans, unchanging
-from trilake.spark.native.planning.each_plan import newest_in_each_plan
+from trilake.spark.native.newest.connect_plans import has_renewed_plans, let_follow, renew_plans, unchanging
+from trilake.spark.native.newest.each_plan import newest_in_each_plan
 from trilake.spark.native.planning.table_reads import MARK
 from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
