@@ -118,7 +118,7 @@ def knows_class(spark: SparkSession, name: str) -> bool:
 
 def connect_plan(df: DataFrame) -> Any:
     """The plan that a frame of Spark Connect keeps on this side; ``None`` for a classic frame."""
-    return getattr(df, "_plan", None)
+    return getattr(df, "__dict__", {}).get("_plan")  # any other name is a column to a classic frame, which asks the JVM
 
 
 def plan_id(df: DataFrame) -> int | None:

@@ -17,6 +17,8 @@ from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.internals import connect_plan
 
 _RENEW = "_trilake_renew"
+#: Where a plan of Spark Connect keeps its number.
+_NUMBERS = frozenset(("_plan_id", "_root_plan_id"))
 
 
 def unchanging(frame: DataFrame) -> DataFrame:
@@ -67,7 +69,7 @@ def _plans(origin: Any) -> Iterator[Any]:
             waiting += one
         elif isinstance(one, dict):
             waiting += one.values()
-        elif isinstance(getattr(one, "_plan_id", None), int) and id(one) not in seen:
+        elif not _NUMBERS.isdisjoint(getattr(one, "__dict__", ())) and id(one) not in seen:
             seen.add(id(one))
             yield one
             waiting += vars(one).values()

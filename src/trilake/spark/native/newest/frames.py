@@ -46,6 +46,7 @@ from trilake.spark.session.internals import (
     say_once,
 )
 from trilake.spark.session.passing import passing, spark_alone
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.storage.base import ObjectMeta, Store
 from trilake.text import quote_name
 
@@ -247,10 +248,10 @@ def _each_once(parts: Iterable[_Part]) -> tuple[_Part, ...]:
 def _following_too(result: Any, parts: tuple[_Part, ...], *, may_be_stream: bool) -> Any:
     if not parts:
         return result
-    if isinstance(result, list):
+    if _are_frames(result):
         return [_following_too(r, parts, may_be_stream=may_be_stream) for r in result]
     if isinstance(result, DataFrame) and _PLAN in vars(result):
-        if may_be_stream and result.isStreaming:
+        if may_be_stream and HAS_DATA_SOURCES and result.isStreaming:
             return _in_stream(result, parts)
         state = _state_of(result)
         if state is None:
@@ -260,6 +261,11 @@ def _following_too(result: Any, parts: tuple[_Part, ...], *, may_be_stream: bool
         vars(result)[_PARTS] = parts
         result.__class__ = _class_of(type(result), {})
     return result
+
+
+def _are_frames(result: Any) -> bool:
+    """Whether this is a list of frames, as of ``randomSplit``, and not one of rows."""
+    return isinstance(result, list) and bool(result) and isinstance(result[0], DataFrame)
 
 
 def _with_state(frame: DataFrame, state: _State) -> DataFrame:
@@ -289,7 +295,7 @@ def _passing_on(own: type, name: str, method: Callable[..., Any]) -> Callable[..
         origins = (self, *args, *kwargs.values())
         before = _parts_of(origins)
         result = getattr(own, name)(self, *args, **kwargs)  # which the front door may have replaced
-        if not isinstance(result, DataFrame | GroupedData | list):
+        if not isinstance(result, DataFrame | GroupedData) and not _are_frames(result):
             return result
         # A newer version that came meanwhile: the result is of what was there before, or of what is there now.
         joined = any(isinstance(o, DataFrame) and not follows(o) for o in origins)
