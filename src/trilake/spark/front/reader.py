@@ -11,7 +11,7 @@ from os import PathLike, fspath
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
@@ -72,6 +72,8 @@ def take_over_reads(registered: list[str]) -> None:
     for cls in classes("frame"):
         for name in _WITH_OTHERS:
             patch(cls, name, _beside_others)
+    for module in {functions, getattr(functions, "builtin", functions)}:  # a module of its own since PySpark 4.0
+        patch(module, "broadcast", _broadcast)
 
 
 def _load(
@@ -103,6 +105,11 @@ def _beside_others(own: Any, frame: DataFrame, *others: Any, **named: Any) -> Ac
     if follows(frame) or not any(map(follows, (*others, *named.values()))):
         return None  # what is made of a frame that follows a table does so by itself
     return lambda: made_of(own(*others, **named), *others, *named.values())
+
+
+def _broadcast(own: Any, frame: Any) -> Action | None:
+    """The frame of a table that is to be sent to all executors follows it, too."""
+    return (lambda: made_of(own(), frame)) if follows(frame) else None
 
 
 def _one_path(path: Any, option: str | None) -> str:

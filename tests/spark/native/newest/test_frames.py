@@ -153,6 +153,10 @@ MADE: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
     "groups": lambda f, _: f.groupBy("s").agg(F.sum("id").alias("n")).where("n > 0"),
     "counted groups": lambda f, _: f.groupBy("s").count(),
     "groups in Python": lambda f, _: f.groupBy("s").applyInPandas(lambda rows: rows, f.schema),
+    "groups of two in Python": lambda f, _: (
+        f.groupBy("s").cogroup(f.groupBy("s")).applyInPandas(lambda one, other: one, f.schema)
+    ),
+    "sent to all executors": lambda f, other: other.join(F.broadcast(f), "s"),
     "a pivot": lambda f, _: f.groupBy("id").pivot("s", ["a", "x"]).count(),
     "joined with itself": lambda f, _: f.alias("l").join(f.alias("r"), F.expr("l.id <= r.id")).select("l.id", "r.s"),
     "joined with its groups": lambda f, _: f.join(f.groupBy("s").count(), "s"),

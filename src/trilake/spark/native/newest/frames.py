@@ -26,7 +26,7 @@ from types import FunctionType
 from typing import Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, GroupedData
+from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps
 from pyspark.sql import types as T
 
 from trilake.delta.table import ArrowDeltaTable
@@ -53,6 +53,8 @@ from trilake.text import quote_name
 _log = logging.getLogger("trilake.spark")
 _NOTED, _STATE, _PARTS, _PLAN = "_trilake_version", "_trilake_newest", "_trilake_parts", "_jdf"
 _Any = TypeVar("_Any")
+#: What a frame gives before it gives another frame.
+_GROUPS = (GroupedData, PandasCogroupedOps)
 
 
 class Versions(Protocol):
@@ -257,7 +259,7 @@ def _following_too(result: Any, parts: tuple[_Part, ...], *, may_be_stream: bool
         if state is None:
             return _with_state(result, _State(parts))
         state.parts = _each_once((*state.parts, *parts))
-    if isinstance(result, GroupedData) and _PARTS not in vars(result):
+    if isinstance(result, _GROUPS) and _PARTS not in vars(result):
         vars(result)[_PARTS] = parts
         result.__class__ = _class_of(type(result), {})
     return result
@@ -295,7 +297,7 @@ def _passing_on(own: type, name: str, method: Callable[..., Any]) -> Callable[..
         origins = (self, *args, *kwargs.values())
         before = _parts_of(origins)
         result = getattr(own, name)(self, *args, **kwargs)  # which the front door may have replaced
-        if not isinstance(result, DataFrame | GroupedData) and not _are_frames(result):
+        if not isinstance(result, (DataFrame, *_GROUPS)) and not _are_frames(result):
             return result
         # A newer version that came meanwhile: the result is of what was there before, or of what is there now.
         joined = any(isinstance(o, DataFrame) and not follows(o) for o in origins)
