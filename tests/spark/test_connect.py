@@ -70,7 +70,10 @@ made = [
     frame.groupBy("n").agg(F.max("n")).select("n"),
     trilake.DeltaTable.forPath(spark, again).alias("t").toDF().where("t.n > 0"),
 ]
-counts = [[2, 1, 2, 2, 2], [3, 2, 3, 3, 3]]
+trilake.install(spark)
+made[0].createOrReplaceTempView("again_view")
+made.append(spark.sql("SELECT n FROM again_view"))
+counts = [[2, 1, 2, 2, 2, 2], [3, 2, 3, 3, 3, 3]]
 assert [len(rows(m)) for m in made] == counts[0]
 trilake.write(pa.table({"n": [3], "more": [1]}), again, mode="append", schema_mode="merge")
 assert [len(rows(m)) for m in made] == counts[1] and rows(frame) == [(1,), (2,), (3,)]
@@ -87,6 +90,7 @@ except AnalysisException as e:
     assert "'n' of the table is string now" in str(e) and e.getCondition() == "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
 else:
     raise AssertionError("a column of another type is shown")
+trilake.uninstall(spark)
 
 # A new name of the catalogue is made with its columns, and no read of it by Spark.
 frame = spark.createDataFrame([(1, "a")], "`n-1` int, p string")

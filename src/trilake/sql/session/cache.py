@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trilake.spark.native.newest.frames import is_kept
 from trilake.sql.session.frames import frame_of
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target
@@ -34,8 +35,7 @@ def uncache(session: SqlSession, target: Target) -> None:
 
 def is_cached(session: SqlSession, target: Target) -> bool:
     """Whether a read of the table, as it is now, takes its rows from Spark's cache."""
-    level = frame_of(session, target).storageLevel
-    return bool(level.useMemory or level.useDisk)
+    return is_kept(frame_of(session, target))
 
 
 def _key(target: Target) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
 from trilake.option_values import stated_version
-from trilake.spark.native.newest.frames import following, made_of, renew
+from trilake.spark.native.newest.frames import following, is_kept, made_of, renew
 from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_of
@@ -369,7 +369,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     Raises ``SchemaMismatchError`` where its tables have lost one of them.
     """
     temporary = view.temporary
-    if temporary is not None and temporary.frame is not None and (view.query is None or _is_kept(temporary.frame)):
+    if temporary is not None and temporary.frame is not None and (view.query is None or is_kept(temporary.frame)):
         renew(temporary.frame)
         return temporary.frame
     assert view.query is not None
@@ -381,12 +381,6 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     if tuple(frame.columns) != temporary.queried:
         frame = _with_columns(frame, view.parts, temporary.queried)
     return frame if temporary.columns is None else frame.toDF(*temporary.columns)
-
-
-def _is_kept(frame: DataFrame) -> bool:
-    """Whether Spark keeps the rows of a frame in its cache."""
-    level = frame.storageLevel
-    return level.useMemory or level.useDisk
 
 
 def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]) -> DataFrame:

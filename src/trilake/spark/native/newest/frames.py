@@ -169,10 +169,10 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
     frame, first = once()
     if first is None:
         return frame
-    if is_connect(frame.sparkSession):
-        _follow_over_connect(frame, _Source(lambda: once()[1], first, _now_ms()))
-        return frame
     source = _Source(lambda: once()[1], first, _now_ms())
+    if is_connect(frame.sparkSession):
+        _follow_over_connect(frame, source)
+        return frame
     return _with_state(frame, _State((_Part(source, first.frame, first),), source))
 
 
@@ -189,6 +189,12 @@ def made_of(result: _Any, *origins: Any) -> _Any:
 def follows(frame: Any) -> bool:
     """Whether this is a frame that shows the newest version of a table."""
     return _state_of(frame) is not None or has_renewed_plans(frame)
+
+
+def is_kept(frame: DataFrame) -> bool:
+    """Whether Spark keeps the rows of a frame in its cache, whichever frame was put there."""
+    level = frame.storageLevel
+    return bool(level.useMemory or level.useDisk)
 
 
 def pinned(frame: Any) -> Any:
@@ -391,7 +397,7 @@ def _follow_over_connect(frame: DataFrame, source: _Source) -> None:
         with lock:
             source.look()
             now = source.now
-            if now is shown or _is_kept(rows):
+            if now is shown or is_kept(rows):
                 return
             with spark_alone():
                 _check_columns(first.frame.schema, now.frame.schema, now.shown)
@@ -404,12 +410,6 @@ def _follow_over_connect(frame: DataFrame, source: _Source) -> None:
         return rows
 
     let_follow(frame, newest, renew_rows)
-
-
-def _is_kept(frame: DataFrame) -> bool:
-    """Whether Spark keeps the rows of a frame in its cache."""
-    level = frame.storageLevel
-    return level.useMemory or level.useDisk
 
 
 def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:
