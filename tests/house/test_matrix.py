@@ -26,7 +26,11 @@ def matrix(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     loader.exec_module(module)
     page = tmp_path / "compatibility.md"
     page.write_text(f"# Page\n\n{module._BEGIN}\n\nold\n\n{module._END}\n\nEnd.\n")
-    for name, value in {"ROOT": tmp_path, "TABLE": page, "RESULTS": tmp_path}.items():
+    calls = tmp_path / "calls"
+    calls.mkdir()
+    titles = ("read", "write", "limit", "scripts")
+    (calls / "test_calls.py").write_text("".join(f'def test_{t}():\n    """{t}"""\n\n\n' for t in titles))
+    for name, value in {"ROOT": tmp_path, "TABLE": page, "RESULTS": tmp_path, "CALLS": calls}.items():
         monkeypatch.setattr(module, name, value)
     return module
 
@@ -91,6 +95,7 @@ def test_a_column_that_was_not_run_here_stays_on_the_page(matrix: Any, tmp_path:
         "|---|:-:|:-:|",
         "| read | yes | yes |",
         "| limit | no | **fails** |",
+        "| a title that no call has any more | yes | yes |",
     ]
     page.write_text(f"{matrix._BEGIN}\n\n" + "\n".join(table) + f"\n\n{matrix._END}\n")
     (tmp_path / "spark-4.0.json").write_text(json.dumps({"python": "3.12.1", "pyspark": "4.0.5", "pyarrow": "26"}))
