@@ -143,12 +143,15 @@ def test_a_store_that_is_read_makes_one_client(s3: S3Server, monkeypatch: pytest
     made = []
     make = obstore.store.from_url
     monkeypatch.setattr(obstore.store, "from_url", lambda *args, **how: made.append(1) or make(*args, **how))
-    store = open_store("s3://lake/requests-clients", s3.options)
+    options = {**s3.options, "user_agent": "a client of this test alone"}
+    store = open_store("s3://lake/requests-clients", options)
     assert list(store.list()) == []
     store.put("x", b"x")
     assert len(made) == 1
     store.put_if_absent("y", b"y")
     store.put_if_absent("z", b"z")
+    assert len(made) == 2
+    assert len(list(open_store("s3://lake/requests-clients", options).list())) == 3
     assert len(made) == 2
 
 

@@ -19,6 +19,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 from typing import IO, Any, TypeVar
@@ -46,6 +47,7 @@ from trilake.errors import (
 )
 from trilake.storage.aws_profiles import profile_options
 from trilake.storage.base import ObjectMeta, Store, WriteGroup, check_key, check_prefix, check_range
+from trilake.storage.clients import Clients
 from trilake.storage.landing import HeldWriter, LandingGroup
 from trilake.storage.options import ALIASES, PREFIXES, from_hadoop, is_credential, setting, store_config, without_stated
 from trilake.storage.reader import MIN_WINDOW, ObjectFile, WindowReader, coalesce
@@ -73,6 +75,7 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _NEVER_SENT = re.compile(r"kind: Connect\b|BadScheme|URL scheme is not allowed")
 _REFUSED = re.compile(r"<Code>(?:SlowDown|ServerBusy|ConditionalRequestConflict|RequestTimeTooSkewed)</Code>")
 _CAUSE = re.compile(r'(?<=message: ")[^"]+(?=")|(?<=error: ")[^"]+(?=")|TimedOut|IncompleteMessage')
+_CLIENTS = Clients()
 _NO_BUCKET = re.compile(r"NoSuchBucket|ContainerNotFound|specified bucket does not exist")
 
 
@@ -107,12 +110,13 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
     options = _with_environment(scheme, options)
     config = store_config(scheme, options, authority)
     provider = _static_keys(config.config) if scheme == "s3" else None
+    url = f"{scheme}://{authority}"
 
-    def client(retry: Mapping[str, object]) -> Any:
+    def make(retry: Mapping[str, object]) -> Any:
         try:
             # The names were checked, and obstore checks the values.
             return obstore.store.from_url(
-                f"{scheme}://{authority}",
+                url,
                 config=dict(config.config),  # type: ignore[call-overload]
                 client_options=dict(config.client),
                 retry_config=dict(retry) or None,
@@ -122,6 +126,9 @@ def open_object_store(scheme: str, authority: str, path: str, uri: str, options:
             raise UnknownOptionError(_first_line(e), help="see trilake.storage.options", store=uri) from e
         except (BaseError, ValueError) as e:
             raise InvalidArgumentError(f"the store cannot be opened: {_first_line(e)}", store=uri) from e
+
+    def client(retry: Mapping[str, object]) -> Any:
+        return _CLIENTS.get(scheme, url, replace(config, retry=retry), os.environ, lambda: make(retry))
 
     # Directory buckets of S3 and Azure's hierarchical namespace order folders, not keys.
     express = config.config.get("aws_s3_express", config.config.get("s3_express", "false"))
