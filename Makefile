@@ -38,6 +38,7 @@ format: $(LOCKED) ## Format the code and repair what can be repaired mechanicall
 
 types: $(LOCKED) ## Check the types, strictly, those of the blocks in the documentation too
 	@$(PY) -m mypy
+	@$(PY) -m mypy --scripts-are-modules scripts/dist scripts/matrix scripts/mutants scripts/reliability scripts/site/*.py
 	@$(PY) -m tests.docs.blocks write build/docs-types
 	@$(PY) -m mypy build/docs-types
 
