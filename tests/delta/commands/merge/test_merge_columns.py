@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -108,6 +110,60 @@ def test_values_are_stored_as_spark_stores_them() -> None:
     for wrong in ("s.big", "'text'"):
         with pytest.raises(ExpressionError):
             merge.when_matched_update({"n": wrong}).execute()
+
+
+def _cast_cases() -> list[Any]:
+    when, day = dt.datetime(2024, 5, 1, 7), dt.date(2024, 5, 1)  # noqa: DTZ001 - of a column without a zone
+    inner = [pa.field("a", pa.string())]
+    return [
+        (pa.array(["7"]), pa.int64(), 7),
+        (pa.array(["1.5"]), pa.decimal128(5, 2), Decimal("1.50")),
+        (pa.array(["2024-05-01"]), pa.date32(), day),
+        (pa.array(["a"]), pa.binary(), b"a"),
+        (pa.array([7]), pa.string(), "7"),
+        (pa.array([True]), pa.string(), "true"),
+        (pa.array([when], pa.timestamp("us")), pa.date32(), day),
+        (pa.array([when], pa.timestamp("us", "UTC")), pa.timestamp("us"), when),
+        (pa.array([["7", None]]), pa.list_(pa.int64()), [7, None]),
+        (pa.array([{"a": "7"}], pa.struct(inner)), pa.struct([pa.field("a", pa.int64())]), {"a": 7}),
+    ]
+
+
+@pytest.mark.parametrize("evolve", [False, True])
+@pytest.mark.parametrize(("given", "kind", "stored"), _cast_cases())
+def test_a_star_casts_as_an_assignment_does(given: pa.Array, kind: pa.DataType, stored: Any, evolve: bool) -> None:
+    """As delta-spark does, which resolves a star to assignments."""
+    source = pa.table({"id": [1, 2], "v": pa.chunked_array([given, given])})
+    for star in (True, False):
+        t = table(pa.table({"id": [1], "v": pa.array([None], kind)}))
+        merge = t.merge(source, "t.id = s.id", "s", "t")
+        merge = merge.with_schema_evolution() if evolve else merge
+        if star:
+            merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        else:
+            merge = merge.when_matched_update({"v": "s.v"}).when_not_matched_insert({"id": "s.id", "v": "s.v"})
+        merge.execute()
+        assert rows(t, "id") == [{"id": 1, "v": stored}, {"id": 2, "v": stored}]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "error"),
+    [
+        ("x", pa.int64(), ExpressionError),  # the row, not its type
+        ("x", pa.date32(), ExpressionError),
+        (True, pa.int32(), SchemaMismatchError),
+        (1.5, pa.int32(), SchemaMismatchError),
+        ("x", pa.list_(pa.int64()), SchemaMismatchError),
+        ({"a": "x"}, pa.struct([pa.field("a", pa.int64())]), SchemaMismatchError),
+        ({"a": 1}, pa.string(), SchemaMismatchError),
+    ],
+)
+def test_a_star_refuses_what_cannot_be_cast(given: Any, kind: pa.DataType, error: type[Exception]) -> None:
+    t = table(pa.table({"id": [1], "v": pa.array([None], kind)}))
+    merge = t.merge(pa.table({"id": [1], "v": [given]}), "t.id = s.id", "s", "t")
+    with pytest.raises(error, match=r"\bv\b"):
+        merge.when_matched_update_all().execute()
+    assert t.refresh().version == 0
 
 
 def test_a_star_may_leave_columns_out() -> None:

@@ -16,13 +16,14 @@ from trilake.delta.commands.merge.clauses import FromExpression, FromSource, Fro
 from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import Path, path_text
 from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_assignable, check_fields
 from trilake.delta.scan.generated import generation_text
-from trilake.errors import ExpressionError
+from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import Expression, evaluate_all
+from trilake.text import quote_name
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
@@ -169,7 +170,7 @@ class RowClause:
             case FromExpression():
                 return _flat(values[path])
             case FromSource(at):
-                return _flat(rows.column("source", at))
+                return _flat(values[path] if path in values else rows.column("source", at))
             case FromTarget():
                 return self._from_target(field.type, path, rows)
             case Parts(fields, null_with):
@@ -248,9 +249,15 @@ def _bind(
                 assert isinstance(source_type, StructType)
                 source_type = source_type.field(name).type
             name = path_text(path)
-            check_assignable(
-                StructType((StructField(name, source_type),)), StructType((StructField(name, type_),)), uri=uri
-            )
+            try:
+                check_assignable(
+                    StructType((StructField(name, source_type),)), StructType((StructField(name, type_),)), uri=uri
+                )
+            except SchemaMismatchError as mismatch:
+                if not _alike(source_type, type_):
+                    raise
+                if isinstance(type_, PrimitiveType):
+                    out[path] = _stored_column(at, type_, scope, mismatch)
             check_fields(source_type.arrow, type_, name, fill=evolve)
         case Parts(fields):
             assert isinstance(type_, StructType)
@@ -267,6 +274,33 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
             raise
         cast = scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})")  # Spark reads a text as the column's type
         return replace(cast, text=text)
+
+
+def _alike(source: DataType, target: DataType) -> bool:
+    """Whether types differ in their simple values alone, which can be cast as those of an assignment are."""
+    match source, target:
+        case StructType(), StructType():
+            both = ((f, target.find(f.name)) for f in source.fields)
+            return all(t is not None and _alike(f.type, t.type) for f, t in both)
+        case ArrayType(), ArrayType():
+            return _alike(source.element, target.element)
+        case MapType(), MapType():
+            return _alike(source.key, target.key) and _alike(source.value, target.value)
+    return isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType)
+
+
+def _stored_column(at: Path, type_: DataType, scope: Scope, mismatch: SchemaMismatchError) -> Expression:
+    """A column of the source, or a nested field, as a column of another type stores it.
+
+    Raises ``mismatch`` where no value of it can be stored.
+    """
+    text = ".".join(quote_name(name) for name in (scope.aliases["source"], *at))
+    try:
+        return _stored(scope.parse(text, "a column of the source"), text, type_, scope)
+    except UnsupportedExpressionError:
+        raise
+    except ExpressionError:
+        raise mismatch from None
 
 
 def _carried(clause: ResolvedClause[str], field: StructField) -> bool:
