@@ -24,11 +24,24 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 _ROWS = {"id": [1, 2, 3], "name": ["a", None, "c"]}
 _TABLE = pa.table(_ROWS)
 
+
+class _OtherBatch:
+    """A batch of another library, such as ``arro3``, which deltalake's users have."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self.batch = batch
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        return self.batch.__arrow_c_array__(requested_schema)
+
+
 _FRAMES: dict[str, Callable[[], Any]] = {
     "table": lambda: _TABLE,
     "batch": lambda: _TABLE.to_batches()[0],
     "reader": _TABLE.to_reader,
     "batches": lambda: iter(_TABLE.to_batches()),
+    "batch of others": lambda: _OtherBatch(_TABLE.to_batches()[0]),
+    "batches of others": lambda: [_OtherBatch(b) for b in _TABLE.to_batches(max_chunksize=2)],
     "dataset": lambda: ds.dataset(_TABLE),
     "scanner": lambda: ds.dataset(_TABLE).scanner(),
     "pandas": _TABLE.to_pandas,
@@ -61,7 +74,18 @@ def test_string_views_within_lists_and_structs_go_into_lance(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "data", [[], 7, "text", [1, 2], {"a": [1], "b": [1, 2]}, [{"a": 1}, 5], [{"a": 1}, {"a": "x"}]]
+    "data",
+    [
+        [],
+        7,
+        "text",
+        [1, 2],
+        {"a": [1], "b": [1, 2]},
+        [{"a": 1}, 5],
+        [{"a": 1}, {"a": "x"}],
+        pa.array([1]),
+        [pa.array([1])],
+    ],
 )
 def test_what_holds_no_rows_is_refused(data: Any) -> None:
     with pytest.raises((InvalidArgumentError, SchemaMismatchError)) as found:
@@ -112,8 +136,20 @@ def test_a_table_turns_into_every_frame(table: Any) -> None:
     assert sum(b.num_rows for b in table.to_batches()) == table.count() == 300
     for shown in (table._repr_html_(), table.explain("n < 5")._repr_html_()):
         assert shown.startswith("<div>")
-    with pytest.raises(InvalidArgumentError):
-        dataset.replace_schema(dataset.schema)
+
+
+def test_a_dataset_goes_into_a_union_with_others(table: Any) -> None:
+    dataset = table.to_pyarrow_dataset()
+    more = pa.table({"n": [1000], "s": ["more"]})
+    union = ds.dataset([dataset, ds.dataset(more)])
+    assert union.count_rows() == 301
+    assert union.to_table(filter=pc.field("n") >= 299).sort_by("n")["n"].to_pylist() == [299, 1000]
+    wide = pa.schema([("s", pa.large_string()), ("n", pa.int64()), ("x", pa.bool_())])
+    other = dataset.filter(pc.field("n") < 2).replace_schema(wide)
+    assert other.schema == wide
+    assert other.to_table().sort_by("n").to_pylist() == [{"s": f"s{n}", "n": n, "x": None} for n in (0, 1)]
+    with pytest.raises(InvalidArgumentError, match="the column s is string and cannot be int64"):
+        dataset.replace_schema(pa.schema([("s", pa.int64())]))
 
 
 def test_a_dataset_opens_only_the_files_that_matter(tmp_path: Path) -> None:

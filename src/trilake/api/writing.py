@@ -51,8 +51,8 @@ def write(
     Parameters
     ----------
     data: a Spark DataFrame; an Arrow table, record batch, reader, dataset or scanner, or an iterable of record batches;
-        a pandas frame, a polars frame or lazy frame, a duckdb relation, or anything with the Arrow stream interface; a
-        dict of columns, or a list of dicts.
+        a pandas frame, a polars frame or lazy frame, a duckdb relation, or anything with the Arrow stream or array
+        interface; a dict of columns, or a list of dicts.
     uri: where the table is or is to be: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
     mode: ``"error"`` refuses where a table is there already, ``"ignore"`` then does nothing, ``"append"`` adds the
         rows, ``"overwrite"`` replaces what was there.

@@ -15,7 +15,7 @@ from trilake.frames.python_values import checked, columns_table
 
 _HELP = (
     "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
-    " dicts, or anything with the Arrow stream interface"
+    " dicts, or anything with the Arrow stream or array interface"
 )
 
 
@@ -69,6 +69,8 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
         return _of_pandas(data)
     if hasattr(data, "__arrow_c_stream__"):
         return _of_stream(data, refusal)
+    if hasattr(data, "__arrow_c_array__"):
+        return arrow_batches(_of_array(data, refusal))
     if isinstance(data, Mapping):
         return arrow_batches(columns_table(data))
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
@@ -78,9 +80,21 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
     raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=first + _HELP)
 
 
+def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
+    """One batch of rows, of Arrow or of another library that hands it over as Arrow's struct of columns."""
+    if isinstance(data, pa.RecordBatch):
+        return data
+    try:
+        return pa.record_batch(data)
+    except pa.ArrowInvalid as e:
+        raise InvalidArgumentError(
+            f"{refusal} {type(data).__name__}: it is no batch of columns: {e}", help=_HELP
+        ) from e
+
+
 def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Batches, or rows as dicts."""
-    iterator = iter(data)
+    iterator = (_of_array(item, refusal) if hasattr(item, "__arrow_c_array__") else item for item in data)
     first = next(iterator, None)
     if isinstance(first, pa.RecordBatch):
         return first.schema, _alike(first, iterator)

@@ -138,11 +138,24 @@ class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """A join with the nearest keys of another dataset; parameters are those of ``pyarrow.Table.join_asof``."""
         return ds.InMemoryDataset(self.to_table().join_asof(_in_memory(right_dataset), *args, **kwargs))
 
-    def replace_schema(self, schema: pa.Schema) -> ds.Dataset:
-        """Raises ``InvalidArgumentError``: the schema is the table's."""
-        raise InvalidArgumentError(
-            "a table's dataset has the table's schema", help="select and cast columns in the scan instead"
-        )
+    def replace_schema(self, schema: pa.Schema) -> ds.InMemoryDataset:
+        """The rows with the columns of ``schema``, in memory, as ``pyarrow.dataset.dataset([this, other])`` asks for.
+
+        A column that the table has not is null.  Raises ``InvalidArgumentError`` where values do not fit its types.
+        """
+        rows = self.to_table([name for name in schema.names if name in self.schema.names])
+        columns = []
+        for field in schema:
+            try:
+                has = field.name in rows.column_names
+                columns.append(rows[field.name].cast(field.type) if has else pa.nulls(rows.num_rows, field.type))
+            except pa.ArrowException as e:
+                raise InvalidArgumentError(
+                    f"the column {field.name} is {self.schema.field(field.name).type} and cannot be {field.type}: {e}",
+                    help="select and cast columns in the scan instead",
+                    column=field.name,
+                ) from e
+        return ds.InMemoryDataset(pa.Table.from_arrays(columns, schema=schema))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TableDataset, (self.table, self.where)
