@@ -45,7 +45,9 @@ def create(
     Parameters
     ----------
     uri: where the table is to be.
-    columns: a schema, fields, or types by name: ``{"id": "bigint", "address": "struct<zip: string>"}``.
+    columns: a schema, fields, or types by name: ``{"id": "bigint", "address": "struct<zip: string>"}``. What fields of
+        Arrow and of deltalake have as ``delta.generationExpression``, ``delta.identity.start`` and so on in their
+        metadata makes such columns, too.
     mode: ``"create"`` refuses where a table is there, ``"create_if_not_exists"`` leaves it as it is, ``"replace"``
         needs one and takes its rows away, ``"create_or_replace"`` does either.
     partition_by, cluster_by: columns that files are grouped by, or rows are kept near each other by.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
@@ -15,7 +15,8 @@ from trilake.errors import InvalidArgumentError
 
 #: A type as callers may give it: SQL text, an Arrow type or one of the protocol's own.
 TypeLike: TypeAlias = str | pa.DataType | DataType
-#: Columns as callers may give them: a schema, fields, or types by path.
+#: Columns as callers may give them: a schema, fields, or types by path; schema and fields of another library, such as
+#: deltalake's, where they have Arrow's interface.
 ColumnsLike: TypeAlias = pa.Schema | StructType | Mapping[str, TypeLike] | Iterable[pa.Field | StructField]
 
 
@@ -36,8 +37,25 @@ def new_field(name: str, kind: TypeLike) -> StructField:
     return StructField(name, kind)
 
 
+def as_arrow(columns: Any) -> Any:
+    """Schema or fields of another library as Arrow's; everything else as it is."""
+    if _of_others(columns):
+        try:
+            return pa.schema(columns)
+        except pa.ArrowInvalid:
+            return columns  # one field, or one type
+    if isinstance(columns, Iterable) and not isinstance(columns, str | Mapping | pa.Schema):
+        return [pa.field(f) if _of_others(f) else f for f in columns]
+    return columns
+
+
+def _of_others(given: object) -> bool:
+    return hasattr(given, "__arrow_c_schema__") and not isinstance(given, pa.Schema | pa.Field | pa.DataType)
+
+
 def new_columns(columns: ColumnsLike) -> list[NewColumn]:
     """The columns, each with the path of what it goes into.  Raises ``InvalidArgumentError`` for anything else."""
+    columns = as_arrow(columns)
     if isinstance(columns, pa.Schema):
         return [NewColumn(f) for f in from_arrow(columns).fields]
     if isinstance(columns, StructType):

@@ -37,6 +37,60 @@ def new_log() -> DeltaLog:
     return DeltaLog(open_store(f"memory://create-{uuid4()}"), standard_engine())
 
 
+class OfOthers:
+    """A schema or field of another library, such as deltalake's, which has Arrow's interface."""
+
+    def __init__(self, arrow: pa.Schema | pa.Field) -> None:
+        self.arrow = arrow
+
+    def __arrow_c_schema__(self) -> Any:
+        return self.arrow.__arrow_c_schema__()
+
+
+IDENTITY = {
+    "delta.identity.start": "5",
+    "delta.identity.step": "2",
+    "delta.identity.highWaterMark": "0",
+    "delta.identity.allowExplicitInsert": "false",
+}
+
+
+@pytest.mark.parametrize("given", ["schema", "fields", "schema of others", "fields of others"])
+def test_metadata_of_arrow_fields_says_how_values_are_made(given: str) -> None:
+    fields = [
+        pa.field("id", pa.int64(), False, IDENTITY),
+        pa.field("n", pa.int64(), metadata={"comment": "a number"}),
+        pa.field("twice", pa.int64(), metadata={"delta.generationExpression": "n * 2"}),
+        pa.field("kind", pa.string(), metadata={"CURRENT_DEFAULT": "'none'"}),
+    ]
+    columns: dict[str, Any] = {
+        "schema": pa.schema(fields),
+        "fields": iter(fields),
+        "schema of others": OfOthers(pa.schema(fields)),
+        "fields of others": [OfOthers(f) for f in fields],
+    }
+    uri = f"memory://create-noted-{uuid4()}"
+    trilake.create(uri, columns[given])
+    trilake.write(pa.table({"n": [1, 2]}), uri, mode="append")
+    assert trilake.open(uri).to_arrow().sort_by("id").to_pylist() == [
+        {"id": 5, "n": 1, "twice": 2, "kind": "none"},
+        {"id": 7, "n": 2, "twice": 4, "kind": "none"},
+    ]
+    with pytest.raises(InvalidArgumentError, match="identity column"):
+        trilake.create(f"{uri}-x", pa.schema([pa.field("id", pa.int64(), metadata={"delta.identity.step": "x"})]))
+
+
+def test_what_a_call_says_of_values_comes_before_the_metadata() -> None:
+    uri = f"memory://create-said-{uuid4()}"
+    noted = pa.schema([("n", pa.int64()), pa.field("m", pa.int64(), metadata={"delta.generationExpression": "n * 2"})])
+    trilake.create(uri, noted, generated={"M": "n * 3"})
+    trilake.write(pa.table({"n": [1]}), uri, mode="append")
+    assert trilake.open(uri).to_arrow().to_pylist() == [{"n": 1, "m": 3}]
+    for wrong in (OfOthers(pa.field("n", pa.int64())), pa.table({"n": [1]})):
+        with pytest.raises(InvalidArgumentError, match="columns are a schema"):
+            trilake.create(f"{uri}-x", wrong)
+
+
 def test_a_table_with_everything() -> None:
     log = new_log()
     schema = StructType(

@@ -7,7 +7,7 @@ default columns), partitioning or clustering, properties and a description.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN, clustering_domain
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.metadata.column_definitions import ColumnsLike, new_columns
+from trilake.delta.metadata.column_definitions import ColumnsLike, as_arrow, new_columns
 from trilake.delta.metadata.property_changes import add_constraint, prepared, with_required
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.actions import Metadata, Protocol
@@ -33,8 +33,9 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import PathLike, path_text, spelled
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import CURRENT_DEFAULT, default_text, parse_default
+from trilake.delta.rules.identity import ALLOW_EXPLICIT_INSERT, identity_columns, identity_metadata
 from trilake.delta.rules.identity import START as IDENTITY_START
-from trilake.delta.rules.identity import identity_columns, identity_metadata
+from trilake.delta.rules.identity import STEP as IDENTITY_STEP
 from trilake.delta.scan.generated import (
     GENERATION_EXPRESSION,
     generated_columns,
@@ -46,6 +47,8 @@ from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFound
 from trilake.runtime import Runtime
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
+#: What the protocol keeps in the metadata of a column about the values that rows lack.
+_RULES = (GENERATION_EXPRESSION, CURRENT_DEFAULT, IDENTITY_START, IDENTITY_STEP, ALLOW_EXPLICIT_INSERT)
 MODES: tuple[CreateMode, ...] = ("create", "create_if_not_exists", "replace", "create_or_replace")
 
 
@@ -115,8 +118,11 @@ def with_rules(
 ) -> StructType:
     """Columns with what the protocol keeps in their metadata: how their values are made where rows have none.
 
+    Fields of Arrow may say so in their metadata, in the protocol's words, as those of deltalake do.
+
     Raises ``InvalidArgumentError`` for a rule of a column that is not there, and for two rules of one column.
     """
+    columns = as_arrow(columns)
     steps = _steps(identity)
     if explicit and not steps:
         raise InvalidArgumentError(
@@ -128,6 +134,8 @@ def with_rules(
         {n: identity_metadata(start, step, explicit=explicit) for n, (start, step) in steps.items()},
         {n: {CURRENT_DEFAULT: text} for n, text in defaults.items()},
     )
+    said = {n.lower() for kind in kinds for n in kind}
+    noted = {n: rule for n, rule in _noted_rules(columns) if n.lower() not in said}
     new = new_columns(columns)
     nested = [c for c in new if c.parent]
     if nested:
@@ -136,7 +144,7 @@ def with_rules(
             help="give the type of the whole column, such as struct<a: int>",
         )
     schema = StructType(tuple(c.field for c in new))
-    for kind in kinds:
+    for kind in (noted, *kinds):
         for name, metadata in kind.items():
             column = schema.find(name)
             if column is None:
@@ -151,6 +159,27 @@ def with_rules(
                 )
             rules[column.name] = metadata
     return StructType(tuple(replace(f, metadata={**f.metadata, **rules.get(f.name, {})}) for f in schema.fields))
+
+
+def _noted_rules(columns: object) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What the metadata of Arrow fields says about their values, by column."""
+    for f in columns if isinstance(columns, pa.Schema | list) else ():
+        notes = (f.metadata or {}) if isinstance(f, pa.Field) else {}
+        texts = {k: notes[k.encode()].decode() for k in _RULES if k.encode() in notes}
+        if IDENTITY_START in texts or IDENTITY_STEP in texts:
+            yield f.name, _noted_identity(f.name, texts)
+        else:
+            yield from ((f.name, {k: texts[k]}) for k in (CURRENT_DEFAULT, GENERATION_EXPRESSION) if k in texts)
+
+
+def _noted_identity(name: str, texts: Mapping[str, str]) -> dict[str, Any]:
+    try:
+        start, step = (int(texts.get(k, "1")) for k in (IDENTITY_START, IDENTITY_STEP))
+    except ValueError as e:
+        raise InvalidArgumentError(
+            f"the identity column {name!r} has no whole numbers as start and step: {dict(texts)}", column=name
+        ) from e
+    return identity_metadata(start, step, explicit=texts.get(ALLOW_EXPLICIT_INSERT, "false").lower() == "true")
 
 
 def create_table(
