@@ -118,6 +118,7 @@ def parse_expression(
     *,
     case_sensitive: bool = False,
     now: dt.datetime | None = None,
+    written: str | None = None,
 ) -> Expression:
     """Bind a Spark SQL expression to the columns of ``schema``.
 
@@ -127,6 +128,7 @@ def parse_expression(
     schema: the columns it may name.
     case_sensitive: whether names must be spelled as the schema spells them.
     now: the time that ``current_timestamp()`` means; the clock's, by default.
+    written: what the user wrote, where something was put around it; the text itself, by default.
 
     Raises :class:`~trilake.errors.ExpressionError` for what is wrong for every engine (an unknown column, an
     aggregate), and :class:`~trilake.errors.UnsupportedExpressionError` for what is not known to mean the same here as
@@ -137,13 +139,14 @@ def parse_expression(
 
     when = now if now is not None else dt.datetime.now(dt.UTC)
     translation = translate_scalar(text, schema, case_sensitive=case_sensitive, now=when)
+    shown = text if written is None else written
     if translation.column is not None:
         return _make(
-            text, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
+            shown, translation.sql, translation.paths, _column_type(translation.column, schema), translation.column
         )
-    kind = _bind_type(translation.sql, translation.paths, schema, text)
+    kind = _bind_type(translation.sql, translation.paths, schema, shown)
     return _make(
-        text, translation.sql, translation.paths, types.TIMESTAMP if translation.instants and _is_time(kind) else kind
+        shown, translation.sql, translation.paths, types.TIMESTAMP if translation.instants and _is_time(kind) else kind
     )
 
 

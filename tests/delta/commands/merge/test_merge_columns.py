@@ -166,6 +166,16 @@ def test_a_star_refuses_what_cannot_be_cast(given: Any, kind: pa.DataType, error
     assert t.refresh().version == 0
 
 
+def test_the_error_of_a_text_says_what_was_written() -> None:
+    t = table(pa.table({"id": [1, 2]}))
+    change = {"id": "'a' || 'b'"}
+    merge = t.merge(pa.table({"id": [1]}), "t.id = s.id", "s", "t").when_matched_update(change)
+    with pytest.raises(ExpressionError, match=r"\] 'a' \|\| 'b' fails on a row: a text cannot be cast to bigint: ab"):
+        merge.execute()
+    with pytest.raises(ExpressionError, match=r"\] 'a' \|\| 'b' fails on a row: a text cannot be cast to bigint: ab"):
+        t.update(change)
+
+
 def test_a_star_may_leave_columns_out() -> None:
     t = table(pa.table({"key": ["a"], "value": [1], "n": [1]}))
     source = pa.table({"key": ["a", "b"], "value": [5, 6], "n": [7, 8]})

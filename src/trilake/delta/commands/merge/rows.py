@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -272,8 +272,8 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
     except ExpressionError:
         if not pa.types.is_string(expression.type):
             raise
-        cast = scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})")  # Spark reads a text as the column's type
-        return replace(cast, text=text)
+        # Spark reads a text as the column's type.
+        return scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})", written=text)
 
 
 def _alike(source: DataType, target: DataType) -> bool:

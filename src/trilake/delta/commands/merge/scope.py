@@ -61,14 +61,14 @@ class Scope:
         """The side that a path of :attr:`schema` leads to."""
         return next(s for s in self.schemas if self.aliases[s] == path[0])
 
-    def parse(self, text: str, what: str = "an expression") -> Expression:
-        """An expression of the clauses, bound to :attr:`schema`.
+    def parse(self, text: str, what: str = "an expression", *, written: str | None = None) -> Expression:
+        """An expression of the clauses, bound to :attr:`schema`; ``written`` is the user's part of it.
 
         Raises ``ExpressionError`` for unknown and ambiguous names, and ``UnsupportedExpressionError`` for what only
         Spark can compute.
         """
         _check_text(text, what)
-        return parse_expression(self.qualified(text), self.schema, now=self.now)
+        return parse_expression(self.qualified(text), self.schema, now=self.now, written=written)
 
     def condition(self, text: str, what: str = "a condition") -> Expression:
         """An expression that must be boolean.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -193,8 +193,7 @@ def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Ex
     except ExpressionError:
         if not pa.types.is_string(expression.type) or pa.types.is_nested(wanted):
             raise
-        cast = parse_expression(f"CAST(({value}\n) AS {sql_type(target.type)})", arrow, now=now)
-        return replace(cast, text=value)
+        return parse_expression(f"CAST(({value}\n) AS {sql_type(target.type)})", arrow, now=now, written=value)
 
 
 def _literal(value: Any, target: Target) -> pa.Scalar:
