@@ -389,6 +389,13 @@ def test_pyarrow_expressions_are_evaluated_by_arrow() -> None:
     assert kept(pc.scalar(True)) == list(range(12))
 
 
+def test_expressions_that_compare_with_null_are_null_in_every_row() -> None:
+    null = pc.field("i32") == pa.scalar(None, pa.int32())
+    assert kept(null) == kept(~null) == kept(null & (pc.field("s") == "abc")) == []
+    assert kept(null | (pc.field("s") == "abc")) == kept(pc.field("s") == "abc") != []
+    assert parsed(null).mask(ROWS.select(["i32"])).to_pylist() == [False] * len(ROWS)
+
+
 def test_columns_of_expressions_that_cannot_be_decoded() -> None:
     assert parsed(pc.add(pc.field("i32"), pc.field("j")) > 3).columns == {"i32", "j"}
     assert {"i32"} <= parsed(pc.round(pc.field("i32"), ndigits=1) > 3).columns

@@ -267,10 +267,8 @@ class _Decoder:
         return None if rest or nanos else column
 
     def _compare(self, column: Column, op: str, scalar: pa.Scalar | None) -> Predicate | None:
-        if scalar is None:
-            return None
-        if not scalar.is_valid:
-            return Constant(None)
+        if scalar is None or not scalar.is_valid:
+            return None  # null for every row; but Arrow evaluates it over the column, which must be read for that
         literal = _literal(scalar)
         if literal is None or not _same_kind(column.type, literal):
             return None
