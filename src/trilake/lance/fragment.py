@@ -173,7 +173,9 @@ class LanceFragment(ReadFragment):
         """
         rows = np.unique(numbers(offsets if hasattr(offsets, "__len__") else list(offsets)))
         if len(rows) and (rows[0] < 0 or rows[-1] >= self.physical_rows):
-            raise UnknownRowError(f"the fragment has {self.physical_rows} rows", fragment=self.fragment_id)
+            wrong = rows[-1] if rows[0] >= 0 else rows[0]
+            message = f"row {wrong} is out of range: the fragment has {self.physical_rows} rows"
+            raise UnknownRowError(message, fragment=self.fragment_id)
         snapshot = self._ds.snapshot
         if not len(rows) or not self._fragment.is_live(rows).any():
             return self.metadata

@@ -1,4 +1,4 @@
-"""``KMeans``, and times as users write them."""
+"""``KMeans``, times as users write them, and a check of an index of vectors."""
 
 from __future__ import annotations
 
@@ -49,6 +49,43 @@ def td_to_micros(td: dt.timedelta) -> int:
     2000000
     """
     return round(td / dt.timedelta(microseconds=1))
+
+
+def validate_vector_index(
+    dataset: Any, column: str, refine_factor: int = 5, sample_size: int | None = None, pass_threshold: float = 1.0
+) -> None:
+    """Search for vectors that a dataset has: each should be the nearest to itself.
+
+    Parameters
+    ----------
+    dataset: a ``LanceDataset``.
+    column: of vectors.
+    refine_factor: of the searches.
+    sample_size: how many vectors to search for; all of them where it is left out.
+    pass_threshold: the part of them that must be found, of 1.
+
+    Null vectors, and those with NaN or infinity, are left out.  Raises ``InvalidArgumentError``, a ``ValueError``,
+    where fewer are found, and ``UnknownColumnError``.
+
+    >>> from trilake.lance import write_dataset
+    >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(2048), pa.float32()), 4)
+    >>> made = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-validate-index")
+    >>> indexed = made.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4, seed=1)
+    >>> validate_vector_index(indexed, "v", sample_size=8, refine_factor=20)
+    """
+    whole = sample_size is None or sample_size >= dataset.count_rows()
+    rows = dataset.to_table([column]) if whole else dataset.sample(sample_size, [column])
+    vectors = [np.asarray(v, np.float64) for v in rows.column(0).to_pylist() if v is not None]
+    wanted = [v for v in vectors if np.isfinite(v).all()]
+    nearest = {"column": column, "k": 1, "refine_factor": refine_factor}
+    distances = [dataset.to_table([], nearest={**nearest, "q": q})["_distance"].to_pylist() for q in wanted]
+    passed = sum(bool(found) and abs(found[0]) < 1e-6 for found in distances)
+    if passed < pass_threshold * len(wanted):
+        raise InvalidArgumentError(
+            f"the index finds {passed} of {len(wanted)} vectors",
+            help="search with more nprobes or a larger refine_factor, or make the index anew",
+            column=column,
+        )
 
 
 class KMeans:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -80,6 +81,10 @@ def test_companions_go_with_their_columns() -> None:
     kept = LanceSchema(type(ds.lance_schema.stored)(tuple(fields), {}))
     done = lance.LanceDataset.commit(ds, lance.LanceOperation.Project(kept), ds.version)
     assert done.to_table().to_pydict() == {"m": [None, 2]}
+    named = LanceSchema(type(ds.lance_schema.stored)((replace(fields[0], name="n"),), {}))
+    again = lance.LanceDataset.commit(done, lance.LanceOperation.Project(named), done.version)
+    assert again.to_table().to_pydict() == {"n": [None, 2]}
+    assert again.count_rows("n IS NULL") == 1
 
 
 def test_fragments_with_more_columns_say_their_ids() -> None:

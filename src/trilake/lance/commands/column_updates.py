@@ -93,7 +93,9 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
     known = {f.name: f for f in snapshot.view.schema.storage_schema}
     unknown = [name for name in new.schema.names if name not in known]
     if unknown:
-        raise UnknownColumnError(f"there is no column {unknown[0]!r} to update", help=f"there are {', '.join(known)}")
+        raise UnknownColumnError(
+            f"the column {unknown[0]!r}, which is to be updated, does not exist", help=f"there are {', '.join(known)}"
+        )
     values = {}
     for name, column in zip(new.schema.names, new.columns, strict=True):
         array, field = storage_array(one_array(column)), known[name]

@@ -20,6 +20,7 @@ from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, write_columns
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
+from trilake.lance.file import null_masks
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
@@ -290,8 +291,14 @@ def alter_columns(
             target, top = _altered(current, fields, alteration)
             new_type = alteration.get("data_type")
             if new_type is not None:
-                if target.id != top.id or current.view.has_mask(top.name) or target.is_dictionary:
+                if target.id != top.id or target.is_dictionary:
                     raise InvalidArgumentError("only whole columns can be cast", column=str(alteration["path"]))
+                if current.view.has_mask(top.name):
+                    raise InvalidArgumentError(
+                        "a column whose nulls have a companion cannot be cast",
+                        help="add a column of the new type with add_columns, and drop this one",
+                        column=top.name,
+                    )
                 casts[top.id] = top
         readers, schema = list(current.readers), current.manifest.schema
         fragments = list(current.manifest.fragments)
@@ -342,8 +349,6 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
         flag("nullable", nullable)
     if name is None and nullable is None and alteration.get("data_type") is None:
         raise InvalidArgumentError("the alteration says nothing", help="give name, nullable or data_type", column=path)
-    if name is not None and snapshot.view.has_mask(top.name):
-        raise InvalidArgumentError("a column whose nulls have a companion cannot be renamed", column=path)
     harder = nullable is False and field.nullable
     if harder and (field.id != top.id or snapshot.count(pc.field(top.name).is_null())):
         raise InvalidArgumentError("the column has nulls, or may have", column=path)
@@ -353,6 +358,10 @@ def _altered(snapshot: Snapshot, fields: dict[int, Field], alteration: Mapping[s
         nullable=field.nullable if nullable is None else bool(nullable),
     )
     fields[top.id] = _replaced(fields[top.id], changed)
+    mask = snapshot.view.mask_of(top.name)
+    if mask is not None and field.id == top.id and name is not None:
+        others = [f.name for id, f in fields.items() if id != mask.id]
+        fields[mask.id] = null_masks.renamed(fields[mask.id], changed.name, others)
     return field, top
 
 

@@ -23,6 +23,6 @@ def check_name(snapshot: Snapshot, name: str, column: str, *, replace: bool) -> 
             names = ", ".join(snapshot.schema.names)
             raise UnknownColumnError(f"{column} not found in schema", help=f"there are {names}")
         if tuple(index.fields) != own:
-            raise IndexExistsError(f"there is an index {name!r} of another column already", help="choose another name")
+            raise IndexExistsError(f"the index {name!r} already exists, of another column", help="choose another name")
         if not replace:
-            raise IndexExistsError(f"there is an index {name!r} already", help="pass replace=True")
+            raise IndexExistsError(f"the index {name!r} already exists", help="pass replace=True")

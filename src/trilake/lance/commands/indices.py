@@ -171,8 +171,11 @@ def create_scalar_index(
     replaced, or is of another column.
     """
     flag("train", with_rows)
-    if index_type.upper() != "BTREE":
+    if str(index_type).upper() != "BTREE":
         raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
+    if not isinstance(column, str):
+        raise WrongTypeError(f"column is {column!r}", help="it is a name")
+    column = snapshot.view.schema.spelled(column)
     called = name or f"{column}_idx"
     _indexable(snapshot, column)
 

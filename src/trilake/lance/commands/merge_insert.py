@@ -293,7 +293,9 @@ class MergeInsertBuilder:
     """Describes a merge insert step by step; :meth:`execute` runs it."""
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:
-        keys = (on,) if isinstance(on, str) else tuple(on)
+        schema = dataset.snapshot.view.schema
+        names = (on,) if isinstance(on, str) else tuple(on)
+        keys = tuple(schema.spelled(str(name)) for name in names)
         unknown = [k for k in keys if k not in dataset.schema.names]
         if unknown or not keys:
             raise InvalidArgumentError(

@@ -117,9 +117,12 @@ def plan_index(
     names = [column] if isinstance(column, str) else list(column)
     if len(names) != 1:
         raise UnsupportedIndexError(f"an index of {len(names)} columns cannot be made", help="name one column")
+    if not isinstance(names[0], str):
+        raise WrongTypeError(f"column is {names[0]!r}", help="it is a name")
+    names = [snapshot.view.schema.spelled(names[0])]
     size = vector_type(snapshot, names[0]).list_size
     chosen = metric_name(metric) or "l2"
-    if index_type.upper() != "IVF_PQ":
+    if str(index_type).upper() != "IVF_PQ":
         raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="vector indices are IVF_PQ")
     if num_sub_vectors is None:
         raise InvalidArgumentError("num_sub_vectors is required for IVF_PQ", help="it divides the dimension")

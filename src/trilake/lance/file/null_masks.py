@@ -10,7 +10,8 @@ values as null; a companion tells the two apart.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -56,6 +57,14 @@ def companions(schema: LanceSchema) -> dict[str, Field]:
             if name in names and name != field.name:
                 by_name.setdefault(name, field)
     return by_name
+
+
+def renamed(companion: Field, name: str, taken: Iterable[str]) -> Field:
+    """A companion of a column that is called ``name`` from now on; ``taken`` are the names of the other columns."""
+    names, own = set(taken), f"{name}__is_null"
+    while own in names:
+        own += "_"
+    return replace(companion, name=own, metadata={**companion.metadata, NULLS_OF: name.encode()})
 
 
 def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:

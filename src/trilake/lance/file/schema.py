@@ -6,6 +6,7 @@ renamed keeps its id, one that is dropped and added again gets another.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -285,14 +286,14 @@ class LanceSchema:
     def find(self, path: str | Sequence[str]) -> Field | None:
         """The field at a path: ``"column"``, ``"struct.field"``, or the names one by one.
 
-        A column whose own name has a dot in it comes first.  On the way through a list, its item's name may be left
-        out.
+        A column whose own name has a dot in it comes first.  A name may stand between backticks, as in SQL.  On the way
+        through a list, its item's name may be left out.
         """
         if isinstance(path, str):
             whole = next((f for f in self.fields if f.name == path), None)
-            if whole is not None or "." not in path:
+            if whole is not None or not ("." in path or "`" in path):
                 return whole
-            path = path.split(".")
+            path = _names_of(path)
         candidates: tuple[Field, ...] = self.fields
         match: Field | None = None
         for name in path:
@@ -304,6 +305,19 @@ class LanceSchema:
                 return None
             candidates = match.children
         return match
+
+    def spelled(self, path: str) -> str:
+        """A path as the schema spells it: the one that :meth:`find` finds, or the only one that differs in case.
+
+        Where there is none, or there are several, it is the path that was given.
+        """
+        field = self.find(path)
+        if field is None:
+            wanted = [name.lower() for name in _names_of(path)]
+            alike = [f for f in self.walk() if [name.lower() for name in self.path_of(f)] == wanted]
+            field = alike[0] if len(alike) == 1 else None
+        name = path if field is None else self.name_of(field)
+        return name if self.find(name) is field else path
 
     @cached_property
     def _lists(self) -> frozenset[int]:
@@ -366,6 +380,21 @@ class LanceSchema:
                 help="select and cast the columns to match it",
                 file=file,
             )
+
+
+_NAME = r"`[^`]+`|[^.`]+"
+_QUOTED_PATH = re.compile(rf"(?:{_NAME})(?:\.(?:{_NAME}))*")
+
+
+def _names_of(path: str) -> list[str]:
+    """The names in a path, some of which may stand between backticks.
+
+    >>> _names_of("meta.`user.id`")
+    ['meta', 'user.id']
+    """
+    if "`" not in path or _QUOTED_PATH.fullmatch(path) is None:
+        return path.split(".")
+    return [name.strip("`") for name in re.findall(_NAME, path)]
 
 
 def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> Field:

@@ -54,6 +54,10 @@ class View:
         """Whether nulls of a column are kept by a companion."""
         return name in self._masks
 
+    def mask_of(self, name: str) -> Field | None:
+        """The companion of a column; ``None`` where it has none."""
+        return self._masks.get(name)
+
     @cached_property
     def masked(self) -> tuple[Masked, ...]:
         """The columns with companions, by field id."""

@@ -16,7 +16,7 @@ from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.columns import needed, next_field_id
-from trilake.lance.file.null_masks import companions, masked_schema
+from trilake.lance.file.null_masks import companions, masked_schema, renamed
 from trilake.lance.file.schema import Field
 from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
@@ -384,7 +384,7 @@ def _projected(wanted: StoredSchema, known: StoredSchema) -> StoredSchema:
         fields.append(_renamed(present, one))
         mask = masks.get(present.name)
         if mask is not None and one.name != present.name:
-            raise InvalidArgumentError("a column whose nulls have a companion cannot be renamed", column=present.name)
+            mask = renamed(mask, one.name, [*(f.name for f in wanted.fields), *(f.name for f in known.fields)])
         fields += [] if mask is None else [mask]
     if not fields or len({f.name for f in fields}) < len(fields):
         raise InvalidArgumentError("a dataset has columns, each of another name", help="name each once")
