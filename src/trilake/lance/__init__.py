@@ -61,6 +61,7 @@ _MODULES = {
     "schema",
     "torch",
     "tracing",
+    "udf",
     "util",
     "vector",
 }

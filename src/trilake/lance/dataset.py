@@ -18,15 +18,19 @@ from trilake.lance.optimize import Compaction, DatasetOptimizer
 from trilake.lance.progress import FragmentWriteProgress
 from trilake.lance.pylance.functions import dataset, write_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.pylance.merge_builder import MergeBuilder as MergeInsertBuilder
 from trilake.lance.pylance.operation import Index, LanceOperation
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.pylance.stats import DatasetStats, IndexDescription, LanceStats
+from trilake.lance.pylance.tags import Tags
 from trilake.lance.pylance.transactions import Transaction
+from trilake.lance.pylance.udf import BatchUDF, batch_udf
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.util import sanitize_ts, td_to_micros
 from trilake.version import __version__
 
 __all__ = [
+    "BatchUDF",
     "CleanupStats",
     "ColumnOrdering",
     "CommitLock",
@@ -43,10 +47,13 @@ __all__ = [
     "LanceOperation",
     "LanceScanner",
     "LanceStats",
+    "MergeInsertBuilder",
     "ReaderLike",
     "ScannerBuilder",
+    "Tags",
     "Transaction",
     "__version__",
+    "batch_udf",
     "sanitize_ts",
     "td_to_micros",
     "write_dataset",

@@ -197,3 +197,14 @@ def test_names_that_programs_import() -> None:
     assert td_to_micros(dt.timedelta(seconds=1)) == 1_000_000
     assert sanitize_ts("2024-01-01").year == 2024
     assert callable(TraceGuard.finish_tracing)
+
+
+def test_names_that_programs_for_later_releases_import() -> None:
+    from trilake.lance.dataset import BatchUDF, MergeInsertBuilder, Tags, batch_udf
+    from trilake.lance.udf import batch_udf as same
+
+    ds = lance.write_dataset(pa.table({"a": [1]}), "memory://later-names", mode="overwrite")
+    assert isinstance(ds.merge_insert("a"), MergeInsertBuilder)
+    assert isinstance(ds.tags, Tags)
+    assert same is batch_udf is lance.batch_udf
+    assert (BatchUDF, lance.udf.BatchUDF) == (lance.BatchUDF, lance.BatchUDF)
