@@ -18,7 +18,7 @@ from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, parq
 from tests.runtimes import runtime_in_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
+from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.delta.scan.narrowed import narrowed, row_count
 from trilake.delta.scan.statistics import record_counts
@@ -347,6 +347,24 @@ def test_a_truncated_checkpoint(cut: float) -> None:
     _forget_commits(log, 1)
     with pytest.raises(CorruptLogError, match="checkpoint cannot be read"):
         log.snapshot()
+
+
+@pytest.mark.parametrize("bad", [1, 2, 3])
+def test_a_whole_checkpoint_stands_in_for_damaged_ones_of_its_version(bad: int) -> None:
+    log = _log()
+    write_checkpoint(log, log.snapshot(2), KEEP_ALL)
+    data = bytes(log.store.read(checkpoint_key(2)))
+    keys = [f"_delta_log/{2:020d}.checkpoint.{UUID}.parquet", checkpoint_key(2), checkpoint_part_key(2, 1, 1)]
+    for at, key in enumerate(keys):
+        log.store.put(key, data[:-20] if at < bad else data)
+    _forget_commits(log, 2)
+    if bad < len(keys):
+        _same(log, _log())
+        assert [f.key for f in log.snapshot(2).segment.checkpoint_files] == [keys[bad]]
+        assert log.head().version == log.opened().version == 3
+    else:
+        with pytest.raises(CorruptLogError, match="checkpoint cannot be read"):
+            log.snapshot()
 
 
 @pytest.mark.parametrize("damage", [b"no Parquet", None])

@@ -222,7 +222,7 @@ class DeltaLog:
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
-        """What ``read`` makes of a segment; where its checkpoint is damaged, of an older one and the commits after it.
+        """What ``read`` makes of a segment; where its checkpoint is damaged, of another one and the commits after it.
 
         A checkpoint says nothing that commits do not: whoever still has them loses nothing with it.  Raises what
         ``read`` raises where commits are missing.
@@ -232,14 +232,13 @@ class DeltaLog:
         except MissingMetadataError:
             raise  # not damage, but what the writer of the log left out
         except CorruptLogError as damage:
-            damaged = segment.checkpoint_version
-            listing = self.listing() if damaged is not None else None
-            while damaged is not None and listing is not None:
-                older = tuple((v, files) for v, files in listing.checkpoints if v < damaged)
-                listing = replace(listing, checkpoints=older)
+            damaged = segment.checkpoint_files
+            listing = self.listing() if damaged else None
+            while damaged and listing is not None:
+                listing = listing.without(damaged)
                 try:
                     whole = choose_segment(listing, uri=self.store.uri, version=segment.version)
-                    damaged = whole.checkpoint_version
+                    damaged = whole.checkpoint_files
                     found = read(whole)
                 except (LogGapError, TableNotFoundError, VersionNotFoundError):
                     break

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
 import numpy as np
@@ -106,6 +106,8 @@ class LogListing:
     checkpoints: tuple[tuple[int, tuple[ObjectMeta, ...]], ...]
     #: version checksum files
     checksums: Mapping[int, ObjectMeta] = field(default_factory=dict)
+    #: more complete checkpoints of versions that have one: any of them says what the version holds
+    others: tuple[tuple[int, tuple[ObjectMeta, ...]], ...] = ()
 
     @property
     def empty(self) -> bool:
@@ -122,8 +124,16 @@ class LogListing:
         version = first_version(file.key)
         commits = [self.commits[version]] if version in self.commits else []
         compactions = (f for first, _, f in self.compactions if first == version)
-        checkpoints = (f for v, files in self.checkpoints if v == version for f in files)
+        checkpoints = (f for v, files in (*self.checkpoints, *self.others) if v == version for f in files)
         return any(f.key == file.key and same_file(f, file) for f in (*commits, *compactions, *checkpoints))
+
+    def without(self, checkpoint: tuple[ObjectMeta, ...]) -> LogListing:
+        """The listing without one checkpoint, in whose place comes another one of its version, where there is one."""
+        keys = {f.key for f in checkpoint}
+        left = [(v, files) for v, files in (*self.others, *self.checkpoints) if keys.isdisjoint(f.key for f in files)]
+        chosen = dict(left)  # the last of a version, which is the one that was chosen before
+        others = tuple(c for c in left if chosen[c[0]] is not c[1])
+        return replace(self, checkpoints=tuple(sorted(chosen.items())), others=others)
 
 
 def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
@@ -149,14 +159,15 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
             compactions.append((int(match[1]), int(match[2]), meta))
         elif (match := _CHECKSUM.fullmatch(name)) and meta.size > 0:
             checksums[int(match[1])] = meta
-    complete: dict[int, tuple[ObjectMeta, ...]] = {}
+    complete: list[tuple[int, tuple[ObjectMeta, ...]]] = []
     for (version, total), numbered in parts.items():
         # A writer may have died between two parts: only a full set counts.
         if len(numbered) == total and min(numbered) == 1 and max(numbered) == total:
-            complete[version] = tuple(numbered[i] for i in range(1, total + 1))
-    for version, files in whole.items():
-        complete[version] = (files[0],)
-    return LogListing(commits, tuple(compactions), tuple(sorted(complete.items())), checksums)
+            complete.append((version, tuple(numbered[i] for i in range(1, total + 1))))
+    complete += [(version, (file,)) for version, files in whole.items() for file in reversed(files)]
+    chosen = dict(complete)  # the last of a version
+    others = tuple(c for c in complete if chosen[c[0]] is not c[1])
+    return LogListing(commits, tuple(compactions), tuple(sorted(chosen.items())), checksums, others)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,8 @@ class SnapshotInspection:
         return self.snapshot.state.domains
 
     def checkpoint_keys(self) -> Sequence[str]:
-        return [f.key for _, files in self.log.listing().checkpoints for f in files]
+        listing = self.log.listing()
+        return [f.key for _, files in (*listing.checkpoints, *listing.others) for f in files]
 
     def oldest_version(self) -> int:
         return oldest_version(self.log)
