@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from trilake.cli.values import objects
 from trilake.delta.log.clustering import clustering_columns
-from trilake.delta.scan.scan import vector_count
+from trilake.delta.scan.scan import stated_rows, vector_count
 from trilake.lance.versions.versions import read_tags
 from trilake.table import Table
 
@@ -41,8 +41,7 @@ def _delta(table: Any) -> dict[str, Any]:
     deleted = vector_count(
         files.rename_columns(["deletionVector" if n == "deletion_vector" else n for n in files.column_names])
     )
-    counts = files["num_records"]
-    rows = None if counts.null_count else int(pc.sum(counts).as_py() or 0) - deleted
+    rows = stated_rows(files["num_records"], files["deletion_vector"])
     return {
         **_common(table, detail["lastModified"], rows, files, detail["partitionColumns"]),
         "deleted_rows": deleted,

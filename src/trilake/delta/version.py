@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
 from trilake.delta.engine import Engine
@@ -190,7 +189,7 @@ class DeltaVersion(Table):
         """Number of rows; from the statistics alone where the filter leaves no file in doubt."""
         from trilake.delta.scan.narrowed import row_count
         from trilake.delta.scan.read import read_tasks
-        from trilake.delta.scan.scan import vector_count
+        from trilake.delta.scan.scan import stated_rows
         from trilake.delta.scan.statistics import record_counts
 
         pending = self._opened if filter is None and isinstance(self._opened, PendingSnapshot) else None
@@ -198,9 +197,9 @@ class DeltaVersion(Table):
             return rows
         scan = self._scan([], filter)
         if scan.plan.filter is None:
-            counts = record_counts(scan.files)
-            if not counts.null_count:
-                return int(pc.sum(counts).as_py() or 0) - vector_count(scan.files)
+            rows = stated_rows(record_counts(scan.files), scan.files["deletionVector"])
+            if rows is not None:
+                return rows
         return sum(b.num_rows for b in read_tasks(self.log.store, scan.tasks(), scan.plan))
 
     def changes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -251,10 +253,35 @@ def test_counts_from_statistics_take_the_vector_off() -> None:
     assert table_of(pa.table({"a": [0, 1, 2, 3]}), fields=fields).count() == 2
 
 
-def test_a_vector_beyond_the_file_is_an_error() -> None:
-    table = table_of(pa.table({"a": [0, 1, 2]}), fields=[_descriptor({1, 3})])
-    with pytest.raises(DeletionVectorError, match="row 3 of a file with 3 rows"):
-        table.to_arrow()
+@pytest.mark.parametrize("cardinality", [5, -1])
+def test_a_count_does_not_trust_a_vector_of_more_rows_than_the_file_has(cardinality: int) -> None:
+    fields = [{"stats": '{"numRecords":4}', **_descriptor({1, 2}, cardinality=cardinality)}]
+    table = table_of(
+        pa.table({"a": [0, 1, 2, 3]}), pa.table({"a": [4, 5]}), fields=[*fields, {"stats": '{"numRecords":2}'}]
+    )
+    with pytest.raises(DeletionVectorError, match=f"it deletes 2 rows, its cardinality in the log is {cardinality}"):
+        table.count()
+
+
+@pytest.mark.parametrize("row", [3, 1 << 32, (1 << 32) + 1, 1 << 50, 1 << 63, (1 << 64) - 1])
+def test_a_vector_beyond_the_file_is_an_error(row: int) -> None:
+    table = table_of(pa.table({"a": [0, 1, 2]}), fields=[_descriptor({1, row})])
+    for read in (table.to_arrow, lambda: table.to_arrow(filter="a >= 0"), lambda: table.count("a < 9")):
+        with pytest.raises(DeletionVectorError, match=f"row {row} of a file with 3 rows"):
+            read()
+
+
+@pytest.mark.parametrize("columns", [["a"], []])
+@pytest.mark.parametrize("filter", ["a < 1", "a >= 5"])
+def test_a_vector_is_measured_by_the_row_groups_that_are_skipped_too(filter: str, columns: list[str]) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table({"a": range(6)}), out, row_group_size=2)
+    schema = pa.schema([("a", pa.int64())])
+    inside = table_of(out.getvalue(), schema=schema, fields=[_descriptor({1, 3, 4})])
+    assert inside.to_arrow(columns, filter=filter).num_rows == 1
+    beyond = table_of(out.getvalue(), schema=schema, fields=[_descriptor({1, 6})])
+    with pytest.raises(DeletionVectorError, match="row 6 of a file with 6 rows"):
+        beyond.to_arrow(columns, filter=filter)
 
 
 def test_all_rows_deleted() -> None:
@@ -265,6 +292,7 @@ def test_all_rows_deleted() -> None:
 _READ = """
 import resource, sys
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyroaring import BitMap64
 from tests.delta.tables import table_of
 from trilake.delta.protocol.deletion_vectors import serialize, store_vectors

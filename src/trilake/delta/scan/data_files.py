@@ -30,6 +30,8 @@ _BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
     """The batches of one data file; row indexes count every row of the file, skipped row groups included.
 
+    Where the last row groups of a Parquet file are skipped, a batch without rows says where the file ends.
+
     Raises ``ObjectNotFoundError`` where it is missing, ``CorruptFileError`` where it is damaged,
     ``UnsupportedProtocolError`` for a provider that is not known.
     """
@@ -94,7 +96,8 @@ def parquet_batches(
     if len(indexes) < len(fields) and not checked:
         checked_footer(source, file)  # a column that is not there may be one whose name was damaged
     rebasing = rebasing_of(file)
-    groups = _row_groups(file, source, plan, rebasing)
+    everything = list(range(file.num_row_groups))
+    groups = _row_groups(file, source, plan, rebasing, everything)
     counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
     starts = np.concatenate([[0], np.cumsum(counts)])
     if starts[-1] != file.metadata.num_rows:
@@ -102,6 +105,8 @@ def parquet_batches(
     if not indexes:
         for g in groups:
             yield int(starts[g]), no_columns(counts[g])
+        if groups[-1:] != everything[-1:]:
+            yield int(starts[-1]), no_columns(0)
         return
     # Row groups in runs of neighbours, so that row indexes stay known.
     for run in fetched_together(source, file, groups, columns):
@@ -112,6 +117,8 @@ def parquet_batches(
                 batch = rebasing.rows(batch)
             yield position, batch if plan.mode != "id" else _with_field_metadata(batch, schema)
             position += batch.num_rows
+    if groups[-1:] != everything[-1:]:
+        yield int(starts[-1]), pa.RecordBatch.from_pylist([], pa.schema([schema.field(i) for i in indexes]))
 
 
 def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
@@ -149,9 +156,10 @@ def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordB
     return pa.RecordBatch.from_arrays(batch.columns, schema=pa.schema([schema.field(n) for n in batch.schema.names]))
 
 
-def _row_groups(file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan, rebasing: Rebasing | None) -> list[int]:
-    """Row groups that may hold a matching row, by their own statistics."""
-    everything = list(range(file.num_row_groups))
+def _row_groups(
+    file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan, rebasing: Rebasing | None, everything: list[int]
+) -> list[int]:
+    """Those of ``everything``, all row groups, that may hold a matching row, by their own statistics."""
     if plan.filter is None or len(everything) < 2 or plan.mode == "id":
         return everything
     physical = {f.name: f.physical_name for f in plan.fields if f.name not in plan.partition_columns}

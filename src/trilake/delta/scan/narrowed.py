@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trilake.delta.log.checkpoint_selection import Selection
 from trilake.delta.log.live_files import MaybeTwiceError, live_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.scan.checkpoint_filter import CheckpointFilter
-from trilake.delta.scan.scan import vector_count
+from trilake.delta.scan.scan import stated_rows
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import CorruptLogError
@@ -67,8 +66,7 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
     """
 
     def rows(piece: Snapshot) -> int | None:
-        counts = record_counts(piece.adds)
-        return None if counts.null_count else int(pc.sum(counts).as_py() or 0) - vector_count(piece.adds)
+        return stated_rows(record_counts(piece.adds), piece.adds["deletionVector"])
 
     parts = _of_each_piece(log, pending, rows) or [None]
     return None if None in parts else sum(n for n in parts if n is not None)

@@ -218,3 +218,15 @@ def vector_count(files: pa.Table) -> int:
     """Rows that deletion vectors take from ``files``."""
     total = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py()
     return int(total or 0)
+
+
+def stated_rows(counts: pa.ChunkedArray, vectors: pa.ChunkedArray) -> int | None:
+    """The rows of files by the numbers of their records and their deletion vectors.
+
+    ``None`` where a file has no number, or a vector takes more rows than the file has: then its rows have to tell.
+    """
+    deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
+    live = pc.subtract(counts, deleted)
+    if live.null_count or pc.any(pc.or_(pc.less(live, 0), pc.less(deleted, 0))).as_py():
+        return None
+    return int(pc.sum(live).as_py() or 0)

@@ -267,8 +267,11 @@ def _count(store: Store, tasks: list[FileTask]) -> int:
         path = place.local_path(key)
         if path is None:
             raise _NotNativelyReadable("the files are on no local disk")
-        deleted = 0 if task.vector is None else task.vector.cardinality
-        return int(pq.read_metadata(path).num_rows) - deleted
+        stored = int(pq.read_metadata(path).num_rows)
+        if task.vector is None:
+            return stored
+        sound = 0 <= task.vector.cardinality <= stored
+        return stored - (task.vector.cardinality if sound else len(task.vector.load(store, stored)))
 
     with ThreadPoolExecutor(_READERS) as pool:
         return sum(pool.map(rows, tasks))
