@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.segment import LAST_CHECKPOINT, LogListing, choose_segment, commit_key, first_gap, sort_listing
+from trilake.delta.log.segment import (
+    LAST_CHECKPOINT,
+    LogListing,
+    checkpoint_key,
+    choose_segment,
+    commit_key,
+    first_gap,
+    sort_listing,
+)
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.runtime import SYSTEM_RUNTIME
@@ -154,8 +162,13 @@ def test_versions_that_were_cleaned_up() -> None:
 
 
 def test_first_commits_missing_without_a_checkpoint() -> None:
-    with pytest.raises(LogGapError):
-        choose_segment(_listing(*_commits(3, 4)), uri="x")
+    with pytest.raises(LogGapError, match="begins with version 3, and no checkpoint") as e:
+        choose_segment(_listing(*_commits(3, 4), _part(3, 1, 2)), uri="x")
+    assert e.value.condition == "DELTA_TRUNCATED_TRANSACTION_LOG"
+    assert e.value.context["file"] == f"x/{commit_key(0)}"
+    with pytest.raises(LogGapError, match="not contiguous: 4 missing, the first is 0") as e:
+        choose_segment(_listing(*_commits(3, 5)), uri="x")
+    assert e.value.condition == "DELTA_VERSIONS_NOT_CONTIGUOUS"
 
 
 @pytest.mark.parametrize("version", [9_223_372_036_854_775_807, 99_999_999_999_999_999_999])
@@ -351,3 +364,17 @@ def test_the_first_gap_is_the_least_version_before_a_later_one(versions: set[int
     start = min(versions, default=0) if first is None else first
     missing = [v for v in range(start, max(versions, default=0)) if v not in versions]
     assert first_gap(versions, first) == (missing[0] if versions and missing else None)
+
+
+@pytest.mark.parametrize("key", [commit_key(1), checkpoint_key(2), commit_key(3)])
+def test_an_error_about_a_file_of_the_log_says_of_which_table(key: str) -> None:
+    log = log_of([add("a")], [add("b")], [add("c")], [add("d")])
+    write_checkpoint(log, log.snapshot(2), SYSTEM_RUNTIME)
+    log.store.delete([commit_key(0)])
+    log.store.put(key, b"{")
+    reads: list[Callable[[], object]]
+    reads = [lambda: log.commit_info(1)] if key == commit_key(1) else [log.snapshot, log.head, log.opened]
+    for read in reads:
+        with pytest.raises(CorruptLogError) as e:
+            read()
+        assert e.value.context["file"] == f"{log.store.uri}/{key}"

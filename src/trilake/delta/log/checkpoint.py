@@ -199,7 +199,7 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
         raise CorruptLogError(
             f"the checkpoint is not what is known of it: {'; '.join(differences)[:500]}",
             help="restore the checkpoint from a copy; if it is known to be right, remove what says otherwise",
-            file=segment.checkpoint_files[0].key,
+            file=f"{store.uri}/{segment.checkpoint_files[0].key}",
             version=segment.checkpoint_version,
         )
 
@@ -289,7 +289,7 @@ def _file_pieces(
     """
     try:
         if key.endswith(".json"):
-            batch = (parse_commits if kind else parse_rare)([(version, key, store.read(key))])
+            batch = (parse_commits if kind else parse_rare)([(version, f"{store.uri}/{key}", store.read(key))])
             rare += [(n, d) for _, n, d in batch.rare]
             if kind:
                 yield (batch.remove if kind == "remove" else batch.add).drop_columns(["version", "order"])
@@ -305,7 +305,10 @@ def _file_pieces(
                 yield from _read_actions(source, file, footer, kind, choice, only, share)
     except ObjectNotFoundError as e:
         raise CorruptLogError(
-            "checkpoint file is missing", help="restore the file from a copy", file=key, version=version
+            "checkpoint file is missing",
+            help="restore the file from a copy",
+            file=f"{store.uri}/{key}",
+            version=version,
         ) from e
     except (*DAMAGE, OSError, TypeError, AttributeError) as e:
         # A damaged footer or schema shows in as many ways as there are things to be wrong.
@@ -314,7 +317,7 @@ def _file_pieces(
         raise CorruptLogError(
             f"checkpoint cannot be read: {e}",
             help="restore the file from a copy, or the commits before it: then the log is replayed without it",
-            file=key,
+            file=f"{store.uri}/{key}",
             version=version,
         ) from e
 

@@ -280,6 +280,6 @@ def validate(log: DeltaLog, snapshot: Snapshot) -> None:
         raise CorruptLogError(
             f"the version is not what its checksum file says: {'; '.join(differing)}",
             help="restore the log from a copy; if the table is known to be right, remove the checksum file",
-            file=checksum_key(snapshot.version),
+            file=f"{log.store.uri}/{checksum_key(snapshot.version)}",
             version=snapshot.version,
         )

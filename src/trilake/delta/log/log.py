@@ -313,16 +313,16 @@ class DeltaLog:
                 raise CorruptLogError(
                     f"the log compaction file is not reconciled, and commits from version {first} to {last} are gone",
                     help="restore the commits from a copy, or read a version before them",
-                    file=file.key,
+                    file=f"{self.store.uri}/{file.key}",
                     version=last,
                 ) from e
             versions = range(first, last + 1) if last in bad else [last]
-            contents += zip(versions, keys, data, strict=True)
+            contents += zip(versions, [f"{self.store.uri}/{k}" for k in keys], data, strict=True)
         return parse(contents)
 
     def _contents(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> list[tuple[int, str, pa.Buffer]]:
         data = self.read_files([c.key for _, _, c in commits])
-        return [(last, c.key, d) for (_, last, c), d in zip(commits, data, strict=True)]
+        return [(last, f"{self.store.uri}/{c.key}", d) for (_, last, c), d in zip(commits, data, strict=True)]
 
     def read_files(self, keys: Sequence[str]) -> list[pa.Buffer]:
         """Log files by key; one that vanished since the listing is a ``VersionNotFoundError``."""
@@ -382,7 +382,7 @@ class DeltaLog:
     def commit_info(self, version: int) -> dict[str, Any]:
         """The ``commitInfo`` of one commit; empty where it has none."""
         key = commit_key(version)
-        infos = parse_rare([(version, key, self.store.read(key))]).of("commitInfo")
+        infos = parse_rare([(version, f"{self.store.uri}/{key}", self.store.read(key))]).of("commitInfo")
         return dict(infos[0][1]) if infos else {}
 
     def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:

@@ -192,7 +192,9 @@ def _time(log: DeltaLog, head: Head, version: int, file: ObjectMeta) -> int:
     time = log.commit_info(version).get(FIELD)
     if not isinstance(time, int):
         raise CorruptLogError(
-            "the commit does not state its time, although the table's commits must", file=file.key, version=version
+            "the commit does not state its time, although the table's commits must",
+            file=f"{log.store.uri}/{file.key}",
+            version=version,
         )
     return time
 

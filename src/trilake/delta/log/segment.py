@@ -256,6 +256,13 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
                 version=target,
                 condition="DELTA_VERSION_NOT_FOUND",
             )
+        raise LogGapError(
+            f"the log begins with version {min(listing.commits)}, and no checkpoint says what was before",
+            help="restore the commit files from version 0 on, or a complete checkpoint",
+            file=f"{uri}/{commit_key(0)}",
+            version=0,
+            condition="DELTA_TRUNCATED_TRANSACTION_LOG",
+        )
     count = target - start + 1 - len(present)
     raise LogGapError(
         f"the versions in the log are not contiguous: {count} missing, the first is {first_missing}",

@@ -29,7 +29,7 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
                 failure.code,
                 failure.message,
                 "let it be written again (trilake.repair); where its commits are gone, restore it from a copy",
-                file=str(e.context.get("file") or files[0].key),
+                file=str(e.context.get("file") or files[0].key).removeprefix(f"{table.store.uri}/"),
                 version=version,
                 repair=REWRITE,
                 details=failure.details,
