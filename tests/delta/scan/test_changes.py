@@ -21,7 +21,13 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.deletion_vectors import serialize, z85_encode
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
-from trilake.errors import ChangeFeedError, InvalidArgumentError, MissingFileError, VersionNotFoundError
+from trilake.errors import (
+    ChangeFeedError,
+    DeletionVectorError,
+    InvalidArgumentError,
+    MissingFileError,
+    VersionNotFoundError,
+)
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
@@ -74,6 +80,19 @@ def test_where_there_are_cdc_files_only_they_count() -> None:
 def test_rearrangements_are_no_changes() -> None:
     log = _log([add("f0")], [remove("f0", dataChange=False), add("f1", dataChange=False)])
     assert _changes(log, 2) == []
+
+
+@pytest.mark.parametrize("row", [3, 1 << 32])
+def test_a_vector_behind_the_end_of_its_file_is_refused(row: int) -> None:
+    stats = '{"numRecords":3}'
+    log = _log(
+        [add("f0", stats=stats)],
+        [remove("f0"), add("f0", stats=stats, deletionVector=_vector(1, row))],
+        [remove("f0", deletionVector=_vector(1, row)), add("f0", stats=stats, deletionVector=_vector(1))],
+    )
+    for version in (2, 3):
+        with pytest.raises(DeletionVectorError, match=f"row {row} of a file with 3 rows"):
+            _changes(log, version, version)
 
 
 def test_vectors_yield_the_rows_that_differ() -> None:

@@ -25,6 +25,7 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.feed_schema import feed_metadata
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
+from trilake.delta.scan.statistics import record_counts
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
 from trilake.storage.base import Store
 from trilake.table import as_version
@@ -134,20 +135,23 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
         for file in _files(cdc):
             yield ChangeFeedTask(file, None, version, timestamp_ms)
         return
-    adds, removes = (
-        _files(actions.filter(pc.fill_null(actions["dataChange"], True)))
+    added, removed = (
+        actions.filter(pc.fill_null(actions["dataChange"], True))
         for actions in (_of_version(batch.add, version), _of_version(batch.remove, version))
     )
+    adds, removes = _files(added), _files(removed)
     lacking = [f for f in removes if f.partition_values is _UNKNOWN]
     if lacking:
         removes = _with_partition_values(log, version, removes)
     old = {f.path: f for f in removes}
-    for file in adds:
+    changed = [i for i, f in enumerate(adds) if f.path in old]
+    records = dict(zip(changed, record_counts(added.take(changed)).to_pylist(), strict=True)) if changed else {}
+    for at, file in enumerate(adds):
         before = old.pop(file.path, None)
         if before is None:
             yield ChangeFeedTask(file, "insert", version, timestamp_ms)
         else:
-            yield from _vector_change(log.store, before, file, version, timestamp_ms)
+            yield from _vector_change(log.store, before, file, records[at], version, timestamp_ms)
     for file in old.values():
         yield ChangeFeedTask(file, "delete", version, timestamp_ms)
 
@@ -195,10 +199,10 @@ def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask])
 
 
 def _vector_change(
-    store: Store, before: FileTask, after: FileTask, version: int, timestamp_ms: int
+    store: Store, before: FileTask, after: FileTask, records: int | None, version: int, timestamp_ms: int
 ) -> Iterator[ChangeFeedTask]:
-    deleted_before = before.vector.load(store) if before.vector is not None else BitMap64()
-    now = after.vector.load(store) if after.vector is not None else BitMap64()
+    deleted_before = before.vector.load(store, records) if before.vector is not None else BitMap64()
+    now = after.vector.load(store, records) if after.vector is not None else BitMap64()
     for rows, change in ((now - deleted_before, "delete"), (deleted_before - now, "insert")):
         if len(rows):
             file = replace(after, vector=None, selected=rows.serialize())
