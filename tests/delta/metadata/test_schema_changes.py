@@ -332,6 +332,17 @@ def table(*fields: StructField, **configuration: str) -> Metadata:
 LONG = PrimitiveType("long")
 
 
+def test_fields_of_one_name_are_added_to_two_structs() -> None:
+    struct = StructType((StructField("a", LONG),))
+    both = table(StructField("x", struct), StructField("y", struct))
+    z = StructField("z", LONG)
+    columns = [alter.NewColumn(z, ("x",)), alter.NewColumn(z, ("y",)), alter.NewColumn(z)]
+    change = alter.add_columns(Protocol(1, 2), both, columns, new_id=lambda: str(uuid4()))
+    assert change.metadata.schema.names == ["x", "y", "z"]
+    with pytest.raises(InvalidArgumentError, match=r"there is a column x\.z already"):
+        alter.add_columns(Protocol(1, 2), both, [*columns, alter.NewColumn(z, ("X",))], new_id=lambda: str(uuid4()))
+
+
 def test_rules_that_mention_a_column() -> None:
     m = table(
         StructField("a", LONG, metadata={"delta.invariants": '{"expression":{"expression":"a > 3"}}'}),

@@ -176,7 +176,8 @@ def add_columns(
     added = StructType(tuple(c.field for c in columns))
     check_names(added, metadata.column_mapping_mode)
     check_collations(added)
-    check_fields(added)
+    for f in added.fields:  # those of other structs may have its name
+        check_fields(StructType((f,)))
     return with_schema(protocol, metadata, schema, "ADD COLUMNS", {"columns": _json(log)}, new_id=new_id)
 
 
