@@ -101,10 +101,14 @@ def _load(
 
 
 def _beside_others(own: Any, frame: DataFrame, *others: Any, **named: Any) -> Action | None:
-    """What is made of a frame of anybody's and one that follows a table follows it, too."""
-    if follows(frame) or not any(map(follows, (*others, *named.values()))):
-        return None  # what is made of a frame that follows a table does so by itself
-    return lambda: made_of(own(*others, **named), *others, *named.values())
+    """What is made of frames of which one follows a table follows it, too.
+
+    A frame that follows a table sees to it by itself, but not in ``reduce(DataFrame.union, frames)``, which calls the
+    method of Spark's class.
+    """
+    if not any(map(follows, (frame, *others, *named.values()))):
+        return None
+    return lambda: made_of(own(*others, **named), frame, *others, *named.values())
 
 
 def _broadcast(own: Any, frame: Any) -> Action | None:

@@ -374,8 +374,10 @@ class _Exchanged:
         if not plan.nodeName() == self._old.nodeName() == "Project":
             return False
         own, shown = self._old.projectList(), plan.projectList()
-        extra = [str(a.name()) for a in items_of(plan.output())][own.size() :]
-        return extra == [_METADATA] and bool(shown.take(own.size()).equals(own))
+        known = int(own.size())
+        if shown.size() != known + 1 or str(shown.last().name()) != _METADATA:
+            return False
+        return bool(shown.take(known).equals(own))
 
     def _is_copy(self, plan: Any) -> bool:
         # Names do not count for Spark: columns that were only renamed are the same to it.

@@ -171,6 +171,9 @@ MADE: dict[str, Callable[[DataFrame, DataFrame], DataFrame]] = {
     "lists": lambda f, _: f.randomSplit([1.0, 1.0], 7)[0].union(f.randomSplit([1.0, 1.0], 7)[1]),
     "rows in Python": lambda f, _: f.mapInArrow(lambda batches: batches, f.schema),
     "a function": lambda f, _: f.transform(lambda g: g.where("id < 100")),
+    "one after the other": lambda f, other: reduce(
+        DataFrame.unionAll, [f.select("s"), f.select("s"), other.select("s")]
+    ),
     "many steps": lambda f, _: reduce(lambda g, i: g.withColumn("c", F.lit(i)), range(40), f),
 }
 
@@ -314,3 +317,86 @@ def test_streams_see_the_newest_rows_of_what_they_are_joined_with(session: Spark
     query.stop()
     session.catalog.dropTempView("followed_stream")
     assert seen == {0: {(1, "a")}, 1: {(1, "new"), (2, "x")}}
+
+
+def test_a_frame_is_cached_as_the_newest_version(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table)
+    append(table, 3)
+    frame.cache()
+    assert frame.count() == 3
+    append(table, 4)
+    assert (frame.count(), ids(frame)) == (3, [1, 2, 3])
+    session.catalog.clearCache()
+    assert (frame.count(), ids(frame)) == (4, [1, 2, 3, 4])
+
+
+def test_a_cached_frame_is_put_out_of_the_cache_whatever_became_of_its_table(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table).cache()
+    assert frame.count() == 2
+    shutil.rmtree(table)
+    frame.unpersist()
+    assert not frame.storageLevel.useMemory
+    with pytest.raises(TableNotFoundError) as e:
+        frame.count()
+    assert isinstance(e.value, AnalysisException)
+
+
+def test_the_rdd_of_a_frame_has_the_newest_rows(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table)
+    assert frame.rdd is frame.rdd
+    assert frame.rdd.count() == 2
+    append(table, 3)
+    assert sorted(r.id for r in frame.rdd.collect()) == [1, 2, 3]
+    rows = session.sparkContext.accumulator(0)
+    frame.foreach(lambda _: rows.add(1))
+    assert rows.value == 3
+
+
+def test_what_a_frame_says_of_itself_needs_no_table(session: SparkSession, table: str) -> None:
+    made = session.read.format("delta").load(table).where("id > 0")
+    shutil.rmtree(table)
+    assert made.columns == ["id", "s"]
+    assert made.schema.simpleString() == "struct<id:bigint,s:string>"
+    assert str(made) == "DataFrame[id: bigint, s: string]"
+    assert str(made["id"]) == str(made.id) == str(made[0]) == "Column<'id'>"
+    assert not made.isStreaming
+
+
+def test_a_function_that_names_a_frame_is_refused_as_spark_does(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table)
+    with pytest.raises(Exception, match="CONTEXT_ONLY_VALID_ON_DRIVER"):
+        frame.select(F.udf(lambda _: frame.count())("id"))
+
+
+def test_structs_with_more_fields_are_read_in_the_old_ones(session: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "nested")
+    old = {"id": 1, "st": {"a": 1, "b": 2}, "ar": [{"a": 1}], "mp": [("k", {"a": 1})]}
+    new = {"id": 2, "st": {"c": 9, "b": 20, "a": 10}, "ar": [{"z": 9, "a": 10}], "mp": [("k", {"a": 10, "z": 9})]}
+    key = pa.field("mp", pa.map_(pa.string(), pa.struct([("a", pa.int64())])))
+    schema = pa.schema([*pa.Table.from_pylist([{k: old[k] for k in ("id", "st", "ar")}]).schema, key])
+    trilake.write(pa.Table.from_pylist([old], schema), path)
+    frame = session.read.format("delta").load(path)
+    made = frame.where("_metadata.file_size > 0 AND st.a < 100").select("id", frame["st"], "st.b", "ar", "mp")
+    more = pa.field("mp", pa.map_(pa.string(), pa.struct([("a", pa.int64()), ("z", pa.int64())])))
+    schema = pa.schema([*pa.Table.from_pylist([{k: new[k] for k in ("id", "st", "ar")}]).schema, more])
+    trilake.write(pa.Table.from_pylist([new], schema), path, mode="append", schema_mode="merge")
+    assert "c" in session.read.format("delta").load(path).select("st.*").columns
+    assert sorted(map(str, frame.collect())) == [
+        "Row(id=1, st=Row(a=1, b=2), ar=[Row(a=1)], mp={'k': Row(a=1)})",
+        "Row(id=2, st=Row(a=10, b=20), ar=[Row(a=10)], mp={'k': Row(a=10)})",
+    ]
+    assert sorted(r.b for r in made.collect()) == [2, 20]
+
+
+def test_the_schema_says_that_there_may_be_nulls_now(session: SparkSession, tmp_path: Path) -> None:
+    trilake.install(session)
+    name = f"delta.`{tmp_path / 'required'}`"
+    session.sql(f"CREATE TABLE {name} (id BIGINT NOT NULL) USING delta")
+    frame = session.table(name)
+    made = frame.where("id IS NULL")
+    assert not frame.schema["id"].nullable
+    session.sql(f"ALTER TABLE {name} ALTER COLUMN id DROP NOT NULL")
+    session.sql(f"INSERT INTO {name} VALUES (NULL)")
+    assert made.count() == 1
+    assert frame.toPandas()["id"].isna().tolist() == [True]  # type: ignore[index]  # a data frame of pandas
+    assert frame.schema["id"].nullable

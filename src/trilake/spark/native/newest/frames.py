@@ -33,6 +33,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.spark.native.newest.connect_plans import has_renewed_plans, let_follow, renew_plans, unchanging
 from trilake.spark.native.newest.each_plan import newest_in_each_plan
+from trilake.spark.native.newest.schemas import forget_kept, has_all_of, in_types_of, members_about
 from trilake.spark.native.planning.table_reads import MARK
 from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -109,8 +110,11 @@ class _Source:
         """Read the newest version, where there is a newer one."""
         with self.lock:
             if _behind(self):
-                with spark_alone():
-                    self.now = self.read() or self.now
+                try:
+                    with spark_alone():
+                        self.now = self.read() or self.now
+                except TrilakeError as e:
+                    raise_for_spark(e, analysis_error(e))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,8 +197,11 @@ def follows(frame: Any) -> bool:
 
 def is_kept(frame: DataFrame) -> bool:
     """Whether Spark keeps the rows of a frame in its cache, whichever frame was put there."""
-    level = frame.storageLevel
-    return bool(level.useMemory or level.useDisk)
+    java = vars(frame).get(_PLAN)  # as it is: the frame may be one that looks for newer versions
+    if java is None:
+        return bool(frame.storageLevel.useMemory or frame.storageLevel.useDisk)
+    level = java.storageLevel()
+    return bool(level.useMemory() or level.useDisk())
 
 
 def pinned(frame: Any) -> Any:
@@ -218,7 +225,7 @@ def renew(frame: Any) -> None:
     if state is None:
         renew_plans(frame)
         return
-    if frame.is_cached:
+    if frame.is_cached and is_kept(frame):  # what the catalogue has put out of the cache still says that it is there
         return
     with state.lock:
         for source in {p.source for p in state.parts}:
@@ -278,8 +285,9 @@ def _are_frames(result: Any) -> bool:
 
 def _with_state(frame: DataFrame, state: _State) -> DataFrame:
     vars(frame)[_STATE] = state
-    members = {_PLAN: property(_plan, _set_plan), "count": _counting(type(frame))}
-    frame.__class__ = _class_of(type(frame), members)
+    own = type(frame)
+    looking = {_PLAN: property(_plan, _set_plan), "rdd": property(_rdd_of(own)), "count": _counting(own)}
+    frame.__class__ = _class_of(own, {**looking, **members_about(own)})
     return frame
 
 
@@ -334,6 +342,17 @@ def _plan(frame: Any) -> Any:
     return vars(frame)[_PLAN]
 
 
+def _rdd_of(own: type) -> Callable[[Any], Any]:
+    """``DataFrame.rdd`` of frames that follow their tables: Spark keeps one, :func:`_renew` puts it away."""
+
+    def rdd(self: Any) -> Any:
+        _plan(self)  # looks for newer versions
+        return own.rdd.__get__(self, own)  # type: ignore[attr-defined]  # every class of frames has it
+
+    rdd.__doc__ = own.rdd.__doc__  # type: ignore[attr-defined]
+    return rdd
+
+
 def _counting(own: type) -> Callable[[Any], int]:
     """``DataFrame.count`` of frames that follow their tables."""
     method: Callable[[Any], int] = own.count  # type: ignore[attr-defined]  # every class of frames has it
@@ -372,12 +391,14 @@ def _renew(frame: Any, state: _State) -> None:
         _check_columns(part.first.schema, newest[part.source].frame.schema, newest[part.source].shown)
     with spark_alone():
         old = java_frame(frame.sparkSession, vars(frame)[_PLAN])
+        rows = [in_types_of(p.first.schema, newest[p.source].frame) for p in stale]
         try:
-            new, plans = frame_with_parts(old, [Exchange(p.plan, newest[p.source].frame, MARK) for p in stale])
+            new, plans = frame_with_parts(old, [Exchange(p.plan, f, MARK) for p, f in zip(stale, rows, strict=True)])
         except (Py4JError, AttributeError) as e:
             say_once("frames keep the version that they were read at", e)
             return
     vars(frame)[_PLAN] = vars(new)[_PLAN]
+    forget_kept(frame)
     parts = [p for p in state.parts if p.read is newest[p.source]]
     for part, there in zip(stale, plans, strict=True):
         # What is nowhere in the plan is none of its parts: rows that Spark had made before, for one.
@@ -401,7 +422,8 @@ def _follow_over_connect(frame: DataFrame, source: _Source) -> None:
                 return
             with spark_alone():
                 _check_columns(first.frame.schema, now.frame.schema, now.shown)
-                rows = now.frame.select(*map(quote_name, first.frame.columns))
+                same = in_types_of(first.frame.schema, now.frame)
+                rows = same.select(*map(quote_name, first.frame.columns))
             shown = now
 
     def newest() -> DataFrame:
@@ -414,13 +436,13 @@ def _follow_over_connect(frame: DataFrame, source: _Source) -> None:
 
 def _check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:
     """Raise ``SchemaMismatchError``, also one of Spark's, where the table has lost a column or changed its type."""
-    types = {f.name: f.dataType.simpleString() for f in new.fields}  # without what may be null in them
+    types = {f.name: f.dataType for f in new.fields}
     for f in old.fields:
-        there, known = types.get(f.name), f.dataType.simpleString()
-        if there != known:
-            change = "is gone" if there is None else f"is {there} now, not {known},"
+        there = types.get(f.name)
+        if there is None or not has_all_of(f.dataType, there):
+            is_now = None if there is None else f"is {there.simpleString()} now, not {f.dataType.simpleString()},"
             error = SchemaMismatchError(
-                f"the column {f.name!r} of the table {change} since this frame was read",
+                f"the column {f.name!r} of the table {is_now or 'is gone'} since this frame was read",
                 help="read the table again",
                 file=shown.table.store.uri,
                 version=shown.version,
