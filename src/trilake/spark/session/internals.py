@@ -32,6 +32,7 @@ import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from py4j.java_gateway import JavaClass
@@ -345,16 +346,19 @@ class _Exchanged:
 
     def __init__(self, spark: SparkSession, exchange: Exchange) -> None:
         self.found: list[Any] = []
-        self._spark, self._old, self._by = spark, exchange.plan, exchange.by
-        self._names = [str(a.name()) for a in items_of(self._old.output())]
-        leaves = items_of(self._old.collectLeaves())
-        self._marked = any(_relation_option(leaf, exchange.mark) is not None for leaf in leaves)
+        self._spark, self._old, self._by, self._mark = spark, exchange.plan, exchange.by, exchange.mark
+
+    def found_by(self) -> Iterator[object]:
+        """What the plans are found by that may be the old one."""
+        yield self._old.semanticHash()
+        if self._old.nodeName() == "Project":
+            yield _METADATA, self._old.projectList().hashCode()
 
     def plan_for(self, plan: Any) -> Any:
         """What takes the place of a plan; ``None`` for one that stays."""
-        if not (self._old.equals(plan) or self._shows_metadata(plan) or (self._marked and self._is_copy(plan))):
+        if not (self._old.equals(plan) or self._shows_metadata(plan) or self._is_copy(plan)):
             return None
-        shown = [str(a.name()) for a in items_of(plan.output())]
+        shown = _names_of(plan)
         hidden = _METADATA in shown and _METADATA not in self._by.columns
         new = query_execution(self._by.select("*", _METADATA) if hidden else self._by).analyzed()
         there = {str(a.name()): a for a in items_of(new.output())}
@@ -371,24 +375,45 @@ class _Exchanged:
 
     def _shows_metadata(self, plan: Any) -> bool:
         """Whether this is the old plan with the hidden column behind its own, as Spark makes it where that is named."""
-        if not plan.nodeName() == self._old.nodeName() == "Project":
-            return False
-        own, shown = self._old.projectList(), plan.projectList()
-        known = int(own.size())
-        if shown.size() != known + 1 or str(shown.last().name()) != _METADATA:
-            return False
-        return bool(shown.take(known).equals(own))
+        own = _before_metadata(plan)
+        return own is not None and self._old.nodeName() == "Project" and bool(own.equals(self._old.projectList()))
 
     def _is_copy(self, plan: Any) -> bool:
         # Names do not count for Spark: columns that were only renamed are the same to it.
-        return bool(plan.sameResult(self._old)) and [str(a.name()) for a in items_of(plan.output())] == self._names
+        return self._is_marked and bool(plan.sameResult(self._old)) and _names_of(plan) == self._names
+
+    @cached_property
+    def _names(self) -> list[str]:
+        return _names_of(self._old)
+
+    @cached_property
+    def _is_marked(self) -> bool:
+        leaves = items_of(self._old.collectLeaves())
+        return any(_relation_option(leaf, self._mark) is not None for leaf in leaves)
+
+
+def _names_of(plan: Any) -> list[str]:
+    return [str(a.name()) for a in items_of(plan.output())]
+
+
+def _before_metadata(plan: Any) -> Any:
+    """The columns of a plan before the hidden one, which Spark has put behind them; ``None`` for any other plan."""
+    if plan.nodeName() != "Project":
+        return None
+    columns = plan.projectList()
+    is_named = columns.nonEmpty() and str(columns.last().name()) == _METADATA
+    return columns.dropRight(1) if is_named else None
 
 
 class _Exchanging:
     """A ``PartialFunction`` of Scala's over plans, in Python; the names of its methods are Scala's."""
 
     def __init__(self, parts: Sequence[_Exchanged]) -> None:
-        self._parts = parts
+        # A plan of a hundred tables has hundreds of steps: to ask each table of each step takes seconds.
+        self._parts: dict[object, list[_Exchanged]] = {}
+        for part in parts:
+            for key in part.found_by():
+                self._parts.setdefault(key, []).append(part)
 
     def isDefinedAt(self, plan: Any) -> bool:
         """Whether there is a value: there is one for every plan."""
@@ -396,7 +421,10 @@ class _Exchanging:
 
     def apply(self, plan: Any) -> Any:
         """The plan, or what takes its place."""
-        return next((new for p in self._parts if (new := p.plan_for(plan)) is not None), plan)
+        own = _before_metadata(plan)
+        keys = (plan.semanticHash(), None if own is None else (_METADATA, own.hashCode()))
+        parts = (part for key in keys for part in self._parts.get(key, ()))
+        return next((new for p in parts if (new := p.plan_for(plan)) is not None), plan)
 
     def applyOrElse(self, plan: Any, default: Any) -> Any:
         """The same, as there is a value for every plan."""
