@@ -56,6 +56,11 @@ def test_a_version_whose_clean_up_is_under_way_may_lack_files(alone: None) -> No
     assert run_seed(2903807, "lance").failure is None
 
 
+def test_changes_that_are_older_than_the_retention_may_be_gone(alone: None) -> None:
+    """A vacuum of 32 days later has its two commits behind them, so they are among the newest versions still."""
+    assert run_seed(3415113).failure is None
+
+
 def test_a_lost_conflict_is_found_and_made_small(alone: None) -> None:
     """The simulation can fail: without the check of winners two updates of the same rows lose one."""
     ops = ((Op(1, "update", (0, 1)),), (Op(3, "update", (0, 5)),), (Op(4, "append", (0, 9)),))

@@ -362,7 +362,12 @@ class Job:
         feed_on = self.world.plan.options.get("delta.enableChangeDataFeed")
         if feed_on and self.history.cleaned == 0 and not self._dropped("changeDataFeed"):
             newest = self.history.newest
-            check_feed(self.history, ArrowDeltaTable(self.store(), self.engine), max(0, newest - 2), newest)
+            start = max(0, newest - 2)
+            try:
+                check_feed(self.history, ArrowDeltaTable(self.store(), self.engine), start, newest)
+            except MissingFileError:
+                if self.world.now - self.history.versions[start].time < WEEK_MS:
+                    raise Violation(f"changes since {start}, which the retention protects, lost files") from None
 
     def _dropped(self, feature: str) -> bool:
         return any(o.kind == "drop" for o in self.history.ops.values())
