@@ -109,6 +109,20 @@ def test_a_compaction_that_is_not_reconciled_needs_its_commits(monkeypatch: pyte
             read()
 
 
+@pytest.mark.parametrize("content", [b'{"add":{"path"', b"\x00\x01", lines([{"add": {"path": 7}}])])
+def test_the_commits_are_read_where_a_compaction_is_damaged(content: bytes) -> None:
+    """It stopped every read, though it says nothing that its commits do not."""
+    log = log_of([add("a")], [add("b")], [remove("a")], [add("c")], [add("d")])
+    before = [_content(log.snapshot(v)) for v in range(5)]
+    log.store.put(compacted_key(1, 2), content)
+    log.store.put(compacted_key(3, 4), content)
+    assert [_content(log.snapshot(v)) for v in range(5)] == before
+    assert log.head(3).metadata == log.snapshot(3).metadata
+    log.store.delete([commit_key(1)])
+    with pytest.raises((CorruptLogError, LogGapError)):
+        log.snapshot(3)
+
+
 def test_a_compaction_is_made_once() -> None:
     log = log_of([add("a")], [add("b")])
     log.store.put(compacted_key(0, 1), b"theirs")

@@ -40,6 +40,7 @@ from trilake.delta.log.segment import (
     commit_key,
     first_version,
     is_large,
+    other_segments,
     settled,
     settled_segment,
     sort_listing,
@@ -52,7 +53,6 @@ from trilake.errors import (
     LogGapError,
     MissingMetadataError,
     ObjectNotFoundError,
-    TableNotFoundError,
     VersionNotFoundError,
 )
 from trilake.storage.base import ObjectMeta, Store
@@ -222,29 +222,22 @@ class DeltaLog:
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
-        """What ``read`` makes of a segment; where its checkpoint is damaged, of another one and the commits after it.
+        """What ``read`` makes of a segment; where a file of it is damaged, of other files that hold the same version.
 
-        A checkpoint says nothing that commits do not: whoever still has them loses nothing with it.  Raises what
-        ``read`` raises where commits are missing.
+        A checkpoint and a log compaction say nothing that commits do not: whoever still has them loses nothing with
+        it.  Raises what ``read`` raises where commits are missing.
         """
         try:
             return read(segment)
         except MissingMetadataError:
             raise  # not damage, but what the writer of the log left out
         except CorruptLogError as damage:
-            damaged = segment.checkpoint_files
-            listing = self.listing() if damaged else None
-            while damaged and listing is not None:
-                listing = listing.without(damaged)
+            for other in other_segments(self.listing, segment, uri=self.store.uri):
                 try:
-                    whole = choose_segment(listing, uri=self.store.uri, version=segment.version)
-                    damaged = whole.checkpoint_files
-                    found = read(whole)
-                except (LogGapError, TableNotFoundError, VersionNotFoundError):
-                    break
-                except CorruptLogError:
+                    found = read(other)
+                except (CorruptLogError, LogGapError):
                     continue
-                _log.warning("a checkpoint was passed over: %s", damage.message)
+                _log.warning("a damaged file was passed over: %s", damage.message)
                 return found
             raise
 

@@ -6,7 +6,7 @@ Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  Nothing h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
@@ -241,6 +241,29 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
         _refuse_gap(listing, start, present, target, uri)
     checksum = None if checkpoint_version is None else listing.checksums.get(checkpoint_version)
     return LogSegment(target, checkpoint_version, files, _cover(listing, start, target), checksum=checksum)
+
+
+def other_segments(listed: Callable[[], LogListing], segment: LogSegment, *, uri: str) -> Iterator[LogSegment]:
+    """Other files that hold the version of a segment: other checkpoints, then commits in place of log compactions.
+
+    ``listed`` lists the log; it is not called where there can be no others.
+    """
+    compacted = any(first < last for first, last, _ in segment.commits)
+    if not segment.checkpoint_files and not compacted:
+        return
+    listing = listed()
+    ways = [listing.without(segment.checkpoint_files)] if segment.checkpoint_files else []
+    ways += [replace(listing, compactions=())] if compacted else []
+    for left in ways:
+        while True:
+            try:
+                other = choose_segment(left, uri=uri, version=segment.version)
+            except (LogGapError, TableNotFoundError, VersionNotFoundError):
+                break
+            yield other
+            if not other.checkpoint_files:
+                break
+            left = left.without(other.checkpoint_files)
 
 
 def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int, uri: str) -> NoReturn:
