@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from trilake.trevni import ColumnValues
 
-CORPUS = Path(__file__).resolve().parents[2].parent / "shared" / "corpus" / "trevni"
+SHARED = Path(os.environ.get("TRILAKE_SHARED") or Path(__file__).resolve().parents[2].parent / "shared")
+CORPUS = SHARED / "corpus" / "trevni"
 
 needs_corpus = pytest.mark.skipif(
     not CORPUS.is_dir(), reason="the reference files (../shared/corpus/trevni) are absent"

@@ -127,3 +127,22 @@ def test_a_descriptor_whose_map_has_no_value() -> None:
     renamed = sink.getvalue().replace(b"\x0a\x05value", b"\x0a\x05valuX")
     with pytest.raises((SchemaMismatchError, CorruptFileError)):
         list(read_protobuf(renamed))
+
+
+def test_a_field_that_became_repeated_or_single_is_not_taken_for_missing() -> None:
+    """Its values were read as the default."""
+
+    def of(label: Any, kind: Any = F.TYPE_INT32, **more: str) -> Any:
+        file = descriptor_pb2.FileDescriptorProto(name="u.proto", package="u", syntax="proto3")
+        file.message_type.add(name="M").field.add(name="x", number=1, type=kind, label=label, **more)
+        pool = descriptor_pool.DescriptorPool()
+        pool.Add(file)
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName("u.M"))
+
+    one, many = of(F.LABEL_OPTIONAL), of(F.LABEL_REPEATED)
+    for stored, wanted, message in ((one, many, one(x=5)), (many, one, many(x=[5, 6]))):
+        sink = io.BytesIO()
+        write_protobuf([message], stored, sink)
+        assert list(read_protobuf(sink.getvalue(), stored)) == [message]
+        with pytest.raises(SchemaMismatchError, match="where the message has"):
+            list(read_protobuf(sink.getvalue(), wanted))

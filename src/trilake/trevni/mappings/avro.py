@@ -13,7 +13,7 @@ told from the value, and values of logical types as their Python classes.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
@@ -21,17 +21,17 @@ from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ColumnDescriptor, ValueType
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.mappings.avro_library import fastavro
+from trilake.trevni.mappings.avro_resolution import ResolvedRecords, field_path, recursive, schema_of_columns
 from trilake.trevni.mappings.avro_schema import AvroSchema, SchemaLike, branch_name, is_named_branch
+from trilake.trevni.mappings.avro_values import SIMPLE, Codes, Fixed, default_value, logical_writer, text
 from trilake.trevni.mappings.shapes import (
-    BoundSheet,
     Branch,
     Choice,
-    Default,
     Pairs,
     Record,
     Repeated,
     Shape,
+    Sheet,
     Simple,
     Stream,
     read_records,
@@ -41,42 +41,27 @@ from trilake.trevni.mappings.shapes import (
 #: File metadata: the schema of the records, as JSON.
 SCHEMA_KEY = "avro.schema"
 
-_SIMPLE = {
-    "null": ValueType.NULL,
-    "boolean": ValueType.BOOLEAN,
-    "int": ValueType.INT,
-    "long": ValueType.LONG,
-    "float": ValueType.FLOAT,
-    "double": ValueType.DOUBLE,
-    "string": ValueType.STRING,
-    "bytes": ValueType.BYTES,
-    "enum": ValueType.INT,
-    "fixed": ValueType.BYTES,
-}
-_INFINITY = float("inf")
 _RANGES = {"int": (-(1 << 31), (1 << 31) - 1), "long": (-(1 << 63), (1 << 63) - 1)}
 
 
 # --- the walk --------------------------------------------------------------------------------------------------------
 
 
-class _ShapeBuilder(BoundSheet):
-    """Builds the shape of a schema; with a file, over those of the columns that the file has."""
+class _ShapeBuilder(Sheet):
+    """Builds the shape that writes records of a schema."""
 
-    def __init__(
-        self, schema: AvroSchema, file: TrevniFile | None = None, *, tagged: bool = False, named: bool = False
-    ) -> None:
-        super().__init__(file)
-        self.schema, self._tagged, self._named = schema, tagged, named
+    def __init__(self, schema: AvroSchema, *, named: bool = False) -> None:
+        super().__init__()
+        self.schema, self._named = schema, named
         self._seen: list[str] = []
         self.shape = self._walk(schema.root, None, None)
 
     def _walk(self, schema: Any, path: str | None, parent: Stream | None) -> Shape:
         schema = self.schema.resolve(schema)
         kind = self.schema.kind(schema)
-        if kind in _SIMPLE:
+        if kind in SIMPLE:
             name = path if path is not None else self.schema.full_name(schema)
-            return self._simple(schema, kind, self.add(name, _SIMPLE[kind], parent))
+            return self._simple(schema, kind, self.add(name, SIMPLE[kind], parent))
         if kind in ("record", "error"):
             return self._record(schema, path, parent)
         if kind == "array":
@@ -86,7 +71,7 @@ class _ShapeBuilder(BoundSheet):
         if kind == "map":
             name = f"{path or ''}>"
             stream = self.add(name, ValueType.NULL, parent, array=True)
-            key = Simple(self.add(f"{name}key", ValueType.STRING, stream), _text)
+            key = Simple(self.add(f"{name}key", ValueType.STRING, stream), text)
             return Pairs(stream, key, self._walk(schema["values"], f"{name}value", stream))
         if kind == "union":
             return self._union(schema, path, parent)
@@ -96,46 +81,30 @@ class _ShapeBuilder(BoundSheet):
         """An array column, and what its elements are."""
         element = self.schema.resolve(element)
         kind = self.schema.kind(element)
-        if kind in _SIMPLE:
-            stream = self.add(name, _SIMPLE[kind], parent, array=True)
+        if kind in SIMPLE:
+            stream = self.add(name, SIMPLE[kind], parent, array=True)
             return stream, self._simple(element, kind, stream)
         stream = self.add(name, ValueType.NULL, parent, array=True)
         return stream, self._walk(element, name, stream)
 
     def _simple(self, schema: Any, kind: str, stream: Stream) -> Simple:
         if kind == "enum":
-            symbols = list(schema["symbols"])
-            codes = {symbol: code for code, symbol in enumerate(symbols)}
-            return Simple(stream, _Enum(codes, stream.name), _Symbol(symbols, stream.name, schema.get("default")))
+            return Simple(stream, Codes(schema["symbols"], stream.name))
         if kind == "fixed":
-            return Simple(stream, _Fixed(schema, stream.name), self._reader(schema, stream))
-        read = self._reader(schema, stream)
-        if read is None and self._file is not None:
-            read = _promotion(self._file.header.columns[self._by_name[stream.name]].type, stream.type)
-        return Simple(stream, _logical_writer(schema) or (_text if kind == "string" else None), read)
-
-    def _reader(self, schema: Any, stream: Stream) -> Any:
-        return _logical_reader(schema, column=stream.name, file=None if self._file is None else self._file.uri)
+            return Simple(stream, Fixed(schema, stream.name))
+        return Simple(stream, logical_writer(schema) or (text if kind == "string" else None))
 
     def _record(self, schema: Any, path: str | None, parent: Stream | None) -> Shape:
         name = schema["name"]
         if name in self._seen:
-            raise InvalidArgumentError(f"the schema is recursive: {name} contains itself; it cannot become columns")
+            raise recursive(name)
         self._seen.append(name)
         fields: list[tuple[str, Shape]] = []
         defaults: dict[str, Any] = {}
         for field in schema["fields"]:
-            below = field["name"] if path is None else f"{path}#{field['name']}"
-            if self._file is not None and self._is_missing(field["type"], below):
-                if "default" not in field:
-                    raise SchemaMismatchError(
-                        f"the file has no field {below!r}, and the schema gives no default for it", file=self._file.uri
-                    )
-                fields.append((field["name"], Default(self._default(field["type"], field["default"]))))
-                continue
             if "default" in field:
-                defaults[field["name"]] = self._default(field["type"], field["default"])
-            fields.append((field["name"], self._walk(field["type"], below, parent)))
+                defaults[field["name"]] = default_value(self.schema, field["type"], field["default"])
+            fields.append((field["name"], self._walk(field["type"], field_path(path, field["name"]), parent)))
         self._seen.pop()
         return Record(fields, _FieldGetter(name, defaults), dict)
 
@@ -148,9 +117,6 @@ class _ShapeBuilder(BoundSheet):
                 nothing = True
                 continue
             name = tag if path is None else f"{path}/{tag}"
-            if self._file is not None and name not in self._by_name:
-                branches.append(Branch(None, Default(None), tag, _never))
-                continue
             stream, inner = self._array(name, branch, parent)
             if self._named and is_named_branch(self.schema, schema, branch):
                 branches.append(Branch(stream, _Named(inner), branch_name(branch), _never))
@@ -159,72 +125,7 @@ class _ShapeBuilder(BoundSheet):
             # A Python float is a double; only what can be nothing else becomes a float.
             last = kind == "float" and any(self.schema.kind(other) == "double" for other in schema)
             branches.append(Branch(stream, inner, tag, _never if last else accepts))
-        foreign = self._foreign(path, parent, {b.stream.name for b in branches if b.stream is not None})
-        tagged = (lambda branch: True) if self._tagged else None
-        return Choice(branches, path or "union", nothing=nothing, tagged=tagged, foreign=foreign)
-
-    def _foreign(self, path: str | None, parent: Stream | None, known: set[str]) -> list[Stream]:
-        """Columns of branches that the file has and the schema asked for has not."""
-        if self._file is None or SCHEMA_KEY not in self._file.metadata:
-            return []
-        above = None if parent is None else self._by_name[parent.name]
-        streams = []
-        for column in self._file.header.columns:
-            name = column.name or ""
-            start = "" if path is None else f"{path}/"
-            tail = name[len(start) :]
-            if name in known or not name.startswith(start) or column.parent != above or not column.array:
-                continue
-            # Deeper columns have a mark behind the branch's name.
-            if tail and not set(tail) & set("/#[]>"):
-                streams.append(self.add(name, column.type, parent, array=True))
-        return streams
-
-    def _is_missing(self, schema: Any, path: str) -> bool:
-        """Whether the file has none of the columns that the schema has at this path."""
-        names = list(self._names(schema, path, []))
-        return bool(names) and not any(name in self._by_name for name in names)
-
-    def _names(self, schema: Any, path: str, seen: list[str]) -> Iterator[str]:
-        """The names of the outermost columns of a type."""
-        schema = self.schema.resolve(schema)
-        kind = self.schema.kind(schema)
-        if kind in _SIMPLE:
-            yield path
-        elif kind == "array":
-            yield f"{path}[]"
-        elif kind == "map":
-            yield f"{path}>"
-        elif kind == "union":
-            for branch in schema:
-                if self.schema.kind(branch) != "null":
-                    yield f"{path}/{self.schema.full_name(branch)}"
-        elif schema["name"] not in seen:
-            for field in schema["fields"]:
-                yield from self._names(field["type"], f"{path}#{field['name']}", [*seen, schema["name"]])
-
-    def _default(self, schema: Any, value: Any) -> Any:
-        """A default, which JSON gives, as a value: bytes are text of code points below 256."""
-        schema = self.schema.resolve(schema)
-        kind = self.schema.kind(schema)
-        if kind == "union":
-            return self._default(schema[0], value)
-        if kind in ("bytes", "fixed") and isinstance(value, str):
-            value = value.encode("latin-1", "replace")
-        elif kind in ("float", "double") and isinstance(value, int | float):
-            value = float(value)
-        elif kind in ("record", "error"):
-            record = dict(value)
-            return {
-                f["name"]: self._default(f["type"], record[f["name"]] if f["name"] in record else f.get("default"))
-                for f in schema["fields"]
-            }
-        elif kind == "array":
-            return [self._default(schema["items"], item) for item in value]
-        elif kind == "map":
-            return {key: self._default(schema["values"], item) for key, item in value.items()}
-        read = _logical_reader(schema)
-        return value if read is None else read(value)
+        return Choice(branches, path or "union", nothing=nothing)
 
 
 # --- values ----------------------------------------------------------------------------------------------------------
@@ -247,10 +148,6 @@ class _Named(Shape):
         return self._inner.read()
 
 
-def _text(value: Any) -> Any:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 class _FieldGetter:
     """Takes a field from a dictionary; a field that is not there has its default."""
 
@@ -264,77 +161,6 @@ class _FieldGetter:
             return record[field]
         # As fastavro does it: what has no default is null, which the field's type must allow.
         return self._defaults.get(field)
-
-
-class _Enum:
-    def __init__(self, codes: Mapping[str, int], column: str) -> None:
-        self._codes, self._column = codes, column
-
-    def __call__(self, value: Any) -> int:
-        if value not in self._codes:
-            raise SchemaMismatchError(f"{value!r} is none of {', '.join(self._codes)}", column=self._column)
-        return self._codes[value]
-
-
-class _Symbol:
-    def __init__(self, symbols: Sequence[str], column: str, default: str | None) -> None:
-        self._symbols, self._column, self._default = symbols, column, default
-
-    def __call__(self, code: int) -> str:
-        if 0 <= code < len(self._symbols):
-            return self._symbols[code]
-        raise CorruptFileError(f"{code} is no symbol of an enum of {len(self._symbols)}", column=self._column)
-
-
-class _Fixed:
-    def __init__(self, schema: Mapping[str, Any], column: str) -> None:
-        self._size, self._column = schema["size"], column
-        self._prepare = _logical_writer(schema)
-
-    def __call__(self, value: Any) -> bytes:
-        if self._prepare is not None:
-            value = self._prepare(value)
-        if not isinstance(value, bytes | bytearray) or len(value) != self._size:
-            raise SchemaMismatchError(f"{value!r} does not have {self._size} bytes", column=self._column)
-        return bytes(value)
-
-
-def _logical_key(schema: Any) -> str | None:
-    if isinstance(schema, dict) and "logicalType" in schema and isinstance(schema["type"], str):
-        return f"{schema['type']}-{schema['logicalType']}"
-    return None
-
-
-def _logical_writer(schema: Any) -> Any:
-    prepare = fastavro.write.LOGICAL_WRITERS.get(_logical_key(schema) or "")
-    return None if prepare is None else lambda value: prepare(value, schema)
-
-
-def _logical_reader(schema: Any, **where: str | None) -> Any:
-    read = fastavro.read.LOGICAL_READERS.get(_logical_key(schema) or "")
-    if read is None:
-        return None
-
-    def typed(value: Any) -> Any:
-        try:
-            return read(value, schema, schema)
-        except (ValueError, OverflowError, TypeError, LookupError, ArithmeticError) as e:
-            kind = schema["logicalType"]
-            raise CorruptFileError(
-                f"a value cannot be read as a {kind}: {value!r:.100} ({e!r})",
-                help=f"read it as it is stored, by a schema without the logical type {kind}",
-                **where,
-            ) from e
-
-    return typed
-
-
-def _promotion(stored: ValueType, wanted: ValueType) -> Any:
-    if wanted in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
-        return float
-    if stored is ValueType.STRING and wanted is ValueType.BYTES:
-        return lambda value: value.encode()
-    return (lambda value: value.decode()) if stored is ValueType.BYTES and wanted is ValueType.STRING else None
 
 
 class _BranchTest:
@@ -364,7 +190,7 @@ class _BranchTest:
                 )
             case "record" | "error":
                 return self._check_record(schema, value, depth)
-        prepare = _logical_writer(schema)
+        prepare = logical_writer(schema)
         if prepare is not None:
             try:
                 value = prepare(value)
@@ -406,7 +232,7 @@ def columns(schema: SchemaLike) -> list[ColumnDescriptor]:
     >>> [c.name for c in columns({"type": "record", "name": "R", "fields": [{"name": "u", "type": ["null", "int"]}]})]
     ['u/int']
     """
-    return _ShapeBuilder(AvroSchema(schema)).sheet.descriptors()
+    return _ShapeBuilder(AvroSchema(schema)).descriptors()
 
 
 def write_avro(
@@ -445,7 +271,7 @@ def write_avro(
     builder = _ShapeBuilder(parsed, named=named)
     whole = {**(metadata or {}), SCHEMA_KEY: parsed.text()}
     options: dict[str, Any] = {"codec": codec, "checksum": checksum, "metadata": whole, "block_size": block_size}
-    return write_file(records, builder.shape, builder.sheet, path, **options)
+    return write_file(records, builder.shape, builder, path, **options)
 
 
 def read_schema(file: TrevniFile) -> AvroSchema:
@@ -466,10 +292,13 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     Parameters
     ----------
     file: an open file, or what :class:`trilake.trevni.TrevniFile` opens.
-    schema: a projection: only its columns are read, by name; fields that the file does not have take their defaults.
+    schema: another schema than that of the file, to which the records are resolved as Avro specifies: only the columns
+        of its fields are read, fields that the file does not have take their defaults, types may be wider or in a
+        union, enums may have other symbols, and fields other names by their aliases.
     tagged: read each value of a union as a pair of its branch's name and itself.
 
-    Raises ``SchemaMismatchError`` where file and schema do not fit, and ``CorruptFileError``.
+    Raises ``SchemaMismatchError`` where file and schema do not fit, or a value is none of the schema, and
+    ``CorruptFileError``.
 
     >>> from io import BytesIO
     >>> fields = [{"name": "a", "type": "long"}, {"name": "b", "type": "string"}]
@@ -479,5 +308,10 @@ def read_avro(file: TrevniFile | Any, schema: SchemaLike | None = None, *, tagge
     [{'a': 1}]
     """
     opened = file if isinstance(file, TrevniFile) else TrevniFile(file)
-    builder = _ShapeBuilder(AvroSchema(schema) if schema is not None else read_schema(opened), opened, tagged=tagged)
-    return read_records(opened, builder.shape, builder.bound)
+    if schema is None:
+        stored = wanted = read_schema(opened)
+    else:
+        wanted = AvroSchema(schema)
+        stored = read_schema(opened) if SCHEMA_KEY in opened.metadata else schema_of_columns(wanted, opened)
+    records = ResolvedRecords(wanted, stored, opened, tagged=tagged)
+    return read_records(opened, records.shape, records.bound)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, TypeAlias
 
 from trilake.errors import InvalidArgumentError
@@ -39,6 +40,12 @@ class AvroSchema:
             raise InvalidArgumentError(f"this is no Avro schema: {e}") from e
         except RecursionError as e:
             raise InvalidArgumentError("the Avro schema nests too deeply") from e
+
+    def with_root(self, root: Any) -> AvroSchema:
+        """A schema of another root, whose names are those of this one."""
+        other = copy(self)
+        other.root = root
+        return other
 
     def text(self) -> str:
         """The schema as compact JSON, each type in full where it is first named."""

@@ -229,8 +229,19 @@ class _ShapeBuilder(BoundSheet):
         return _Fields(fields, new)
 
     def _has_column(self, field: FieldDescriptor, name: str) -> bool:
-        mark = ">" if _is_map(field) else "[]" if _is_repeated(field) else ""
-        return f"{name}{mark}" in self._by_name
+        own = f"{name}{'>' if _is_map(field) else '[]' if _is_repeated(field) else ''}"
+        other = next(
+            (one for mark in ("", "[]", ">") if (one := f"{name}{mark}") in self._by_name and one != own), None
+        )
+        if other is not None and own not in self._by_name:
+            assert self._file is not None
+            raise SchemaMismatchError(
+                f"the file has the column {other!r} where the message has {own!r}",
+                help="read it without a class, or with one whose field is single, repeated or a map as it was",
+                file=self._file.uri,
+                column=other,
+            )
+        return own in self._by_name
 
     def _field(self, field: FieldDescriptor, name: str, parent: Stream | None, seen: tuple[str, ...]) -> Shape:
         if field.type == _F.TYPE_GROUP:

@@ -1,0 +1,135 @@
+"""Records read through another schema than they were written with, as Avro's "Schema Resolution" has it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
+from trilake.trevni import TrevniFile, TrevniWriter
+from trilake.trevni.mappings.avro import read_avro, write_avro
+
+E = {"type": "enum", "name": "E", "symbols": ["A", "B", "C"]}
+S = {"type": "record", "name": "S", "fields": [{"name": "x", "type": "int"}]}
+F = {"type": "fixed", "name": "F", "size": 2}
+INTS = {"type": "array", "items": "int"}
+NOTHING: Any = object()
+
+
+def enum(*symbols: str, **more: str) -> dict[str, Any]:
+    return {**E, "symbols": list(symbols), **more}
+
+
+def struct(*fields: tuple[str, Any] | tuple[str, Any, Any], name: str = "S") -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [field(*one) for one in fields]}
+
+
+def field(name: str, type_: Any, default: Any = NOTHING) -> dict[str, Any]:
+    return {"name": name, "type": type_, **({} if default is NOTHING else {"default": default})}
+
+
+def written(type_: Any, values: list[Any], *, plain: bool = False) -> bytes:
+    """A file of records with a field ``a``; with ``plain`` it does not state their schema."""
+    sink = io.BytesIO()
+    write_avro([{"a": value} for value in values], struct(("a", type_), name="R"), sink)
+    if not plain:
+        return sink.getvalue()
+    file, other = TrevniFile(sink.getvalue()), io.BytesIO()
+    with TrevniWriter(other, None, columns=file.columns) as writer:
+        writer.write_columns(len(values), [file.column(column.number) for column in file.columns])
+    return other.getvalue()
+
+
+def read(data: bytes, wanted: Any, default: Any, **options: Any) -> list[Any]:
+    return [row["a"] for row in read_avro(data, struct(("a", wanted, default), name="R"), **options)]
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "wanted", "default", "expected"),
+    [
+        ("int", [1, 2], ["null", "int"], None, [1, 2]),
+        ("int", [1, 2], ["string", "double"], "z", [1.0, 2.0]),
+        ("string", ["x"], ["null", "bytes", "string"], None, ["x"]),
+        (["null", "int"], [1, 2], "int", 0, [1, 2]),
+        (["null", "int"], [1, None], ["null", "long"], None, [1, None]),
+        (["int", "string"], [1, "x"], ["double", "null", "bytes"], 0.0, [1.0, b"x"]),
+        (S, [{"x": 1}], ["null", S], None, [{"x": 1}]),
+        (["null", S], [{"x": 1}], S, {"x": 5}, [{"x": 1}]),
+        (S, [{"x": 1}], struct(("y", "int", 3)), {"y": 9}, [{"y": 3}]),
+        (["null", S], [{"x": 1}, None], [struct(("y", "int", 3), ("x", "int")), "null"], {}, [{"x": 1, "y": 3}, None]),
+        (INTS, [[1, 2], []], {"type": "array", "items": ["null", "int"]}, [], [[1, 2], []]),
+        ({"type": "array", "items": ["null", S]}, [[{"x": 1}]], {"type": "array", "items": S}, [], [[{"x": 1}]]),
+        ({"type": "map", "values": "int"}, [{"k": 1}], ["null", {"type": "map", "values": "long"}], None, [{"k": 1}]),
+        (E, ["B", "C"], enum("C", "B", "A"), "A", ["B", "C"]),
+        (E, ["B", "C"], enum("A", "B", default="A"), "A", ["B", "A"]),
+        ({"type": "array", "items": E}, [["C", "A"]], {"type": "array", "items": enum("C", "A")}, [], [["C", "A"]]),
+        (E, ["B"], "int", 7, [1]),
+        (F, [b"ab"], "bytes", "", [b"ab"]),
+    ],
+)  # fmt: skip
+def test_values_of_a_field_that_is_there_are_read(
+    stored: Any, values: list[Any], wanted: Any, default: Any, expected: list[Any]
+) -> None:
+    """Its default is for fields that the file does not have."""
+    assert read(written(stored, values), wanted, default) == expected
+
+
+@pytest.mark.parametrize(
+    ("stored", "values", "wanted", "default", "message"),
+    [
+        (["null", "int"], [1, None], "int", 0, "null"),
+        (["null", "int"], [1], ["null", "string"], None, "branch"),
+        (["null", S], [{"x": 1}], ["null", {**S, "name": "S2"}], None, "branch"),
+        (["null", E, "int"], ["A", 1], "int", 0, "branch"),
+        (INTS, [[1]], "int", 7, "type array, the schema asks for int"),
+        (INTS, [[1]], {"type": "map", "values": "int"}, {}, "asks for map"),
+        ("long", [1], ["null", "int"], None, "type long, the schema asks for null or int"),
+        ("int", [1], E, "A", "asks for E"),
+        (E, ["C"], enum("A", "B"), "A", "'C' is no symbol"),
+        (F, [b"ab"], {**F, "size": 3}, "zzz", "2 bytes"),
+    ],
+)  # fmt: skip
+def test_values_that_the_schema_does_not_have_are_no_default(
+    stored: Any, values: list[Any], wanted: Any, default: Any, message: str
+) -> None:
+    with pytest.raises(SchemaMismatchError, match=message):
+        read(written(stored, values), wanted, default)
+
+
+def test_fields_and_branches_have_other_names_by_their_aliases() -> None:
+    wanted = struct(name="R")
+    wanted["fields"] = [{"name": "new", "type": ["null", {**S, "name": "T", "aliases": ["S"]}], "aliases": ["a"]}]
+    assert list(read_avro(written(["null", S], [{"x": 1}, None]), wanted)) == [{"new": {"x": 1}}, {"new": None}]
+
+
+def test_names_of_branches_are_those_asked_for() -> None:
+    stored = ["null", "int", "string"]
+    wanted = ["null", "long", "bytes"]
+    assert read(written(stored, [1, "x", None]), wanted, None, tagged=True) == [("long", 1), ("bytes", b"x"), None]
+    assert read(written("int", [1]), wanted, None, tagged=True) == [("long", 1)]
+    assert read(written(["int"], [1]), "long", 0, tagged=True) == [1]
+
+
+def test_files_that_do_not_state_the_schema_of_their_records() -> None:
+    plain = written(["null", "int"], [1, None], plain=True)
+    assert read(plain, ["null", "int"], None) == [1, None]
+    others = struct(("b", ["null", "int"], None), ("c", {"type": "array", "items": S}, []), name="R")
+    assert list(read_avro(plain, others)) == [{"b": None, "c": []}] * 2
+    for wanted, default in (("int", 0), (["null", "string"], None), (S, {"x": 0}), (INTS, [])):
+        with pytest.raises(SchemaMismatchError, match=r"has 'a/int' where the schema asks for 'a"):
+            read(plain, wanted, default)
+    assert read(written("int", [1, 2], plain=True), "double", 0) == [1.0, 2.0]
+    loop = struct(("a", {"type": "array", "items": "S"}))
+    with pytest.raises(InvalidArgumentError, match="recursive"):
+        list(read_avro(written({"type": "array", "items": S}, [], plain=True), loop))
+
+
+def test_a_file_without_the_columns_of_its_schema() -> None:
+    data = written("int", [1]).replace(b"trevni.name\x02a", b"trevni.name\x02b")
+    with pytest.raises(SchemaMismatchError, match="no such column"):
+        read(data, "int", 0)
+    damaged = written(E, ["C"]).replace(b'["A","B","C"]', b'["A","B"    ]')
+    with pytest.raises(CorruptFileError, match="no symbol"):
+        list(read_avro(damaged))
