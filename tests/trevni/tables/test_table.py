@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import pickle
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.trevni.crafted import Block, Col, craft, zigzag
 from trilake.errors import SchemaMismatchError, TableExistsError, TableNotFoundError
 from trilake.expr import parse_filter
 from trilake.storage import open_store
 from trilake.trevni import RowGroupWriter, TrevniFile, TrevniTable, WriteOptions, read_split, write, write_table
-from trilake.trevni.tables.dataset import candidate_rows
+from trilake.trevni.tables.dataset import DataFile, candidate_rows, partition_fields, partition_values
 
 ROWS = pa.table({"id": range(60_000), "s": [f"s{i}" for i in range(60_000)], "n": [None, 1.5] * 30_000})
 
@@ -98,6 +102,53 @@ def test_missing_columns_are_null_and_other_types_are_cast_or_refused(tmp_path: 
 def test_one_column_of_folders_is_a_name(tmp_path: Path) -> None:
     write_table({"day": ["x", "y"], "a": [1, 2]}, tmp_path / "t", partition_by="day")
     assert TrevniTable(tmp_path / "t").count("day = 'x'") == 1
+
+
+@pytest.mark.parametrize(
+    ("folders", "type_", "values"),
+    [
+        (["1", "+2", None], pa.int32(), [1, 2, None]),
+        (["1", "1099511627776"], pa.int64(), [1, 2**40]),
+        (["-1", "18446744073709551615"], pa.decimal128(20, 0), [Decimal(-1), Decimal(2**64 - 1)]),
+        (["9" * 38], pa.decimal128(38, 0), [Decimal(10**38 - 1)]),
+        (["9" * 39], pa.float64(), [1e39]),
+        (["1.5", "nan", "-inf"], pa.float64(), [1.5, float("nan"), float("-inf")]),
+        (["nan"], pa.string(), ["nan"]),
+        (["2024-05-01"], pa.date32(), [dt.date(2024, 5, 1)]),
+        (["2024-05-01 10:00:00"], pa.string(), ["2024-05-01 10:00:00"]),
+    ],
+)
+def test_values_of_folders_keep_all_their_digits(
+    folders: list[str | None], type_: pa.DataType, values: list[Any]
+) -> None:
+    """Whole numbers beyond bigint became the nearest double."""
+    files = [DataFile("f", 1, (("k", text),)) for text in folders]
+    (one,) = partition_fields(files)
+    assert one.type == type_
+    assert partition_values(files, [one])["k"].to_pylist() == pytest.approx(values, nan_ok=True)
+
+
+def test_a_folder_that_names_no_value_of_the_type_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "k=abc").mkdir()
+    write({"n": [1]}, tmp_path / "k=abc" / "1.trv")
+    for filter in (None, "k = 1"):
+        with pytest.raises(SchemaMismatchError, match="k=abc names no value of type int32"):
+            TrevniTable(tmp_path, schema=pa.schema([("n", pa.int64()), ("k", pa.int32())])).to_arrow(filter=filter)
+
+
+def test_columns_of_one_name(tmp_path: Path) -> None:
+    """The format's writers refuse them, its readers do not; tables find columns by their names."""
+    columns = [Col("a", "int", [Block(1, zigzag(value))]) for value in (1, 2)]
+    path = tmp_path / "1.trv"
+    path.write_bytes(craft(1, [*columns, Col("b", "int", [Block(1, zigzag(3))])]))
+    assert [column.to_pylist() for column in TrevniFile(path).read().columns] == [[1], [2], [3]]
+    table = TrevniTable(tmp_path)
+    assert table.count() == 1
+    for read in (lambda: table.schema, table.to_arrow, lambda: table.count("b = 3")):
+        with pytest.raises(SchemaMismatchError, match="several columns of the file are called 'a'"):
+            read()
+    stated = TrevniTable(tmp_path, schema=pa.schema([("a", pa.int32()), ("b", pa.int32())]))
+    assert stated.to_arrow().to_pydict() == {"a": [2], "b": [3]}
 
 
 def test_writing_a_table(tmp_path: Path) -> None:

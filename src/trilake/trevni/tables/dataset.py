@@ -39,6 +39,15 @@ BATCH_SIZE = 1 << 25
 
 _GLOB = re.compile(r"[*?\[]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+#: What values of partition folders look like, and the types that they may have, the narrowest first.
+_FORMS = (
+    (r"^[+-]?[0-9]{1,38}$", (pa.int32(), pa.int64(), pa.decimal128(38, 0))),
+    (
+        r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|NaN|inf|Infinity)$",
+        (pa.float64(),),
+    ),
+    (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", (pa.date32(),)),
+)
 
 
 @dataclass(frozen=True)
@@ -219,7 +228,8 @@ def _matcher(pattern: str) -> Any:
 def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
     """The partition columns of files, with the narrowest type that all their values have.
 
-    Types are int, bigint, double, date or string, as Spark infers them.
+    Types are int, bigint, decimal for whole numbers beyond it, double, date or string, as Spark infers them; times stay
+    text, which does not say of what zone they are.
     """
     if not files:
         return []
@@ -231,20 +241,26 @@ def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
 
 def _common_type(texts: Sequence[str | None]) -> pa.DataType:
     values = pa.array([text for text in texts if text is not None], pa.string()).unique()
-    for type_, form in (
-        (pa.int32(), r"^[+-]?[0-9]{1,10}$"),
-        (pa.int64(), r"^[+-]?[0-9]{1,19}$"),
-        (pa.float64(), r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"),
-        (pa.date32(), r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"),
-    ):
+    for form, types in _FORMS:
         if not len(values) or not pc.all(pc.match_substring_regex(values, form)).as_py():
             continue
-        try:
-            _cast(values, type_)
-        except pa.ArrowInvalid:
-            continue
-        return type_
+        for type_ in types:
+            try:
+                _cast(values, type_)
+            except pa.ArrowInvalid:
+                continue
+            return _narrowed(type_, values)
     return pa.string()
+
+
+def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
+    if pa.types.is_decimal(type_):
+        digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
+        return pa.decimal128(int(pc.max(digits).as_py()), 0)
+    # What is no number is one among others only: a text may be called so.
+    if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
+        return pa.string()
+    return type_
 
 
 def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
@@ -252,11 +268,30 @@ def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
     return pc.replace_substring_regex(texts, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else texts
 
 
+def _partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
+    """What a folder says of a column.  Raises ``SchemaMismatchError`` where that is no value of the column's type."""
+    try:
+        return _cast(pa.array([text], pa.string()), one.type)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SchemaMismatchError(
+            f"the folder {one.name}={text} names no value of type {one.type}: {e}",
+            help="read the column as a text",
+            file=file,
+            column=one.name,
+        ) from e
+
+
 def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
     """The value of each partition column in each file."""
     values = {}
     for i, one in enumerate(fields):
-        values[one.name] = _cast(pa.array([f.partition[i][1] for f in files], pa.string()), one.type)
+        texts = [f.partition[i][1] for f in files]
+        try:
+            values[one.name] = _cast(pa.array(texts, pa.string()), one.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            # One by one, to say which.
+            found = [_partition_value(text, one, file.key) for text, file in zip(texts, files, strict=True)]
+            values[one.name] = pa.array([value.as_py() for value in found], one.type)
     return values
 
 
@@ -426,8 +461,8 @@ class _SplitReader:
         fields = [self._schema.field(name) for name in names]
         for one in fields:
             if one.name in self._partition:
-                value = _cast(pa.array([self._partition[one.name]], pa.string()), one.type)
-                arrays.append(pa.repeat(value[0], count))
+                value = _partition_value(self._partition[one.name], one, self._file.uri)
+                arrays.append(pa.repeat(value, count))
                 continue
             if one.name not in self._own or table is None:
                 arrays.append(pa.nulls(count, one.type))

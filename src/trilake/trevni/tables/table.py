@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.arguments import checked_methods
+from trilake.errors import SchemaMismatchError
 from trilake.explanation import Explanation
 from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
@@ -58,7 +59,8 @@ class TrevniTable(Table):
     options: for the store.
     trusted: see :class:`trilake.trevni.TrevniFile`.
 
-    Columns that a file does not have are null in its rows.  Raises ``TableNotFoundError`` where there are no files.
+    Columns that a file does not have are null in its rows.  Raises ``TableNotFoundError`` where there are no files; its
+    schema raises ``SchemaMismatchError`` where columns of the first file have one name.
 
     >>> import pyarrow as pa
     >>> import trilake
@@ -129,6 +131,14 @@ class TrevniTable(Table):
         first = TrevniFile((self._store, self._files[0].key), trusted=self._trusted).schema
         names = {f.name for f in self._partitions}
         own = [f for f in first if f.name not in names]
+        twice = sorted({f.name for f in own if first.names.count(f.name) > 1})
+        if twice:
+            raise SchemaMismatchError(
+                f"several columns of the file are called {', '.join(map(repr, twice))}",
+                help="read the file with TrevniFile, by the numbers of its columns; or state a schema, which reads the "
+                "last column of each name",
+                file=f"{self._store.uri}/{self._files[0].key}",
+            )
         return pa.schema([*own, *self._partitions], metadata=first.metadata)
 
     @property
@@ -220,8 +230,7 @@ class TrevniTable(Table):
 
     def count(self, filter: FilterLike | None = None) -> int:
         """Number of matching rows; without a filter, from the headers alone."""
-        bound = self._bound(filter)
-        if bound is None:
+        if filter is None or self._bound(filter) is None:
             return sum(self._open(file).row_count for file in self._files)
         return sum(batch.num_rows for batch in self.to_batches([], filter))
 
