@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import trilake
+from tests.trevni.crafted import Block, Col, craft, zigzag
 from trilake import trevni
 from trilake.spark.session.sources.rows_source import Piece
 from trilake.spark.trevni.source import TrevniDataSource, TrevniReader
@@ -93,6 +94,14 @@ def test_types_that_spark_lacks_are_named_and_can_be_read_as_others(tmp_path: Pa
     _, rows = read_partitions(path, "time long, took long, big decimal(20,0), word string, ns timestamp_ntz")
     when = dt.datetime(1970, 1, 1, 0, 0, 0, 1)  # noqa: DTZ001 - the column has no zone
     assert rows.to_pylist() == [{"time": 5, "took": 6, "big": Decimal(2**63), "word": "x", "ns": when}]
+
+
+def test_columns_of_one_name_are_read_by_a_schema_alone(tmp_path: Path) -> None:
+    path = tmp_path / "t.trv"
+    path.write_bytes(craft(1, [Col("a", "int", [Block(1, zigzag(value))]) for value in (1, 2)]))
+    with pytest.raises(trilake.TrilakeError, match="several columns of the file are called 'a'"):
+        TrevniDataSource({"path": str(path)}).schema()
+    assert read_partitions(path, "a long")[1].to_pylist() == [{"a": 2}]
 
 
 def test_a_partition_is_a_file_or_a_range_of_its_rows(folder: Path) -> None:

@@ -47,4 +47,4 @@ def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], sche
         wanted = rows_schema(table.schema, table.uri)
     else:
         wanted = schema if isinstance(schema, T.StructType) else parse_ddl(spark, schema)
-    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.schema, wanted)
+    return pruned_source_frame(spark, TrilakeTrevniDataSource, path, options, table.found_schema, wanted)

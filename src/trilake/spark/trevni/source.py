@@ -122,7 +122,7 @@ class TrevniReader(RowsReader):
     def __init__(self, table: TrevniTable, schema: T.StructType, *, filter: str | None, size: int | None) -> None:
         # Files may have columns that the first one lacks, so a filter may name what only Spark has declared.
         declared = from_spark(schema, keep_nullability=True).to_arrow_schema()
-        rows, self.columns = _read_schema(table.schema, declared)
+        rows, self.columns = _read_schema(table.found_schema, declared)
         super().__init__(schema, rows, filter)
         self.table: TrevniTable | None = table.under(rows)
         self.size = size

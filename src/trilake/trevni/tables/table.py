@@ -125,13 +125,16 @@ class TrevniTable(Table):
         return [f.name for f in self._partitions]
 
     @cached_property
+    def _first(self) -> pa.Schema:
+        """The columns of the first file, and what its metadata say of them."""
+        return TrevniFile((self._store, self._files[0].key), trusted=self._trusted).schema
+
+    @cached_property
     def _schema(self) -> pa.Schema:
         if self._stated_schema is not None:
             return self._stated_schema
-        first = TrevniFile((self._store, self._files[0].key), trusted=self._trusted).schema
-        names = {f.name for f in self._partitions}
-        own = [f for f in first if f.name not in names]
-        twice = sorted({f.name for f in own if first.names.count(f.name) > 1})
+        found, names = self.found_schema, self._first.names
+        twice = sorted(name for name in set(names) - set(self.partition_names) if names.count(name) > 1)
         if twice:
             raise SchemaMismatchError(
                 f"several columns of the file are called {', '.join(map(repr, twice))}",
@@ -139,7 +142,14 @@ class TrevniTable(Table):
                 "last column of each name",
                 file=f"{self._store.uri}/{self._files[0].key}",
             )
-        return pa.schema([*own, *self._partitions], metadata=first.metadata)
+        return found
+
+    @property
+    def found_schema(self) -> pa.Schema:
+        """The columns that reads by name find in the first file, which are the last of each name, and the folders'."""
+        partitions = set(self.partition_names)
+        own = {f.name: f for f in self._first if f.name not in partitions}
+        return pa.schema([*own.values(), *self._partitions], metadata=self._first.metadata)
 
     @property
     def schema(self) -> pa.Schema:
