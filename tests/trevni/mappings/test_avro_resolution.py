@@ -88,6 +88,7 @@ def test_values_of_a_field_that_is_there_are_read(
         ("long", [1], ["null", "int"], None, "type long, the schema asks for null or int"),
         ("int", [1], E, "A", "asks for E"),
         (E, ["C"], enum("A", "B"), "A", "'C' is no symbol"),
+        ("bytes", [b"\xff"], "string", "", "no text"),
         (F, [b"ab"], {**F, "size": 3}, "zzz", "2 bytes"),
     ],
 )  # fmt: skip
@@ -121,6 +122,9 @@ def test_files_that_do_not_state_the_schema_of_their_records() -> None:
         with pytest.raises(SchemaMismatchError, match=r"has 'a/int' where the schema asks for 'a"):
             read(plain, wanted, default)
     assert read(written("int", [1, 2], plain=True), "double", 0) == [1.0, 2.0]
+    assert read(written("bytes", [b"x"], plain=True), "string", "") == ["x"]
+    with pytest.raises(SchemaMismatchError, match="no text"):
+        read(written("bytes", [b"\xff"], plain=True), "string", "")
     loop = struct(("a", {"type": "array", "items": "S"}))
     with pytest.raises(InvalidArgumentError, match="recursive"):
         list(read_avro(written({"type": "array", "items": S}, [], plain=True), loop))

@@ -129,20 +129,29 @@ def test_a_descriptor_whose_map_has_no_value() -> None:
         list(read_protobuf(renamed))
 
 
+def message_of(kind: Any, label: Any = F.LABEL_OPTIONAL) -> Any:
+    """A message of one field ``x``."""
+    file = descriptor_pb2.FileDescriptorProto(name="u.proto", package="u", syntax="proto3")
+    file.message_type.add(name="M").field.add(name="x", number=1, type=kind, label=label)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("u.M"))
+
+
 def test_a_field_that_became_repeated_or_single_is_not_taken_for_missing() -> None:
     """Its values were read as the default."""
-
-    def of(label: Any, kind: Any = F.TYPE_INT32, **more: str) -> Any:
-        file = descriptor_pb2.FileDescriptorProto(name="u.proto", package="u", syntax="proto3")
-        file.message_type.add(name="M").field.add(name="x", number=1, type=kind, label=label, **more)
-        pool = descriptor_pool.DescriptorPool()
-        pool.Add(file)
-        return message_factory.GetMessageClass(pool.FindMessageTypeByName("u.M"))
-
-    one, many = of(F.LABEL_OPTIONAL), of(F.LABEL_REPEATED)
+    one, many = message_of(F.TYPE_INT32), message_of(F.TYPE_INT32, F.LABEL_REPEATED)
     for stored, wanted, message in ((one, many, one(x=5)), (many, one, many(x=[5, 6]))):
         sink = io.BytesIO()
         write_protobuf([message], stored, sink)
         assert list(read_protobuf(sink.getvalue(), stored)) == [message]
         with pytest.raises(SchemaMismatchError, match="where the message has"):
             list(read_protobuf(sink.getvalue(), wanted))
+
+
+def test_texts_are_bytes_where_the_class_says_so() -> None:
+    """It was an error, which called the file corrupt."""
+    stored, wanted = message_of(F.TYPE_STRING), message_of(F.TYPE_BYTES)
+    sink = io.BytesIO()
+    write_protobuf([stored(x="\u00e9")], stored, sink)
+    assert [message.x for message in read_protobuf(sink.getvalue(), wanted)] == ["\u00e9".encode()]

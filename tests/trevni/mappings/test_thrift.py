@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -99,3 +100,18 @@ def test_what_cannot_become_columns() -> None:
     for wrong in (Whole(ints=[2**31]), Whole(deep=[[40_000]]), Whole(parts=3), Whole(x="y")):
         with pytest.raises(SchemaMismatchError):
             write_thrift([wrong], Whole, io.BytesIO())
+
+
+def test_fields_of_a_type_that_values_can_be_read_as() -> None:
+    """Values came as they were stored: a double was an int, and binary a text."""
+
+    def struct(*kinds: tuple[int, Any]) -> Any:
+        spec = tuple((i, kind, f"f{i}", what, None) for i, (kind, what) in enumerate(kinds))
+        return type("P", (SimpleNamespace,), {"thrift_spec": spec})
+
+    stored, wanted = struct((10, None), (11, "UTF8"), (11, "BINARY")), struct((4, None), (11, "BINARY"), (11, "UTF8"))
+    sink = io.BytesIO()
+    write_thrift([stored(f0=5, f1="x", f2=b"y"), stored(f0=None, f1=None, f2=None)], stored, sink)
+    first, second = read_thrift(sink.getvalue(), wanted)
+    assert repr(vars(first)) == repr({"f0": 5.0, "f1": b"x", "f2": "y"})
+    assert vars(second) == {"f0": None, "f1": None, "f2": None}

@@ -55,7 +55,6 @@ class ResolvedRecords(BoundSheet):
     def __init__(self, wanted: AvroSchema, stored: AvroSchema, file: TrevniFile, *, tagged: bool) -> None:
         super().__init__(file)
         self._wanted, self._stored, self._tagged, self._uri = wanted, stored, tagged, file.uri
-        self._types = [column.type for column in file.header.columns]
         self._seen: list[str] = []
         self.shape = self._walk(wanted.root, stored.root, None, None)
 
@@ -103,7 +102,7 @@ class ResolvedRecords(BoundSheet):
                 file=self._uri,
                 column=stream.name,
             )
-        widen = promotion(self._types[self._by_name[stream.name]], SIMPLE[kind])
+        widen = promotion(stream.type, SIMPLE[kind], stream.name)
         read = logical_reader(wanted, column=stream.name, file=self._uri)
         if widen is None or read is None:
             return widen or read

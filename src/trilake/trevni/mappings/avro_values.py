@@ -124,13 +124,23 @@ def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | N
     return typed
 
 
-def promotion(stored: ValueType, wanted: ValueType) -> Callable[[Any], Any] | None:
-    """What makes values of a column those of a wider type; ``None`` where they are that already."""
+def promotion(stored: ValueType, wanted: ValueType, column: str) -> Callable[[Any], Any] | None:
+    """What makes values of a type those of a wider one; ``None`` where they are that already.
+
+    It raises ``SchemaMismatchError`` for bytes that are no text.
+    """
     if wanted in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
         return float
     if stored is ValueType.STRING and wanted is ValueType.BYTES:
         return lambda value: value.encode()
-    return (lambda value: value.decode()) if stored is ValueType.BYTES and wanted is ValueType.STRING else None
+
+    def decode(value: Any) -> Any:
+        try:
+            return value.decode()
+        except UnicodeDecodeError as e:
+            raise SchemaMismatchError(f"bytes are no text: {e}", help="read them as bytes", column=column) from e
+
+    return decode if stored is ValueType.BYTES and wanted is ValueType.STRING else None
 
 
 def default_value(parsed: AvroSchema, schema: Any, value: Any) -> Any:

@@ -327,12 +327,25 @@ def read_records(file: TrevniFile, shape: Shape, bound: Sequence[tuple[Stream, i
             if stream.type is ValueType.NULL:
                 stream.next_value = _none
             else:
-                stream.next_value = iter(cut.values.to_pylist()).__next__
+                stream.next_value = iter(_widened(cut.values, stream, file).to_pylist()).__next__
         for _ in range(start, stop):
             try:
                 yield shape.read()
             except StopIteration:  # inside a generator it would end the records silently
                 raise CorruptFileError("the columns hold fewer values than their lengths say", file=file.uri) from None
+
+
+def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
+    """Values of a column as those of the stream, whose type may be another that they can be read as."""
+    if values.type == stream.type.arrow:
+        return values
+    try:
+        # The nearest number, where a long has more digits than a double.
+        return values.cast(stream.type.arrow, safe=stream.type is ValueType.STRING)
+    except pa.ArrowInvalid as e:
+        raise SchemaMismatchError(
+            f"bytes are no text: {e}", help="read them as bytes", file=file.uri, column=stream.name
+        ) from e
 
 
 def _none() -> None:
