@@ -106,6 +106,23 @@ def test_rows_as_dictionaries() -> None:
     assert list(TrevniFile(sink.getvalue()))[39_999] == {"i": 39_999, "tags": []}
 
 
+def nested(depth: int) -> pa.DataType:
+    type_: pa.DataType = pa.int32()
+    for _ in range(depth):
+        type_ = pa.list_(type_)
+    return type_
+
+
+def test_the_schema_in_the_metadata_of_another_file_is_not_that_of_this_one() -> None:
+    """A file with it could not be read, where its columns say their types by themselves."""
+    one, other = io.BytesIO(), io.BytesIO()
+    write({"a": ["x", None]}, one)
+    write({"b": [1]}, other, metadata={**TrevniFile(one.getvalue()).metadata, "arrow.schemas": b"kept"})
+    file = TrevniFile(other.getvalue())
+    assert file.read().to_pydict() == {"b": [1]}
+    assert file.metadata["arrow.schemas"] == b"kept"
+
+
 @pytest.mark.parametrize(
     ("data", "options", "error"),
     [
@@ -123,6 +140,9 @@ def test_rows_as_dictionaries() -> None:
         ({"a": [1]}, {"metadata": 5}, InvalidArgumentError),
         ({"a": [1]}, {"codec": 5}, InvalidArgumentError),
         ({"a": [1]}, {"block_size": 0}, InvalidArgumentError),
+        ({"a": [1]}, {"columns": {"a": {"metadata": {"trilake.sorted": b""}}}}, InvalidArgumentError),
+        ({"a": [1]}, {"columns": {"a": {"metadata": {"arrow.presence": b"0"}}}}, InvalidArgumentError),
+        (pa.table({"a": pa.nulls(1, nested(120))}), {}, InvalidArgumentError),
         (pa.table([[1], [2]], names=["a", "a"]), {}, InvalidArgumentError),
         ([{"a": 1}, "x"], {}, SchemaMismatchError),
         ([pa.record_batch({"a": [1]}), pa.record_batch({"b": [1]})], {}, SchemaMismatchError),

@@ -10,9 +10,19 @@ from typing import Any
 from trilake.errors import InvalidArgumentError, UnknownOptionError
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.blocks.encode import ColumnEncoder, Spool
-from trilake.trevni.blocks.layout import CHECKSUM, CODEC, RESERVED, ColumnDescriptor, Metadata, ValueType
+from trilake.trevni.blocks.layout import (
+    CHECKSUM,
+    CODEC,
+    MAX_DEPTH,
+    RESERVED,
+    ColumnDescriptor,
+    Metadata,
+    ValueType,
+)
 from trilake.trevni.file.column_file import Column
+from trilake.trevni.nesting.assemble import PRESENCE
 from trilake.trevni.nesting.shred import (
+    SORTED,
     ColumnBuilder,
     PhysicalColumn,
 )
@@ -56,6 +66,9 @@ class ColumnOptions:
 #: Options by column name, or the columns of another file to write the same ones.
 ColumnsLike = Mapping[str, ColumnOptions | Mapping[str, Any]] | Sequence[ColumnDescriptor] | Sequence[Column]
 
+#: Keys of metadata by which the writer tells readers what a column is.
+_OWN = frozenset({PRESENCE, SORTED})
+
 _SAME_BITS = [
     {ValueType.INT, ValueType.FIXED32},
     {ValueType.LONG, ValueType.FIXED64},
@@ -85,6 +98,7 @@ class SchemaColumns(ColumnBuilder):
         while name in self._taken or (presence is not None and name in self._fields):
             name += "_"
         self._taken.add(name)
+        check_depth(name, parent)
         options = self._options.get(name, ColumnOptions())
         self._used.add(name)
         if options.values and (array or parent is not None):
@@ -128,6 +142,15 @@ def _properties(options: ColumnOptions) -> dict[str, bytes]:
     return {**properties, **user_metadata(options.metadata)}
 
 
+def check_depth(name: str, parent: PhysicalColumn | None) -> None:
+    """Raises ``InvalidArgumentError`` for a column below more others than a reader takes."""
+    depth, above = 0, parent
+    while above is not None:
+        depth, above = depth + 1, above.parent
+    if depth > MAX_DEPTH:
+        raise InvalidArgumentError(f"a column is nested in more than {MAX_DEPTH} others", column=name)
+
+
 def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
     """Metadata as bytes.  Raises ``InvalidArgumentError`` for a reserved key, and for other values."""
     own: dict[str, bytes] = {}
@@ -136,6 +159,8 @@ def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
             raise InvalidArgumentError(f"metadata must be text to bytes, not {key!r} to {type(value).__name__}")
         if key.startswith(RESERVED):
             raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
+        if key in _OWN:
+            raise InvalidArgumentError(f"the metadata key {key!r} is what the writer says of a column")
         own[key] = value.encode() if isinstance(value, str) else value
     return own
 

@@ -25,7 +25,14 @@ from trilake.trevni.blocks.layout import CHECKSUM, CODEC, ColumnDescriptor, Head
 from trilake.trevni.blocks.source import locate
 from trilake.trevni.file.batches import as_batches
 from trilake.trevni.file.column_file import Column, ColumnValues
-from trilake.trevni.file.column_options import ColumnOptions, ColumnsLike, FileOptions, SchemaColumns, user_metadata
+from trilake.trevni.file.column_options import (
+    ColumnOptions,
+    ColumnsLike,
+    FileOptions,
+    SchemaColumns,
+    check_depth,
+    user_metadata,
+)
 from trilake.trevni.nesting.arrow_forms import to_plain
 from trilake.trevni.nesting.assemble import SCHEMA, plain_nodes
 from trilake.trevni.nesting.shred import (
@@ -170,6 +177,7 @@ class TrevniWriter:
             checksum = own[CHECKSUM].decode() if CHECKSUM in own else None
             encoder = self._options.encoder(type_, column.array, codec, checksum, column.values, column=name)
             above = None if parent is None else physical[parent]
+            check_depth(name, above)
             physical.append(_GivenColumn(name, encoder, above, own))
             descriptors.append(ColumnDescriptor(number, name, type_, column.array, parent, column.values))
         self._physical_columns = physical
@@ -306,7 +314,8 @@ class TrevniWriter:
             column.encoder.finish()
         own = [column.metadata() for column in columns]
         metadata = dict(self._metadata)
-        if self._physical_columns is None and not self._is_plain(columns):
+        # A schema that came with the metadata of another file must not say what these columns are.
+        if self._physical_columns is None and (SCHEMA in metadata or not self._is_plain(columns)):
             assert self._schema is not None
             metadata[SCHEMA] = self._schema.serialize().to_pybytes()
         sizes = [len(column.encoder.descriptors()) + column.encoder.stored_size for column in columns]
