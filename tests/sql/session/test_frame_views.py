@@ -55,6 +55,29 @@ def test_the_view_of_a_frame_is_one_of_its_table(
     assert rows(sql.table("seen")) == [(2, "z"), (3, "c"), (4, "d")]
 
 
+def test_a_path_without_a_slash_is_one(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    sql.read.format("delta").load("t").createOrReplaceTempView("v")
+    assert rows(sql.sql("SELECT * FROM v")) == [(1, "a"), (2, "b")] == rows(sql.sql("SELECT * FROM delta.`t`"))
+    sql.sql("DELETE FROM v WHERE v.id = 1")
+    sql.sql("INSERT INTO v VALUES (3, 'c')")
+    sql.sql("UPDATE delta.`t` SET text = 'z' WHERE id = 2")
+    assert rows(sql.sql("SELECT * FROM DELTA.t")) == [(2, "z"), (3, "c")] == rows(sql.table("v"))
+    assert rows(sql.sql("SELECT * FROM delta.`t@v1`")) == [(1, "a"), (2, "b")]
+
+
+def test_a_name_of_a_database_is_no_path(sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(AnalysisException, match="SCHEMA_NOT_FOUND"):
+        sql.sql("CREATE TABLE delta.t (id INT) USING delta")
+    sql.sql("CREATE DATABASE delta")
+    try:
+        with pytest.raises(AnalysisException):
+            sql.sql("SELECT * FROM delta.t")
+    finally:
+        sql.sql("DROP DATABASE delta CASCADE")
+
+
 def test_a_view_keeps_the_columns_that_it_was_made_with(sql: SparkSession) -> None:
     sql.sql("ALTER TABLE seen SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
     sql.sql("CREATE TEMP VIEW w AS SELECT * FROM seen")

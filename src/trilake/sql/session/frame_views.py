@@ -16,6 +16,7 @@ from trilake.spark.native.whole_tables import note_whole_table, whole_table
 from trilake.sql.session.session import Query, SqlSession
 from trilake.sql.session.targets import Target, keep_view, resolve, temporary_view
 from trilake.sql.text.cursor import name_parts
+from trilake.sql.text.paths import place
 from trilake.sql.text.projections import parse_projection
 from trilake.text import quote_parts
 
@@ -41,7 +42,7 @@ def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
     """
     table = whole_table(frame)
     if table is not None:
-        return query_here(session, f"SELECT * FROM {quote_parts((table.format, table.path))}")
+        return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
     known = getattr(frame, "__dict__", {}).get(_KEPT)
     if not isinstance(known, Query) or (projection := parse_projection(known.text)) is None:
         return None

@@ -25,6 +25,7 @@ from trilake.sql.text.candidates import candidates
 from trilake.sql.text.cursor import Cursor
 from trilake.sql.text.expressions import names_in
 from trilake.sql.text.literals import Args
+from trilake.sql.text.paths import place
 from trilake.sql.text.places import Edit, Edited
 from trilake.sql.text.tokens import AFTER_RELATION, Token, tokenize
 from trilake.text import quote_name
@@ -312,7 +313,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
             condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
         )
     if name == CHANGES[1]:
-        target: Target | View | None = path_target(session, ("delta", values[0]))
+        target: Target | View | None = path_target(session, ("delta", place(values[0])))
     else:
         target = resolve(session, Cursor(values[0]).name())
     if target is None and not session.spark.catalog.tableExists(values[0]):

@@ -18,7 +18,7 @@ from trilake.spark.session.passing import spark_alone
 from trilake.sql.session import jvm
 from trilake.sql.session.session import PRIVATE, Query, SqlSession, TempView
 from trilake.sql.text.candidates import candidates
-from trilake.sql.text.paths import FORMATS, named_path, version_behind
+from trilake.sql.text.paths import FORMATS, bare_path, named_path, version_behind
 from trilake.sql.text.projections import parse_projection
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -87,7 +87,7 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
         return View(parts, temporary.query, temporary=temporary)
     entry = find_entry(session, parts)
     if entry is None:
-        return None
+        return _folder(session, parts)
     if len(parts) == 1 and session.classic and jvm.temp_view(session.catalogues, parts[0]) is not None:
         return None  # a view of Spark's own hides the table
     return _of_entry(session, parts, entry, depth)
@@ -177,9 +177,19 @@ def _mark(session: SqlSession, parts: tuple[str, ...]) -> Any:
 def path_target(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
     """The table that ``delta.`/path``` names, with a version behind it where nothing has the whole path."""
     named = named_path(parts)
-    if named is None:
+    return None if named is None else _at(session, parts, *named)
+
+
+def _folder(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
+    """The table that ``delta.`t``` names by a path without a slash, where the catalogue has no database ``delta``."""
+    named = bare_path(parts)
+    if named is None or session.spark.catalog.databaseExists(parts[0]):
         return None
-    format, path = named
+    target = _at(session, parts, *named)
+    return target if exists(target) else None
+
+
+def _at(session: SqlSession, parts: tuple[str, ...], format: str, path: str) -> Target:
     at = version_behind(path)
     whole = Target(parts, format, path, options=session.options(path))
     if at is not None and not exists(whole):

@@ -23,6 +23,26 @@ def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
     return FORMATS[parts[0].lower()], path
 
 
+def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
+    """Format and path of a name that may be a folder beside the process, with the slash that tells it from a name.
+
+    >>> bare_path(("delta", "t")), bare_path(("delta", "/lake/t")), bare_path(("main", "t"))
+    (('delta', './t'), None, None)
+    """
+    if len(parts) != 2 or parts[0].lower() not in FORMATS or named_path(parts) is not None:
+        return None
+    return FORMATS[parts[0].lower()], place(parts[1])
+
+
+def place(path: str) -> str:
+    """The same path, with a slash in it: without one it would be a name of the catalogue.
+
+    >>> place("t"), place("lake/t"), place("s3://lake/t")
+    ('./t', 'lake/t', 's3://lake/t')
+    """
+    return path if "/" in path else f"./{path}"
+
+
 def parquet_path(parts: tuple[str, ...]) -> str | None:
     """The path of Parquet files that a name says; ``None`` for another name.
 
