@@ -239,6 +239,15 @@ for harm, error in ((truncate, trilake.errors.CorruptFileError), (os.remove, tri
         raise AssertionError("the rows were read")
     except error as e:
         assert str(e).count("\\n") == 0 and "part-" in str(e), e
+# Sinks and sources run in a folder of the server's: places are those of this process.
+os.makedirs(path + "-cwd")
+os.chdir(path + "-cwd")
+spark.range(3).write.format("delta").save("source")
+read = spark.readStream.format("delta")
+for stream in (read.load("source"), spark.readStream.format("delta").option("path", "source").load()):
+    near = stream.writeStream.format("delta").option("checkpointLocation", "checkpoint").trigger(availableNow=True)
+    near.start("copy").awaitTermination()
+    assert trilake.open("copy").count() == 3 and os.path.isdir("checkpoint")
 # The sink of a stream knows no zone but UTC: it made the day of another one.
 spark.conf.set("spark.sql.session.timeZone", "America/New_York")
 spark.sql(f"CREATE TABLE delta.`{path}-days` (t TIMESTAMP, d DATE GENERATED ALWAYS AS (CAST(t AS DATE))) USING delta")

@@ -30,7 +30,7 @@ from trilake.errors import (
     TableExistsError,
     UnsupportedExpressionError,
 )
-from trilake.spark.delta.names.catalogue import NamedTable, find_table, known_table, new_name
+from trilake.spark.delta.names.catalogue import NamedTable, absolute, find_table, known_table, new_name
 from trilake.spark.delta.reading.time_travel import split_place
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -202,9 +202,10 @@ def _streamed(table: NamedTable | None) -> str | None:
 
 def _started(request: _Request, place: Any, *, batches: bool) -> Any:
     """Start a query.  With ``batches``, those of a Delta table are written here, on the driver: their rows need not
-    pass through Python."""
+    pass through Python.  Other sinks run in a process that may be in another folder, so places are said whole."""
     place = place or record_option(request.options, "path")
     check_one_place(place, request.options)
+    place = _whole(place)
     # Spark takes a place said twice, as option and to start(), for a mistake.
     request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
     request = replace(request, options=_sink_options(request))
@@ -258,7 +259,7 @@ def _writer(request: _Request) -> Any:
 
 def _sink_options(request: _Request) -> dict[str, str]:
     """The options, with those that tell the sink what Spark keeps to itself."""
-    options = dict(request.options)
+    options = {k: _whole(v) if k.lower() == _CHECKPOINT.lower() else v for k, v in request.options.items()}
     if request.partition_by:
         if any("," in c for c in request.partition_by):
             raise InvalidArgumentError("a stream cannot be partitioned by a column with a comma in its name")
@@ -268,6 +269,11 @@ def _sink_options(request: _Request) -> dict[str, str]:
         if folder:
             options[_CHECKPOINT] = f"{folder.rstrip('/')}/{request.query_name or spark_engine().runtime.new_id()}"
     return options
+
+
+def _whole(place: Any) -> Any:
+    """A path that means the same in every process of this machine; whatever is no path as it is."""
+    return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
 
 
 def _start_by_batches(request: _Request, place: Any) -> Any:
@@ -361,8 +367,17 @@ def _load(
     source = "" if record is None else source_of(record, format, record.made_of[0])
     if record is None or source not in STREAMED:
         return None
-    load = partial(own, format=format, schema=schema, **options)
-    return _loaded(load, record, source, path, all_options(record, options))
+    told = all_options(record, options)
+    option = next((name for name in told if name.lower() == "path"), None)
+    if path is not None or option is None:
+        return _loaded(partial(own, format=format, schema=schema, **options), record, source, _whole(path), told)
+    others = {name: value for name, value in options.items() if name.lower() != "path"}
+
+    def load(_: None, **more: str) -> Any:
+        reader.option("path", _whole(told[option]))
+        return own(format=format, schema=schema, **others, **more)
+
+    return _loaded(load, record, source, None, told)
 
 
 def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]) -> Action:
