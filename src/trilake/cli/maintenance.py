@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from trilake.cli.asking import ask, must_be_able_to_ask
-from trilake.cli.options import Format, Json, Spark, StorageOptions, Timestamp, Uri, Version
+from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
 from trilake.cli.output import output
 from trilake.cli.tables import not_for, opened
 from trilake.delta.commands.optimize.metrics import as_row
@@ -217,8 +217,11 @@ def _clean_lance(table: Any, retention_hours: float | None, delete: bool, yes: b
 
 def restore(
     uri: Uri,
-    version: Version = None,
-    timestamp: Timestamp = None,
+    version: Annotated[int | None, typer.Option("--version", "-v", help="Version to bring back.")] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(help="Bring back the version that was newest then, such as 2024-12-31T23:59:59Z."),
+    ] = None,
     ignore_missing: Annotated[
         bool, typer.Option("--ignore-missing", help="Go on where files of the version were deleted.")
     ] = False,

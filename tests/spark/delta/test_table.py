@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.errors import MissingFileError
+from trilake.errors import InvalidArgumentError, MissingFileError, TableNotFoundError
 from trilake.spark.delta import read as delta_read
 from trilake.spark.delta import row_addresses
 
@@ -169,6 +169,18 @@ def test_object_stores_go_through_arrow(spark: SparkSession) -> None:
     assert explanation.kept == []
     assert "Arrow in Spark's tasks" in str(explanation)
     assert "memory" in str(explanation)
+
+
+def test_a_table_in_memory_is_not_for_tasks(spark: SparkSession) -> None:
+    uri = "memory://not-for-tasks"
+    trilake.write(pa.table({"n": [1]}), uri, mode="overwrite")
+    with pytest.raises(InvalidArgumentError, match="seen by its own process alone"):
+        trilake.read(spark, uri)
+    for format in ("delta", "lance", "trevni"):
+        with pytest.raises(InvalidArgumentError, match="seen by its own process alone"):
+            trilake.write(spark.range(3), f"{uri}-{format}", format=format)
+        with pytest.raises(TableNotFoundError):
+            trilake.open(f"{uri}-{format}")
 
 
 def test_explain_says_which_way_rows_take(spark: SparkSession, path: str) -> None:

@@ -41,7 +41,7 @@ from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner, with_a_column
 from trilake.spark.session.settings import is_utc, quoted_plainly, reads_quotes_plainly
-from trilake.spark.session.storage import session_options
+from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import open_store
 from trilake.storage.ownership import discard
 
@@ -131,6 +131,7 @@ def _write(rows: DataFrame, uri: str, store: Mapping[str, str], log: DeltaLog, f
     refusal = native_write_refusal(rows, log.store, files)
     if refusal is None:
         return [write_natively(rows, log.store, files)]
+    check_shared(uri)
     _log.info("%s is written through Arrow: %s", uri, refusal)
     written = run_over_rows(rows, _WriteTask(uri, dict(store), files), log, files.job_id, "write")
     refused = [w for w in written if isinstance(w, TrilakeError)]

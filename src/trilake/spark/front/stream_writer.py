@@ -72,7 +72,7 @@ from trilake.spark.session.settings import is_utc, session_zone, time_ms
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
 from trilake.spark.session.sources.python_source import SinkBatch, check_streams
 from trilake.spark.session.sources.registry import ensure_source
-from trilake.spark.session.storage import session_options, session_store
+from trilake.spark.session.storage import check_shared, session_options, session_store
 from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS, checkpoint_of
 from trilake.storage import open_store
 from trilake.timestamps import iso
@@ -397,7 +397,10 @@ def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, op
         check_limits(limit for limit in limits if record_option(options, limit) is not None)
         if HAS_DATA_SOURCES:
             ensure_source(spark, _source(source))
-        known = session_options(spark, place, store_options(options)) if isinstance(place, str | PathLike) else {}
+        known = {}
+        if isinstance(place, str | PathLike):
+            check_shared(place)
+            known = session_options(spark, place, store_options(options))
         known = {k: v for k, v in known.items() if k not in options}
         try:
             return load(path, **known, **_start_of_session(spark, source, options))

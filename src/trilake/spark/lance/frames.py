@@ -28,7 +28,7 @@ from trilake.spark.session.runner import map_rows
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
-from trilake.spark.session.storage import session_options
+from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import Store, open_store
 from trilake.table import FilterLike
 
@@ -92,6 +92,7 @@ def write_dataframe(
     :func:`trilake.lance.commands.write.write` does, and ``WriteFailedError`` where a task failed: then nothing was
     written.
     """
+    check_shared(uri)
     store = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store)
     if mode not in _MODES:

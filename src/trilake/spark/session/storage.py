@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.options import from_hadoop, hadoop_names, is_credential, is_storage_option, without_stated
@@ -43,6 +44,19 @@ def session_options(
 def session_store(spark: SparkSession, uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Store:
     """The store at ``uri``, opened with :func:`session_options`."""
     return open_store(uri, session_options(spark, uri, options))
+
+
+def check_shared(uri: str | os.PathLike[str]) -> None:
+    """Refuse a place that tasks of Spark, which run in other processes, would not find, or would fill in vain.
+
+    Raises ``InvalidArgumentError`` for a table in memory.
+    """
+    if parse_location(uri).scheme == "memory":
+        raise InvalidArgumentError(
+            "a table in memory is seen by its own process alone, and Spark's tasks run in others",
+            help="use a folder or a bucket, or trilake.open and trilake.write without Spark",
+            file=str(uri),
+        )
 
 
 def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:

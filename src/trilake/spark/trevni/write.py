@@ -14,7 +14,7 @@ from trilake.errors import StorageError
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import map_rows, with_a_column
 from trilake.spark.session.schemas import new_columns
-from trilake.spark.session.storage import session_options
+from trilake.spark.session.storage import check_shared, session_options
 from trilake.spark.trevni.source import task_name
 from trilake.storage import open_store
 from trilake.trevni.tables.row_groups import StagedFile, TableWrite, WriteOptions
@@ -35,6 +35,7 @@ def write_dataframe(
     Raises as :func:`trilake.trevni.tables.table_write.plan_table_write` does, and ``WriteFailedError`` where a task
     failed: then nothing was written.
     """
+    check_shared(uri)
     store_options = session_options(df.sparkSession, uri, store)
     target = open_store(uri, store_options)
     schema = new_columns(df.schema)

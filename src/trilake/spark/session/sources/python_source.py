@@ -21,6 +21,7 @@ from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.runner import map_in_arrow, task_rows
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.sources.registry import ensure_source
+from trilake.spark.session.storage import check_shared
 
 
 def source_frame(
@@ -37,7 +38,10 @@ def source_frame(
     source: one of our data sources; it is registered where Spark must know it.
     options: of the read.
     schema: the columns wanted; all by default.
+
+    Raises ``InvalidArgumentError`` for a table in memory, which other processes do not see.
     """
+    check_shared(path)
     if HAS_DATA_SOURCES:
         ensure_source(spark, source)
         reader = spark.read.format(source.name()).options(**options)
