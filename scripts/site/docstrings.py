@@ -12,6 +12,7 @@ from typing import Any
 import griffe
 
 _ROLE = re.compile(r":\w+(?::\w+)?:`~?\.?([^`]+)`")
+_CODE = re.compile(r"``(?!`)(.+?)``(?!`)", re.DOTALL)
 _RULE = re.compile(r"^(\w[\w ]*)\n-{3,}$", re.MULTILINE)
 _PARAMETER = re.compile(r"^([\w*][\w*, ]*): +(?=\S)")
 
@@ -19,6 +20,8 @@ _PARAMETER = re.compile(r"^([\w*][\w*, ]*): +(?=\S)")
 def markdown(text: str) -> str:
     r"""A docstring as Markdown.
 
+    >>> markdown("Read ``delta.`/path```.")
+    'Read `` delta.`/path` ``.'
     >>> print(markdown("Do it.\n\nParameters\n----------\nx: how ``much``.\n\n>>> do(1)\n2"))
     Do it.
     <BLANKLINE>
@@ -31,7 +34,8 @@ def markdown(text: str) -> str:
     2
     ```
     """
-    text = _ROLE.sub(lambda m: f"`{m[1].rpartition('.')[2]}`", text).replace("``", "`")
+    text = _ROLE.sub(lambda m: f"`{m[1].rpartition('.')[2]}`", text)
+    text = _CODE.sub(_code, text)
     out: list[str] = []
     section = ""
     for block in re.split(r"\n\s*\n", text):
@@ -53,6 +57,11 @@ def markdown(text: str) -> str:
             section = ""
             out.append(_tables(block))
     return "\n\n".join(out)
+
+
+def _code(found: re.Match[str]) -> str:
+    """Code in a line; where it has backticks itself, between two and a space."""
+    return f"`` {found[1]} ``" if "`" in found[1] else f"`{found[1]}`"
 
 
 def _parameters(block: str) -> str:
