@@ -368,7 +368,10 @@ class _Exchanged:
         for a in items_of(plan.output()):
             name = str(a.name())
             own = there[name]
-            columns.append(alias(own, name, a.exprId(), a.qualifier(), option.apply(own.metadata()), none))
+            metadata = own.metadata()
+            # Spark writes metadata that is empty as none, and would have another plan than what is noted as found.
+            explicit = option.empty() if str(metadata.json()) == "{}" else option.apply(metadata)
+            columns.append(alias(own, name, a.exprId(), a.qualifier(), explicit, none))
         project = java_class(self._spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
         self.found.append(project(sequence(self._spark, columns), new))
         return self.found[-1]
@@ -397,12 +400,16 @@ def _names_of(plan: Any) -> list[str]:
 
 
 def _before_metadata(plan: Any) -> Any:
-    """The columns of a plan before the hidden one, which Spark has put behind them; ``None`` for any other plan."""
+    """The columns of a plan before the hidden one, which Spark has put behind them; ``None`` for any other plan.
+
+    Before release 4.1, Spark puts it there once more for each step above the plan that names it.
+    """
     if plan.nodeName() != "Project":
         return None
-    columns = plan.projectList()
-    is_named = columns.nonEmpty() and str(columns.last().name()) == _METADATA
-    return columns.dropRight(1) if is_named else None
+    columns, hidden = plan.projectList(), 0
+    while hidden < columns.size() and str(columns.apply(columns.size() - hidden - 1).name()) == _METADATA:
+        hidden += 1
+    return columns.dropRight(hidden) if hidden else None
 
 
 class _Exchanging:
