@@ -78,18 +78,30 @@ assert [len(rows(m)) for m in made] == counts[0]
 trilake.write(pa.table({"n": [3], "more": [1]}), again, mode="append", schema_mode="merge")
 assert [len(rows(m)) for m in made] == counts[1] and rows(frame) == [(1,), (2,), (3,)]
 kept = spark.read.format("delta").load(again).cache()
-assert kept.count() == 3
+also_kept = made[0].cache()
+above = also_kept.where("n > 1")
+assert (kept.count(), also_kept.count(), above.count()) == (3, 3, 2)
 trilake.open(again).delete("n = 1")
+used = (also_kept.count(), above.count(), also_kept.is_cached, frame.count())
+assert used == (3, 2, True, 2), used
+assert (also_kept.unpersist().count(), above.count(), also_kept.is_cached) == (2, 2, False)
 assert (kept.count(), kept.unpersist().count(), frame.where(frame["n"] > 1).count()) == (3, 2, 2)
+assert made[3].cache().count() == 2
+trilake.open(again).delete("n = 2")
+assert made[3].count() == 2
+spark.catalog.clearCache()
+assert (made[3].count(), made[3].is_cached) == (1, False)
+trilake.write(pa.table({"n": [2], "more": [1]}), again, mode="append")
 made[0].write.format("delta").mode("overwrite").save(again)
 assert sorted(trilake.open(again).to_arrow()["n"].to_pylist()) == [2, 3]
 trilake.write(pa.table({"n": ["x"]}), again, mode="overwrite", schema_mode="overwrite")
-try:
-    made[1].collect()
-except AnalysisException as e:
-    assert "'n' of the table is string now" in str(e) and e.getCondition() == "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
-else:
-    raise AssertionError("a column of another type is shown")
+for use in (made[1].collect, made[1].count, lambda: made[1].write.format("delta").save(path + "-not")):
+    try:
+        use()
+    except AnalysisException as e:
+        assert "'n' of the table is string now" in str(e) and e.getCondition() == "DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS"
+    else:
+        raise AssertionError("a column of another type is shown")
 trilake.uninstall(spark)
 
 # A new name of the catalogue is made with its columns, and no read of it by Spark.

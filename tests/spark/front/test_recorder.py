@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
 
 import trilake
-from trilake.errors import InvalidArgumentError
+from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.spark.front import chains, recorder
 from trilake.spark.front.recorder import patch, patched, record_of, undo, watch
 from trilake.spark.session.passing import spark_alone
@@ -186,3 +186,22 @@ def test_definitions_of_a_pipeline_are_left_to_spark() -> None:
     with registry.graph_element_registration_context(object()):
         assert Reader().load("t.d") == "Spark reads t.d"
     assert Reader().load("t.d") == "we read t.d"
+
+
+def test_an_error_of_ours_in_a_note_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    class Writer:
+        def save(self) -> str:
+            return "saved"
+
+        def __init__(self) -> None:
+            pass
+
+    def refuse(record: recorder.Record, *args: object) -> None:
+        raise InvalidArgumentError("the column is gone")
+
+    watch(Writer, "__init__", refuse, owner="test")
+    with pytest.raises(TrilakeError, match="the column is gone"):
+        Writer()
+    undo("test")
+    assert not caplog.records
+    assert Writer().save() == "saved"

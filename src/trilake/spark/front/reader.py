@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.delta.reading.reader import load_delta
-from trilake.spark.front.chains import all_options, classes, source_of, watch_chains
+from trilake.spark.front.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.front.dataframe_writer import check_one_place, must_be_at, our_table, record_option
 from trilake.spark.front.recorder import Action, Record, patch, record_of
-from trilake.spark.native.newest.frames import following, follows, made_of
+from trilake.spark.native.newest.frames import following, follows, keeping, made_of
 from trilake.spark.native.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
@@ -72,6 +72,8 @@ def take_over_reads(registered: list[str]) -> None:
     for cls in classes("frame"):
         for name in _WITH_OTHERS:
             patch(cls, name, _beside_others)
+        if is_connect_class(cls):
+            patch(cls, "persist", _persist)
     for module in {functions, getattr(functions, "builtin", functions)}:  # a module of its own since PySpark 4.0
         patch(module, "broadcast", _broadcast)
 
@@ -109,6 +111,11 @@ def _beside_others(own: Any, frame: DataFrame, *others: Any, **named: Any) -> Ac
     if not any(map(follows, (frame, *others, *named.values()))):
         return None
     return lambda: made_of(own(*others, **named), frame, *others, *named.values())
+
+
+def _persist(own: Any, frame: DataFrame, *level: Any, **named: Any) -> Action | None:
+    """What the server keeps of a frame that follows tables is what the frame shows while it is kept."""
+    return keeping(frame, lambda: own(*level, **named))
 
 
 def _broadcast(own: Any, frame: Any) -> Action | None:

@@ -201,6 +201,8 @@ def _noted(replaced: _Replaced, note: Note, self: Any, args: Sequence[Any], kwar
         return
     try:
         note(record, *args, **kwargs)
+    except TrilakeError:
+        raise
     except Exception as e:  # noqa: BLE001 - as above; what is not known entirely is left to Spark
         self.__dict__.pop(_RECORD, None)
         _surprise(replaced, e)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 
 from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.internals import connect_plan
 
-_RENEW = "_trilake_renew"
+_RENEW, _STAYS = "_trilake_renew", "_trilake_stays"
+_Any = TypeVar("_Any")
 #: Where a plan of Spark Connect keeps its number.
 _NUMBERS = frozenset(("_plan_id", "_root_plan_id"))
 
@@ -46,9 +47,49 @@ def let_follow(frame: DataFrame, newest: Callable[[], DataFrame], renew: Callabl
     setattr(plan, _RENEW, renew)
 
 
+def is_kept_over_connect(frame: DataFrame) -> bool:
+    """Whether the server keeps the rows of a frame in its cache."""
+    level = frame.storageLevel
+    return bool(level.useMemory or level.useDisk)
+
+
+def keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
+    """Let the server keep the newest rows of a frame, which sends what it sends now for as long as they are kept.
+
+    Parameters
+    ----------
+    frame: one that is made of frames that follow tables.  Calls pass the front door.
+    persist: lets the server keep the rows; its result is that of this function.
+    """
+    renew_plans(frame)
+    plan = connect_plan(frame)
+    if hasattr(plan, _RENEW) or hasattr(plan, _STAYS):  # the one looks by itself, the other is kept already
+        return persist()
+    message, own = plan.plan(frame.sparkSession.client), plan.plan
+    still = copy.copy(plan)
+    plan.plan = still.plan = lambda session: copy.deepcopy(message)
+    as_kept = frame_of_plan(still, frame.sparkSession)
+
+    def stays() -> bool:
+        if is_kept_over_connect(as_kept):
+            return True
+        vars(plan).pop(_STAYS, None)
+        vars(plan).pop("plan", None)
+        return False
+
+    try:
+        return persist()
+    finally:
+        plan.plan = lambda session: copy.deepcopy(message) if stays() else own(session)
+        setattr(plan, _STAYS, stays)
+
+
 def renew_plans(origin: Any) -> None:
-    """Let what a frame of Spark Connect, or its plan, is made of show the newest versions; any other thing stays."""
-    for plan in _plans(origin):
+    """Let what a frame of Spark Connect, or its plan, is made of show the newest versions; any other thing stays.
+
+    So does what is kept.
+    """
+    for plan in _plans(origin, is_whole=lambda p: hasattr(p, _STAYS) and getattr(p, _STAYS)()):
         renew = getattr(plan, _RENEW, None)
         if renew is not None:
             renew()
@@ -59,8 +100,11 @@ def has_renewed_plans(origin: Any) -> bool:
     return any(hasattr(plan, _RENEW) for plan in _plans(origin))
 
 
-def _plans(origin: Any) -> Iterator[Any]:
-    """The plans that a frame of Spark Connect, or its plan, is made of, each once; none for any other thing."""
+def _plans(origin: Any, is_whole: Callable[[Any], bool] = lambda plan: False) -> Iterator[Any]:
+    """The plans that a frame of Spark Connect, or its plan, is made of, each once; none for any other thing.
+
+    Below a plan for which ``is_whole`` is true, nothing is looked at.
+    """
     plan = connect_plan(origin)
     waiting, seen = [origin if plan is None else plan], set[int]()
     while waiting:
@@ -72,4 +116,5 @@ def _plans(origin: Any) -> Iterator[Any]:
         elif not _NUMBERS.isdisjoint(getattr(one, "__dict__", ())) and id(one) not in seen:
             seen.add(id(one))
             yield one
-            waiting += vars(one).values()
+            if not is_whole(one):
+                waiting += vars(one).values()

@@ -31,7 +31,14 @@ from pyspark.sql import types as T
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
-from trilake.spark.native.newest.connect_plans import has_renewed_plans, let_follow, renew_plans, unchanging
+from trilake.spark.native.newest.connect_plans import (
+    has_renewed_plans,
+    is_kept_over_connect,
+    keep,
+    let_follow,
+    renew_plans,
+    unchanging,
+)
 from trilake.spark.native.newest.each_plan import newest_in_each_plan
 from trilake.spark.native.newest.schemas import forget_kept, has_all_of, in_types_of, members_about
 from trilake.spark.native.planning.table_reads import MARK
@@ -199,9 +206,14 @@ def is_kept(frame: DataFrame) -> bool:
     """Whether Spark keeps the rows of a frame in its cache, whichever frame was put there."""
     java = vars(frame).get(_PLAN)  # as it is: the frame may be one that looks for newer versions
     if java is None:
-        return bool(frame.storageLevel.useMemory or frame.storageLevel.useDisk)
+        return is_kept_over_connect(frame)
     level = java.storageLevel()
     return bool(level.useMemory() or level.useDisk())
+
+
+def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
+    """How a frame of Spark Connect is put in the cache where it follows tables; ``None`` for any other frame."""
+    return (lambda: keep(frame, persist)) if has_renewed_plans(frame) else None
 
 
 def pinned(frame: Any) -> Any:
