@@ -51,6 +51,7 @@ class _Held:
     """One object of a store, which was asked for once, in the way in which the caller asks for it."""
 
     def __init__(self, store: Any, key: str) -> None:
+        self.uri: str = store.uri
         self.data: bytes | None = None
         self._error: Exception | None = None
         try:
