@@ -84,7 +84,7 @@ def test_methods_of_a_class() -> None:
         lambda t: ANY.write(pl.Series("a", [1]), t, mode="append"),
         lambda t: ANY.create(f"{t}-new", {"a": int}),
         lambda t: ANY.create(f"{t}-new", None),
-        lambda t: ANY.create(f"{t}-new", pl.DataFrame({"a": [1]}).schema),
+        lambda t: ANY.create(f"{t}-new", pl.DataFrame({"a": [1]}).dtypes),
         lambda t: ANY.create(f"{t}-new", {"a": "bigint"}, identity={"a": 5}),
         lambda t: ANY.create(f"{t}-new", {"a": "bigint"}, identity=5),
         lambda t: ANY.create(f"{t}-new", {"a": "bigint"}, comment={"a": 1}),

@@ -40,7 +40,7 @@ from trilake.spark.native.newest.connect_plans import (
     unchanging,
 )
 from trilake.spark.native.newest.each_plan import newest_in_each_plan
-from trilake.spark.native.newest.schemas import forget_kept, has_all_of, in_types_of, members_about
+from trilake.spark.native.newest.schemas import PLAN, forget_kept, has_all_of, in_types_of, members_about
 from trilake.spark.native.planning.table_reads import MARK
 from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -59,7 +59,7 @@ from trilake.storage.base import ObjectMeta, Store
 from trilake.text import quote_name
 
 _log = logging.getLogger("trilake.spark")
-_NOTED, _STATE, _PARTS, _PLAN = "_trilake_version", "_trilake_newest", "_trilake_parts", "_jdf"
+_NOTED, _STATE, _PARTS = "_trilake_version", "_trilake_newest", "_trilake_parts"
 _Any = TypeVar("_Any")
 #: What a frame gives before it gives another frame.
 _GROUPS = (GroupedData, PandasCogroupedOps)
@@ -175,7 +175,7 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
             return frame, None
         if is_connect(frame.sparkSession):
             return frame, _Read(shown, None, unchanging(frame))
-        return frame, _Read(shown, count, java_frame(frame.sparkSession, vars(frame)[_PLAN]))
+        return frame, _Read(shown, count, java_frame(frame.sparkSession, vars(frame)[PLAN]))
 
     frame, first = once()
     if first is None:
@@ -204,7 +204,7 @@ def follows(frame: Any) -> bool:
 
 def is_kept(frame: DataFrame) -> bool:
     """Whether Spark keeps the rows of a frame in its cache, whichever frame was put there."""
-    java = vars(frame).get(_PLAN)  # as it is: the frame may be one that looks for newer versions
+    java = vars(frame).get(PLAN)  # as it is: the frame may be one that looks for newer versions
     if java is None:
         return is_kept_over_connect(frame)
     level = java.storageLevel()
@@ -277,7 +277,7 @@ def _following_too(result: Any, parts: tuple[_Part, ...], *, may_be_stream: bool
         return result
     if _are_frames(result):
         return [_following_too(r, parts, may_be_stream=may_be_stream) for r in result]
-    if isinstance(result, DataFrame) and _PLAN in vars(result):
+    if isinstance(result, DataFrame) and PLAN in vars(result):
         if may_be_stream and HAS_DATA_SOURCES and result.isStreaming:
             return _in_stream(result, parts)
         state = _state_of(result)
@@ -298,7 +298,7 @@ def _are_frames(result: Any) -> bool:
 def _with_state(frame: DataFrame, state: _State) -> DataFrame:
     vars(frame)[_STATE] = state
     own = type(frame)
-    looking = {_PLAN: property(_plan, _set_plan), "rdd": property(_rdd_of(own)), "count": _counting(own)}
+    looking = {PLAN: property(_plan, _set_plan), "rdd": property(_rdd_of(own)), "count": _counting(own)}
     frame.__class__ = _class_of(own, {**looking, **members_about(own)})
     return frame
 
@@ -344,14 +344,14 @@ def _in_stream(frame: DataFrame, parts: Sequence[_Part]) -> DataFrame:
 
 
 def _set_plan(frame: Any, plan: Any) -> None:
-    vars(frame)[_PLAN] = plan
+    vars(frame)[PLAN] = plan
 
 
 def _plan(frame: Any) -> Any:
     """The JVM's frame of the newest versions."""
     if not passing():
         renew(frame)
-    return vars(frame)[_PLAN]
+    return vars(frame)[PLAN]
 
 
 def _rdd_of(own: type) -> Callable[[Any], Any]:
@@ -402,14 +402,14 @@ def _renew(frame: Any, state: _State) -> None:
     for part in stale:
         _check_columns(part.first.schema, newest[part.source].frame.schema, newest[part.source].shown)
     with spark_alone():
-        old = java_frame(frame.sparkSession, vars(frame)[_PLAN])
+        old = java_frame(frame.sparkSession, vars(frame)[PLAN])
         rows = [in_types_of(p.first.schema, newest[p.source].frame) for p in stale]
         try:
             new, plans = frame_with_parts(old, [Exchange(p.plan, f, MARK) for p, f in zip(stale, rows, strict=True)])
         except (Py4JError, AttributeError) as e:
             say_once("frames keep the version that they were read at", e)
             return
-    vars(frame)[_PLAN] = vars(new)[_PLAN]
+    vars(frame)[PLAN] = vars(new)[PLAN]
     forget_kept(frame)
     parts = [p for p in state.parts if p.read is newest[p.source]]
     for part, there in zip(stale, plans, strict=True):

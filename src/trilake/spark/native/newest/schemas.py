@@ -12,6 +12,8 @@ from pyspark.sql import types as T
 from trilake.spark.session.internals import java_frame
 from trilake.spark.session.passing import spark_alone
 
+#: Where a classic frame keeps the JVM's.
+PLAN = "_jdf"
 #: What says nothing of rows, for which no newer version is looked for.
 _PROPERTIES = ("schema", "columns", "dtypes", "isStreaming", "storageLevel")
 _METHODS = ("unpersist", "printSchema", "__getattr__")
@@ -77,7 +79,7 @@ def _nullable(t: T.DataType) -> T.DataType:
 def _in_place_of(frame: Any, protocol: Any) -> Any:
     """Spark's own frame, so that Spark says what is wrong where a function for rows names a frame."""
     with spark_alone():
-        return _itself, (java_frame(frame.sparkSession, frame._jdf),)
+        return _itself, (java_frame(frame.sparkSession, vars(frame)[PLAN]),)
 
 
 def _itself(frame: DataFrame) -> DataFrame:
