@@ -98,14 +98,15 @@ def parquet_batches(
     rebasing = rebasing_of(file)
     everything = list(range(file.num_row_groups))
     groups = _row_groups(file, source, plan, rebasing, everything)
-    counts = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+    cut = groups[-1:] != everything[-1:]  # nothing that is read says where the file ends
+    counts = [file.metadata.row_group(g).num_rows for g in everything]
     starts = np.concatenate([[0], np.cumsum(counts)])
     if starts[-1] != file.metadata.num_rows:
         raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {file.metadata.num_rows}")
     if not indexes:
         for g in groups:
             yield int(starts[g]), no_columns(counts[g])
-        if groups[-1:] != everything[-1:]:
+        if cut:
             yield int(starts[-1]), no_columns(0)
         return
     # Row groups in runs of neighbours, so that row indexes stay known.
@@ -117,7 +118,7 @@ def parquet_batches(
                 batch = rebasing.rows(batch)
             yield position, batch if plan.mode != "id" else _with_field_metadata(batch, schema)
             position += batch.num_rows
-    if groups[-1:] != everything[-1:]:
+    if cut:
         yield int(starts[-1]), pa.RecordBatch.from_pylist([], pa.schema([schema.field(i) for i in indexes]))
 
 

@@ -10,7 +10,7 @@ values as null; a companion tells the two apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
 from typing import Literal
 
@@ -38,9 +38,7 @@ def masked_schema(schema: pa.Schema) -> pa.Schema:
     for one in schema:
         fields.append(one)
         if one.nullable and not pt.is_null(one.type):
-            name = f"{one.name}__is_null"
-            while name in names:
-                name += "_"
+            name = _companion_name(one.name, names)
             names.add(name)
             fields.append(pa.field(name, pa.bool_(), nullable=False, metadata={NULLS_OF: one.name.encode()}))
     return pa.schema(fields, schema.metadata)
@@ -61,10 +59,15 @@ def companions(schema: LanceSchema) -> dict[str, Field]:
 
 def renamed(companion: Field, name: str, taken: Iterable[str]) -> Field:
     """A companion of a column that is called ``name`` from now on; ``taken`` are the names of the other columns."""
-    names, own = set(taken), f"{name}__is_null"
-    while own in names:
-        own += "_"
-    return replace(companion, name=own, metadata={**companion.metadata, NULLS_OF: name.encode()})
+    metadata = {**companion.metadata, NULLS_OF: name.encode()}
+    return replace(companion, name=_companion_name(name, set(taken)), metadata=metadata)
+
+
+def _companion_name(column: str, taken: Set[str]) -> str:
+    name = f"{column}__is_null"
+    while name in taken:
+        name += "_"
+    return name
 
 
 def fold(batch: pa.RecordBatch, masks: Mapping[str, str]) -> pa.RecordBatch:

@@ -373,7 +373,7 @@ def _load(
         return _loaded(partial(own, format=format, schema=schema, **options), record, source, _whole(path), told)
     others = {name: value for name, value in options.items() if name.lower() != "path"}
 
-    def load(_: None, **more: str) -> Any:
+    def load(_: None, **more: str) -> Any:  # Spark takes a place said twice, as option and to load(), for a mistake
         reader.option("path", _whole(told[option]))
         return own(format=format, schema=schema, **others, **more)
 

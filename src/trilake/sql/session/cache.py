@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trilake.spark.native.newest.frames import is_kept
+from trilake.spark.native.newest.schemas import is_kept
 from trilake.sql.session.frames import frame_of
 from trilake.sql.session.session import SqlSession
 from trilake.sql.session.targets import Target

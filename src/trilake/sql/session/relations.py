@@ -13,7 +13,8 @@ from pyspark.sql import DataFrame
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
 from trilake.option_values import stated_version
-from trilake.spark.native.newest.frames import following, is_kept, made_of, renew
+from trilake.spark.native.newest.frames import following, made_of, renew
+from trilake.spark.native.newest.schemas import is_kept
 from trilake.spark.session.compat import parse_release
 from trilake.sql.session import jvm
 from trilake.sql.session.frames import changes_of, frame_of, moment_ms, stream_of

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from pyspark.sql import DataFrame
 
+from trilake.spark.native.newest.schemas import is_kept
 from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.internals import connect_plan
 
@@ -47,12 +48,6 @@ def let_follow(frame: DataFrame, newest: Callable[[], DataFrame], renew: Callabl
     setattr(plan, _RENEW, renew)
 
 
-def is_kept_over_connect(frame: DataFrame) -> bool:
-    """Whether the server keeps the rows of a frame in its cache."""
-    level = frame.storageLevel
-    return bool(level.useMemory or level.useDisk)
-
-
 def keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     """Let the server keep the newest rows of a frame, which sends what it sends now for as long as they are kept.
 
@@ -71,7 +66,7 @@ def keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     as_kept = frame_of_plan(still, frame.sparkSession)
 
     def stays() -> bool:
-        if is_kept_over_connect(as_kept):
+        if is_kept(as_kept):
             return True
         vars(plan).pop(_STAYS, None)
         vars(plan).pop("plan", None)

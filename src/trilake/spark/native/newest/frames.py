@@ -31,16 +31,9 @@ from pyspark.sql import types as T
 
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import SchemaMismatchError, TrilakeError
-from trilake.spark.native.newest.connect_plans import (
-    has_renewed_plans,
-    is_kept_over_connect,
-    keep,
-    let_follow,
-    renew_plans,
-    unchanging,
-)
+from trilake.spark.native.newest.connect_plans import has_renewed_plans, keep, let_follow, renew_plans, unchanging
 from trilake.spark.native.newest.each_plan import newest_in_each_plan
-from trilake.spark.native.newest.schemas import PLAN, forget_kept, has_all_of, in_types_of, members_about
+from trilake.spark.native.newest.schemas import PLAN, forget_kept, has_all_of, in_types_of, is_kept, members_about
 from trilake.spark.native.planning.table_reads import MARK
 from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
@@ -200,15 +193,6 @@ def made_of(result: _Any, *origins: Any) -> _Any:
 def follows(frame: Any) -> bool:
     """Whether this is a frame that shows the newest version of a table."""
     return _state_of(frame) is not None or has_renewed_plans(frame)
-
-
-def is_kept(frame: DataFrame) -> bool:
-    """Whether Spark keeps the rows of a frame in its cache, whichever frame was put there."""
-    java = vars(frame).get(PLAN)  # as it is: the frame may be one that looks for newer versions
-    if java is None:
-        return is_kept_over_connect(frame)
-    level = java.storageLevel()
-    return bool(level.useMemory() or level.useDisk())
 
 
 def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:

@@ -34,6 +34,12 @@ def members_about(own: type) -> dict[str, Any]:
     }
 
 
+def is_kept(frame: DataFrame) -> bool:
+    """Whether Spark keeps the rows of a frame, as it is now, in its cache, whichever frame was put there."""
+    level = frame.storageLevel
+    return bool(level.useMemory or level.useDisk)
+
+
 def forget_kept(frame: DataFrame) -> None:
     """Let a frame, whose plan is another now, make its RDD and its schema anew."""
     for name in _KEPT:
