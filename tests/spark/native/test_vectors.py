@@ -91,11 +91,13 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("form", ["subquery", "subquery of lists", "join", "paged subquery", "paged join"])
+@pytest.mark.parametrize("form", ["carried", "subquery", "subquery of lists", "join", "paged subquery", "paged join"])
 @pytest.mark.parametrize("reader", ["vectorized", "row by row"])
 def test_deleted_rows_are_gone(
     spark: SparkSession, paths: list[str], monkeypatch: pytest.MonkeyPatch, form: str, reader: str
 ) -> None:
+    if form != "carried":
+        monkeypatch.setattr(native_vectors, "_CARRIED_WORDS", -1)
     if "join" in form:
         monkeypatch.setattr(native_vectors, "_SMALL_WORDS", -1)
     if "lists" in form:
@@ -121,6 +123,7 @@ def test_deleted_rows_are_gone(
         assert "GreaterThanOrEqual(row,4090)" in text
         assert "text" not in text.split("ReadSchema: ")[1].split(">")[0]
         assert ("LeftAnti" in text) == ("join" in form)
+        assert ("Subquery" in text) == ("subquery" in form)
 
 
 def test_the_address_of_a_row(spark: SparkSession, paths: list[str]) -> None:

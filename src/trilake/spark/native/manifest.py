@@ -26,8 +26,10 @@ from trilake.expr.terms import engine
 
 Integers = npt.NDArray[np.int64]
 
-#: Spark multiplies the modification time, milliseconds in a signed 64-bit integer, by 1,000.
+#: Spark multiplies the modification time, milliseconds in a signed 64-bit integer, by 1,000: by 8, and by an odd
+#: number, which only gives the numbers that the lowest bits may be another order.
 _KEY_BITS = 53
+_ZEROS, _ODD = 3, 125
 #: Keys up to this size leave the time its higher bits: it is right to a quarter of an hour, and to a second for up to
 #: a thousand files.
 _MOST_TIME_BITS = 20
@@ -56,9 +58,9 @@ class FileKey:
 
     >>> key = FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])})
     >>> key.packed(3).tolist()
-    [10, 1, 9]
+    [2, 5, 13]
     >>> key.packed(3, np.array([1_000_007, 1_000_007, 0])).tolist()
-    [1000010, 1000001, 9]
+    [1000002, 1000005, 13]
     """
 
     parts: Mapping[str, Integers]
@@ -77,6 +79,9 @@ class FileKey:
                 )
             out |= values << shift
             shift += bits
+        # What the rows see is the time in microseconds: its bits are to be the key, with nothing to divide.
+        inverse = np.uint64(pow(_ODD, -1, 1 << shift))
+        out = (out.view(np.uint64) * inverse & np.uint64((1 << shift) - 1)).view(np.int64)
         if times is not None and shift <= _MOST_TIME_BITS:
             out |= np.clip(times, 0, (1 << _KEY_BITS) - 1) >> shift << shift
         return out
@@ -85,12 +90,11 @@ class FileKey:
         """A part as an SQL text, given that of ``_metadata.file_modification_time``.
 
         >>> FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])}).term("tuple", "m")
-        'CAST(shiftright(unix_millis(m), 1) & 7 AS INT)'
+        'CAST(shiftright(unix_micros(m), 4) & 7 AS INT)'
         """
         names = list(self.parts)
-        shift = sum(self._bits(n) for n in names[: names.index(name)])
-        key = f"shiftright(unix_millis({modified}), {shift})" if shift else f"unix_millis({modified})"
-        return f"CAST({key} & {(1 << self._bits(name)) - 1} AS INT)"
+        shift = _ZEROS + sum(self._bits(n) for n in names[: names.index(name)])
+        return f"CAST(shiftright(unix_micros({modified}), {shift}) & {(1 << self._bits(name)) - 1} AS INT)"
 
     def _bits(self, name: str) -> int:
         return int(self.parts[name].max(initial=0)).bit_length()

@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import BitMap64
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.spark.native.manifest import NativeScanError
-from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
+from trilake.spark.session.compat import HAS_SCALARS, arrow_frame, is_connect
+from trilake.spark.session.internals import number_at, say_once
 
 #: Deleted rows of one file: a bitmap, or ascending row indexes.
 Vector = BitMap64 | npt.NDArray[np.integer[Any]]
@@ -29,6 +30,8 @@ Vector = BitMap64 | npt.NDArray[np.integer[Any]]
 ROW_INDEX = "_tmp_metadata_row_index"
 #: Columns for the words and the page table of all files.
 _WORDS, _PAGES = "__trilake_words", "__trilake_pages"
+#: The column of the one word that a row looks into.
+_WORD = "__trilake_word"
 _PAGE = 12  # log2 of the rows of a page
 _DENSE_WORDS = 8 << 20  # 64 MiB
 #: Deleted rows in all: each takes 8 bytes while the words are made, though a bitmap of runs is smaller.
@@ -36,6 +39,8 @@ _MOST_ROWS = 64 << 20
 _MOST_WORDS = 64 << 20  # 512 MiB
 #: Up to here the words go with each task; above, they are broadcast, which costs a query 50 ms.
 _SMALL_WORDS = 1 << 20
+#: Up to here the plan itself carries the words: a megabyte, that Spark hashes and compares as it plans.
+_CARRIED_WORDS = 1 << 17
 #: Up to here nobody minds how many of them are zeros.
 _LITTLE_WORDS = 1 << 12
 
@@ -101,9 +106,13 @@ def alive(
     """
     # A Spark that does not know the column would find it in no file, and every deleted row would be back.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
+    level = _level(packed)
+    carried = None if level is None else _carried(spark, level, slot, len(level) // len(packed.words), number)
+    if carried is not None:
+        marked = _is_set(_WORD, number)
+        return df.withColumn(_WORD, carried).where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # One row, one scalar subquery for all: Spark evaluates it once.
-        level = _level(packed)
         if level is not None:
             df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
             marked = _deleted_of_level(slot, len(level) // len(packed.words), number)
@@ -155,6 +164,24 @@ def _level(packed: Words) -> pa.Array | None:
     return pa.array(words.reshape(-1))
 
 
+def _carried(spark: SparkSession, level: pa.Array, slot: str, each: int, number: str) -> Column | None:
+    """The word of a row among those of :func:`_level`, as a column of a plan that carries them all; ``None`` where
+    Spark cannot be told, or they are too many.
+
+    The subquery that would bring them takes as long as a scan of half a million rows.
+    """
+    if len(level) > _CARRIED_WORDS or is_connect(spark):
+        return None
+    # A word of zeros behind all others is that of files without a vector.
+    words = np.append(level.to_numpy(), np.int64(0))
+    at = f"CAST(least({slot} * {each}L + least(shiftright({number}, 6), {each - 1}L), {len(level)}L) AS INT)"
+    try:
+        return number_at(spark, words, F.expr(at))
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+        say_once("deletion vectors come through a subquery", e)
+        return None
+
+
 def _deleted_of_level(slot: str, each: int, number: str) -> str:
     """Whether the bit of a row is set in words of :func:`_level`; rows behind a vector have the zeros at its end, and
     files without one a place behind all words.
@@ -164,6 +191,7 @@ def _deleted_of_level(slot: str, each: int, number: str) -> str:
 
 
 def _is_set(word: str, number: str) -> str:
+    # Were it null for a row without a number, Spark would leave the row out before it looks whether there is one.
     return f"(coalesce(shiftrightunsigned({word}, CAST({number} & 63 AS INT)) & 1, 0) != 0)"
 
 

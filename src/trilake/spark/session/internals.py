@@ -18,6 +18,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
+| numbers that a plan carries | ``UnsafeArrayData``, ``Literal``, ``Invoke`` | a subquery carries them |
 | a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
 | a newer version in a frame | ``_jdf``, ``transformWithSubqueries``, callbacks | it keeps the one that was read |
 | a Connect frame by number | ``_plan``, ``_plan_id``, ``_root_plan_id`` | columns of ``toDF()`` are not found |
@@ -35,6 +36,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -197,6 +200,30 @@ def column_without_nulls(spark: SparkSession, column: Column) -> Column:
         return Column(java.org.apache.spark.sql.Column(known(java_column(column).expr())))
     utils = java.org.apache.spark.sql.classic.ExpressionUtils
     return Column(utils.column(known(utils.expression(java_column(column)))))
+
+
+def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
+    """The number at a place, a column of type int that is never null nor outside of ``numbers``: nobody looks again.
+
+    The plan itself carries the numbers, and shows nothing of them: no job brings them, and each row looks into an array
+    of longs.  Raises :class:`InternalsError` on Connect.
+    """
+    java = jvm(spark)
+    expressions, types = java.org.apache.spark.sql.catalyst.expressions, java.org.apache.spark.sql.types
+    longs = java_array(spark, "long", len(numbers))
+    little = java.java.nio.ByteOrder.LITTLE_ENDIAN
+    java.java.nio.ByteBuffer.wrap(numbers.astype("<i8").tobytes()).order(little).asLongBuffer().get(longs)
+    values = expressions.UnsafeArrayData.fromPrimitiveArray(longs)
+    held = expressions.Literal(values, types.ObjectType(values.getClass()))
+    if RELEASE < (4, 0):
+        at = java_column(place).expr()
+    else:
+        at = java.org.apache.spark.sql.classic.ExpressionUtils.expression(java_column(place))
+    long, nothing = types.DataType.fromJson('"long"'), sequence(spark, [])
+    call = expressions.objects.Invoke(held, "getLong", long, sequence(spark, [at]), nothing, True, False, True)
+    if RELEASE < (4, 0):
+        return Column(java.org.apache.spark.sql.Column(call))
+    return Column(java.org.apache.spark.sql.classic.ExpressionUtils.column(call))
 
 
 def _of_files(spark: SparkSession, relation: Any, index: object, required: Collection[str]) -> DataFrame:
