@@ -33,7 +33,7 @@ _FILES = 8
 _TRIGGERS = 25
 _SMALL_BATCHES = 20
 #: Batches of a query that has run for long, and files that wait for a query.
-_MANY_BATCHES, _BACKLOG = 300, 10_000
+_MANY_BATCHES, _BACKLOG = 1_000, 10_000
 
 
 def _files() -> list[Path]:

@@ -29,7 +29,7 @@ _ROWS = 2_000_000
 _SHARES = {"few": "l_partkey % 10000 = 7", "half": "l_partkey % 2 = 0", "all": "l_partkey >= 0"}
 _SET = {"l_quantity": "l_quantity + 1"}
 #: Files of the table that OPTIMIZE puts together, and merges that follow one another.
-_FILES, _MERGES = 20_000, 50
+_FILES, _MERGES = 50_000, 50
 
 
 def _copied(name: str, table: Callable[[], Path]) -> Callable[[], None]:
@@ -122,18 +122,23 @@ def _source(first: int, rows: int) -> pa.Table:
     return pa.table({"id": ids, "v": np.ones(rows), "text": np.char.mod("new %d", ids)})
 
 
-def _merge_ours(name: str, first: int, rows: int, times: int) -> None:
-    for number in range(times):
-        merge = _ours(name).merge(_source(first + number * rows, rows), "t.id = s.id", "s", "t")
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+def merge_of(folder: Path, source: pa.Table) -> None:
+    """Merge rows into a table by their ``id``."""
+    table = trilake.open(folder)
+    assert isinstance(table, ArrowDeltaTable)
+    merge = table.merge(source, "t.id = s.id", "s", "t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
 
 
-def _merge_theirs(name: str, first: int, rows: int, times: int) -> None:
+def their_merge_of(folder: Path, source: pa.Table) -> None:
+    """The same with deltalake."""
+    merge = deltalake.DeltaTable(str(folder)).merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+
+
+def _repeated(merge: Callable[[Path, pa.Table], None], name: str, first: int, rows: int, times: int) -> None:
     for number in range(times):
-        merge = _theirs(name).merge(
-            _source(first + number * rows, rows), "t.id = s.id", source_alias="s", target_alias="t"
-        )
-        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        merge(scratch(name), _source(first + number * rows, rows))
 
 
 def _merges(name: str, title: str, table: Callable[[], Path], first: int, rows: int, times: int) -> Benchmark:
@@ -142,8 +147,10 @@ def _merges(name: str, title: str, table: Callable[[], Path], first: int, rows: 
         name,
         f"without Spark: {title}",
         [
-            Contender("deltalake", partial(_merge_theirs, theirs, first, rows, times), _copied(theirs, table)),
-            Contender("trilake", partial(_merge_ours, ours, first, rows, times), _copied(ours, table)),
+            Contender(
+                "deltalake", partial(_repeated, their_merge_of, theirs, first, rows, times), _copied(theirs, table)
+            ),
+            Contender("trilake", partial(_repeated, merge_of, ours, first, rows, times), _copied(ours, table)),
         ],
         baseline="deltalake",
         targets={"trilake": 1.0},
