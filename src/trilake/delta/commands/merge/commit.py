@@ -12,7 +12,7 @@ from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import TakenRows
+from trilake.delta.commands.rows.taken_rows import TakenRows
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles

@@ -46,15 +46,14 @@ from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.commands.merge.source import SourceRows, materialized
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
 from trilake.delta.commands.rows.row_changes import (
-    TakenRows,
     TouchedFile,
     changed_rows_plan,
     check_changeable,
     records_changes,
     row_columns,
-    take_rows,
     touched_files,
 )
+from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol

@@ -34,11 +34,7 @@ from trilake.delta.commands.optimize.metrics import (
 from trilake.delta.commands.optimize.range_ids import is_orderable
 from trilake.delta.commands.optimize.rewrite import MEMORY
 from trilake.delta.commands.optimize.run import RewriteOutcome, RewriteRequest, rewrite
-from trilake.delta.commands.rows.row_changes import (
-    Runner,
-    check_changeable,
-    run_here,
-)
+from trilake.delta.commands.rows.row_changes import Runner, check_changeable, run_here
 from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.log.clustering import FEATURE, clustering_columns
 from trilake.delta.log.log import DeltaLog

@@ -17,14 +17,13 @@ from pyroaring import BitMap64
 
 from trilake.delta.commands.rows.row_changes import (
     Runner,
-    TakenRows,
     TouchedFile,
     change_file_plan,
     run_here,
-    take_rows,
     touched_files,
     with_change_type,
 )
+from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog

@@ -31,12 +31,12 @@ from trilake.delta.commands.rows.row_changes import (
     records_changes,
     rewrite_plan,
     run_here,
-    take_rows,
     touched_files,
     uses_vectors,
     whole_rows,
     with_row_ids,
 )
+from trilake.delta.commands.rows.taken_rows import take_rows
 from trilake.delta.commands.write.assignments import Assignments, given_columns
 from trilake.delta.commands.write.delete import Stopwatch, read_set
 from trilake.delta.commands.write.write import moved_on

@@ -42,13 +42,8 @@ from trilake.delta.commands.merge.pruning import (
 )
 from trilake.delta.commands.rows.change_commit import discard
 from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import (
-    TakenRows,
-    changed_rows_plan,
-    records_changes,
-    row_columns,
-    take_rows,
-)
+from trilake.delta.commands.rows.row_changes import changed_rows_plan, records_changes, row_columns
+from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.files.file_plan import WrittenFiles

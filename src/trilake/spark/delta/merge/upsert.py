@@ -35,7 +35,8 @@ from trilake.delta.commands.merge.names import Side
 from trilake.delta.commands.merge.pruning import Pruned
 from trilake.delta.commands.rows.change_commit import discard
 from trilake.delta.commands.rows.row_change_writer import RowCounts
-from trilake.delta.commands.rows.row_changes import TakenRows, changed_rows_plan
+from trilake.delta.commands.rows.row_changes import changed_rows_plan
+from trilake.delta.commands.rows.taken_rows import TakenRows
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, read_schema

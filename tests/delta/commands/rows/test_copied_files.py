@@ -1,0 +1,75 @@
+"""Files that are written again without some of their rows: small ones of a partition become one."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import trilake
+from trilake.delta.commands.rows import copied_files
+from trilake.delta.table import ArrowDeltaTable
+
+TRACKED = {"delta.enableRowTracking": "true", "delta.enableChangeDataFeed": "true"}
+
+
+def opened(uri: str) -> ArrowDeltaTable:
+    table = trilake.open(uri)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def grown(uri: str, files: int, *, partitions: int = 1, properties: dict[str, str] | None = None) -> None:
+    """A table of files of four rows each: ``n`` ascends, ``p`` is its file's number by ``partitions``."""
+    for number in range(files):
+        rows = pa.table({"n": range(4 * number, 4 * number + 4), "p": [number % partitions] * 4, "t": ["x", "y"] * 2})
+        how = {"partition_by": "p", "properties": properties} if number == 0 else {}
+        trilake.write(rows, uri, mode="append" if number else "error", **how)
+
+
+def test_the_rest_of_small_files_of_a_partition_is_one_file(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    grown(uri, 6, partitions=2, properties=TRACKED)
+    opened(uri).delete("n % 4 = 1 AND n < 20")
+    files = opened(uri).files()
+    assert sorted(files["num_records"].to_pylist()) == [4, 6, 9], "one file was not touched"
+    assert sorted(opened(uri).to_arrow()["n"].to_pylist()) == [n for n in range(24) if n % 4 != 1 or n >= 20]
+    changes = opened(uri).changes(6).to_pylist()
+    assert sorted((c["_change_type"], c["n"]) for c in changes) == [("delete", n) for n in range(1, 20, 4)]
+
+
+def test_files_as_large_as_the_limit_stay_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = str(tmp_path)
+    grown(uri, 5)
+    sizes = opened(uri).files()["size"].to_pylist()
+    monkeypatch.setattr(copied_files, "_TOGETHER", 2 * max(sizes))
+    opened(uri).delete("n % 4 = 1")
+    assert sorted(opened(uri).files()["num_records"].to_pylist()) == [3, 6, 6]
+
+
+def test_merges_one_after_another_do_not_gather_small_files(tmp_path: Path) -> None:
+    uri, ids = str(tmp_path), count(100)
+    trilake.write({"id": list(range(100)), "v": [0] * 100}, uri)
+    for number in range(12):
+        source = pa.table({"id": [number, number + 1, next(ids)], "v": [number] * 3})
+        merge = opened(uri).merge(source, "t.id = s.id", "s", "t")
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    assert len(opened(uri).files()) == 2, "the newest rows, and the rest of all that was touched"
+    rows = dict(zip(*(opened(uri).to_arrow()[c].to_pylist() for c in ("id", "v")), strict=True))
+    assert rows == {n: min(n, 11) if n <= 12 else 0 for n in range(100)} | {100 + n: n for n in range(12)}
+
+
+def test_texts_are_one_form_of_a_column_whatever_each_file_had(tmp_path: Path) -> None:
+    uri = str(tmp_path)
+    few = pa.table({"n": range(2000), "t": ["a", "b"] * 1000})
+    many = pa.table({"n": range(2000, 4000), "t": [f"text {n}" for n in range(2000)]})
+    trilake.write(few, uri)
+    trilake.write(many, uri, mode="append")
+    opened(uri).delete("n IN (5, 2005)")
+    assert len(opened(uri).files()) == 1
+    gone = pc.is_in(pa.array(range(4000)), pa.array([5, 2005]))
+    wanted = pa.concat_tables([few, many]).filter(pc.invert(gone))
+    assert opened(uri).to_arrow().sort_by("n").to_pydict() == wanted.to_pydict()
