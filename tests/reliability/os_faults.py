@@ -23,7 +23,7 @@ import pyarrow as pa
 from trilake.delta.commands.maintenance import vacuum_listing
 from trilake.delta.commands.merge import source
 from trilake.delta.commands.optimize import curve_order
-from trilake.storage import durable, local, spill, staging
+from trilake.storage import durable, local, local_writer, spill, staging
 from trilake.trevni.blocks import encode
 from trilake.trevni.tables import jobs
 
@@ -66,9 +66,13 @@ class OsFaults:
         """The time of the faults."""
         system, files, arrow = _Os(self), _Io(self), _Arrow(self)
         with ExitStack() as stack:
-            for module in (durable, local, staging, jobs, vacuum_listing):
+            for module in (durable, local, local_writer, staging, jobs, vacuum_listing):
                 stack.enter_context(mock.patch.object(module, "os", system))
-            stack.enter_context(mock.patch.object(local, "io", files))
+            stack.enter_context(mock.patch.object(local_writer, "io", files))
+            # Whatever disk the test runs on, it is one that is forced as a whole.
+            for name, told in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
+                stack.enter_context(mock.patch.object(durable, name, lambda *_, told=told: told))
+            stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
             for module in (local, source, curve_order):
                 stack.enter_context(mock.patch.object(module, "pa", arrow))
             for module in (source, curve_order, encode, spill):

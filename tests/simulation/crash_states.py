@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
-from trilake.storage import durable, local
+from trilake.storage import durable, local, local_writer
 from trilake.storage.memory import MemoryStore
 
 
@@ -50,7 +50,13 @@ class Recorder:
         with (
             mock.patch.object(durable, "os", system),
             mock.patch.object(local, "os", system),
-            mock.patch.object(local, "io", files),
+            mock.patch.object(local_writer, "os", system),
+            mock.patch.object(local_writer, "io", files),
+            # Whatever disk the test runs on, it is one that is forced as a whole.
+            mock.patch.object(durable, "_syncs_file_systems", return_value=True),
+            mock.patch.object(durable, "_kind", return_value=0xEF53),
+            mock.patch.object(durable, "_unwritten", return_value=0),
+            mock.patch.object(durable, "sync_file_system", self.all_synced),
         ):
             yield
 
@@ -75,6 +81,12 @@ class Recorder:
             self.events.append(Event("folder", key))
         else:
             self.events.append(Event("sync", key, self._files[key], _content(path)))
+
+    def all_synced(self, fd: int) -> None:
+        """The whole file system is on disk: content of files, and names in folders."""
+        there = [(key, file) for key, file in self._files.items() if os.path.exists(f"{self.root}/{key}")]
+        self.events += [Event("sync", key, file, _content(f"{self.root}/{key}")) for key, file in there]
+        self.events += [Event("folder", folder) for folder in {"", *(key.rpartition("/")[0] for key, _ in there)}]
 
     def named(self, source: str, target: str, *, keeps: bool) -> None:
         key, to = self._key(source), self._key(target)

@@ -145,6 +145,7 @@ def partitioned_steps(uri: str) -> list[Callable[[], Any]]:
         lambda: trilake.write(rows(*range(6)), uri, partition_by="v"),
         lambda: trilake.write(rows(3, 4, 20, 21), uri, mode="append"),
         lambda: trilake.write(rows(4, 30, 31), uri, mode="overwrite"),
+        lambda: trilake.write(rows(*range(40, 54)), uri, mode="append"),
     ]
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.storage.local_files import fails_with, files
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage import renameat as renameat_module
+from trilake.storage import durable, local_writer
 from trilake.storage.base import Store
 from trilake.storage.durable import make_folder
 
@@ -235,6 +235,7 @@ def test_6_a_group_that_is_given_up_leaves_no_temporary_file(
     group = local_store.write_group()
     if failing:
         monkeypatch.setattr(os, "fsync", fails_with(errno.EIO))
+        monkeypatch.setattr(durable, "sync_file_system", fails_with(errno.EIO))
     begun = group.open_output("begun")
 
     def write(*, finish: bool) -> None:
@@ -362,8 +363,8 @@ def test_2_where_neither_works_the_write_is_refused(
                 self.renameat2 = lambda *args: -1
 
     monkeypatch.setattr(os, "link", fails_with(errno.EPERM))
-    monkeypatch.setattr(renameat_module.ctypes, "CDLL", Library)
-    monkeypatch.setattr(renameat_module.ctypes, "get_errno", lambda: answer)
+    monkeypatch.setattr(local_writer.ctypes, "CDLL", Library)
+    monkeypatch.setattr(local_writer.ctypes, "get_errno", lambda: answer)
     with pytest.raises(StorageError, match="two writers could both win"):
         local_store.put_if_absent("k", b"x")
     assert files(root) == []

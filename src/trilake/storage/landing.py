@@ -6,6 +6,10 @@ many are ended at the same time, which on a disk costs little more than one, whi
     open -> written -> waiting --(many, or finish)--> landed           finish(): each folder is forced to disk, once
 
 To land is to be forced to disk and renamed, or to be put.  Nothing may name a file before ``finish`` returned.
+
+Many small files on a local disk (:class:`LocalGroup`) need neither a thread nor a call each::
+
+    in memory --(many, or finish)--> written -> their file system is forced -> renamed     finish(): it is forced again
 """
 
 from __future__ import annotations
@@ -13,17 +17,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from typing import IO, Protocol, TypeVar
+from typing import IO, NoReturn, Protocol, TypeVar
 
 from trilake.errors import UnknownOutcomeError
 from trilake.storage.base import Store, WriteGroup
-from trilake.storage.durable import FolderGroup
+from trilake.storage.durable import FileSystem, FolderGroup
 from trilake.storage.writer import AtomicWriter
 
 #: Bytes that wait before they are landed.
 _BYTES = 8 << 20
 #: Folders that are forced one after another: a thread costs as much.
 _ALONE = 2
+#: Small files from which on forcing their whole file system pays, and how many of them wait for that at most.
+_TOGETHER, _TOGETHER_MOST = 12, 2048
 
 T = TypeVar("T")
 
@@ -41,6 +47,23 @@ class Landing(Protocol):
 
     def give_up(self) -> None:
         """Remove what was written."""
+
+
+class LocalFile(Landing, Protocol):
+    """A file for a local disk."""
+
+    @property
+    def small(self) -> bool:
+        """Whether its content is in memory."""
+
+    def write_out(self) -> None:
+        """Write the content to a temporary file, which is not forced to disk."""
+
+    def give_name(self) -> None:
+        """Give it its name, where its content is on disk."""
+
+    def fail(self, error: OSError) -> NoReturn:
+        """Give it up for an error, and raise what the caller sees."""
 
 
 class LandingGroup(WriteGroup):
@@ -98,7 +121,7 @@ class LandingGroup(WriteGroup):
             while self._running:
                 self._settle()
             try:
-                self.folders.force(self._filled, self._each)
+                self._force_folders()
             except OSError as e:
                 raise UnknownOutcomeError(
                     f"the files are there, but their folders could not be forced to disk: {e.strerror}",
@@ -106,6 +129,9 @@ class LandingGroup(WriteGroup):
                 ) from e
         finally:
             self._stop()
+
+    def _force_folders(self) -> None:
+        self.folders.force(self._filled, self._each)
 
     def _each(self, call: Callable[[str], None], folders: list[str]) -> None:
         def all_of(some: Sequence[str]) -> None:
@@ -135,6 +161,110 @@ class LandingGroup(WriteGroup):
         if self._pool is not None:
             self._pool.shutdown()
             self._pool = None
+
+
+class LocalGroup(LandingGroup):
+    """A group on local disks.  Small files wait in memory; many of them are forced to disk with their file system."""
+
+    def __init__(
+        self, store: Store, start: Callable[[str, LocalGroup], IO[bytes]], *, files: int, threads: int
+    ) -> None:
+        super().__init__(store, lambda key, _: start(key, self), files=files, threads=threads)
+        self._small: list[LocalFile] = []
+        self._small_bytes = 0
+        #: Folders that were prepared, and whether there is a link on the way to them.
+        self._prepared: dict[str, bool] = {}
+        self._system: FileSystem | None = None
+        self._one_by_one = False
+
+    def prepare(self, folder: str, passes_link: Callable[[], bool]) -> bool:
+        """Create the folder of a file; whether ``passes_link`` found a link on the way to it.  Raises ``OSError``."""
+        linked = self._prepared.get(folder)
+        if linked is None:
+            self.folders.make(folder)
+            linked = self._prepared[folder] = passes_link()
+        return linked
+
+    def add_local(self, file: LocalFile) -> None:
+        """Take a file that was closed."""
+        if self._one_by_one or not file.small:
+            self.add(file)
+            return
+        self._small.append(file)
+        self._small_bytes += file.tell()
+        if len(self._small) == _TOGETHER and self._system is None:
+            self._system = FileSystem.of(file.folder)
+            if self._system is None:
+                self._one_by_one = True
+                self._add_small()
+        elif self._small_bytes >= _BYTES or len(self._small) >= _TOGETHER_MOST:
+            files = self._together()
+            if files:
+                while len(self._running) >= self._most:
+                    self._settle()
+                self._running.append((self._threads().submit(self._land_together, files), files))
+
+    def _add_small(self) -> None:
+        """Take the small files as large ones."""
+        files, self._small, self._small_bytes = self._small, [], 0
+        for file in files:
+            self.add(file)
+
+    def _together(self) -> list[LocalFile]:
+        """Those of the small files that can be forced together, which wait no more; the others are taken as large."""
+        if not self._small or self._system is None or not self._system.is_quick(2 * len(self._small)):
+            self._add_small()
+            return []
+        device = self._system.device
+        together: list[LocalFile] = []
+        others: list[LocalFile] = []
+        for file in self._small:
+            (together if self.folders.device(file.folder) == device else others).append(file)
+        self._small = others
+        self._add_small()
+        return together
+
+    def _land_together(self, files: Sequence[LocalFile]) -> None:
+        assert self._system is not None
+        try:
+            for file in files:
+                file.write_out()
+            try:
+                self._system.force()
+            except OSError as e:
+                files[0].fail(e)
+            for file in files:
+                file.give_name()
+                self._filled.add(file.folder)
+        except BaseException:
+            _give_up(files)
+            raise
+
+    def finish(self) -> None:
+        try:
+            if self._system is not None and (files := self._together()):
+                self._land_together(files)
+            self._add_small()
+            super().finish()
+        finally:
+            self._close()
+
+    def _force_folders(self) -> None:
+        if self._system is None and len(self._filled) >= _TOGETHER:
+            self._system = FileSystem.of(next(iter(self._filled)))
+        system = self._system if self._system and self._system.is_quick(len(self._filled)) else None
+        self.folders.force(self._filled, self._each, system)
+
+    def abandon(self) -> None:
+        _give_up(self._small)
+        self._small = []
+        super().abandon()
+        self._close()
+
+    def _close(self) -> None:
+        if self._system is not None:
+            self._system.close()
+            self._system = None
 
 
 class HeldWriter(AtomicWriter):

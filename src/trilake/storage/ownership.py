@@ -22,7 +22,7 @@ from itertools import accumulate, islice
 
 from trilake.errors import ClockError, StorageError, TrilakeError
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.local import temporary_name
+from trilake.storage.local_writer import temporary_name
 
 _log = logging.getLogger("trilake.storage")
 

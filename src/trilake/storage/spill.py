@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trilake.errors import StorageError
-from trilake.storage.local import storage_error
+from trilake.storage.local_writer import storage_error
 
 
 @contextmanager

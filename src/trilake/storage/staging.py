@@ -18,7 +18,7 @@ from types import TracebackType
 from trilake.errors import StorageError
 from trilake.storage.base import Store, check_key
 from trilake.storage.durable import make_folder, sync, sync_folder
-from trilake.storage.local import storage_error, temporary_name
+from trilake.storage.local_writer import storage_error, temporary_name
 
 #: Files that are forced to disk at the same time.
 _SYNCS = 8

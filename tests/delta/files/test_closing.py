@@ -12,8 +12,9 @@ import pytest
 import trilake
 from trilake.delta.files.closing import Closing
 from trilake.errors import StorageError
+from trilake.storage import durable
 from trilake.storage.local import _GROUP_THREADS
-from trilake.storage.local import _LocalWriter as LocalWriter
+from trilake.storage.local_writer import GroupWriter, LocalWriter
 
 
 class File:
@@ -88,9 +89,15 @@ def test_a_failure_is_raised_and_what_has_not_begun_is_given_up() -> None:
     closing.abandon()
 
 
-def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("together", [False, True], ids=["one by one", "with their file system"])
+def test_no_file_appears_after_a_write_was_given_up(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, together: bool
+) -> None:
+    monkeypatch.setattr(durable, "_syncs_file_systems", lambda: together)
+    monkeypatch.setattr(durable, "_kind", lambda fd: 0xEF53)
+    monkeypatch.setattr(durable, "_unwritten", lambda: 0)
     ended: list[str] = []
-    land = LocalWriter.land
+    land, name = LocalWriter.land, GroupWriter.give_name
 
     def slow(self: Any) -> None:
         if "part-" in self.name:
@@ -100,7 +107,14 @@ def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: 
             time.sleep(0.05)
         land(self)
 
+    def named(self: Any) -> None:
+        if len(ended) == 2:
+            raise StorageError("the disk is full")
+        ended.append(self.name)
+        name(self)
+
     monkeypatch.setattr(LocalWriter, "land", slow)
+    monkeypatch.setattr(GroupWriter, "give_name", named)
     with pytest.raises(StorageError, match="full"):
         trilake.write(pa.table({"p": range(200), "x": range(200)}), tmp_path, partition_by="p")
     time.sleep(0.1)
@@ -111,6 +125,7 @@ def test_no_file_appears_after_a_write_was_given_up(tmp_path: Any, monkeypatch: 
 def test_files_of_many_partitions_are_forced_to_disk_by_several_threads(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(durable, "_syncs_file_systems", lambda: False)
     barrier, met = threading.Barrier(_GROUP_THREADS), []
     land = LocalWriter.land
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,6 +25,7 @@ from trilake.expr import Filter
 _TARGET_SIZE = 256 << 20
 #: What a path may hold unescaped in the log (RFC 2396).
 _PATH_SAFE = "/!$&'()*+,;=:@~"
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_.\-/!$&'()*+,;=:@~]*").fullmatch
 
 
 #: How Parquet files can be compressed, by the names that Spark's writers know, and what Arrow calls it.
@@ -148,7 +150,7 @@ def encode_path(path: str) -> str:
     >>> encode_path("p=a b/x.parquet")
     'p=a%20b/x.parquet'
     """
-    return quote(path, safe=_PATH_SAFE)
+    return path if _PLAIN_PATH(path) else quote(path, safe=_PATH_SAFE)
 
 
 def check_provider(engine: Engine, provider: str, schema: StructType, uri: str) -> None:

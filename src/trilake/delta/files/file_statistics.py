@@ -9,10 +9,10 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 import pyarrow as pa
@@ -26,6 +26,10 @@ from trilake.delta.scan.statistics import IN_FILE, NAN_TAG
 #: Characters kept of a string bound, as the reference implementation does.
 STRING_PREFIX = 32
 _LAST_CHARACTER = "\U0010ffff"
+
+
+#: Of a column that gets statistics: its place among the leaves of a file, path, type and what makes bounds.
+StatedColumn: TypeAlias = tuple[int, tuple[str, ...], pa.DataType, Callable[[Any, bool], Any] | None]
 
 
 @dataclass(frozen=True)
@@ -120,11 +124,18 @@ def file_statistics(
     ``schema`` is the one it was written with, ``with_nan`` the paths of columns that hold a NaN, ``which`` says which
     columns get statistics.
     """
+    return statistics_text(metadata, stated_columns(schema, which), with_nan)
+
+
+def statistics_text(
+    metadata: pq.FileMetaData, columns: Iterable[StatedColumn], with_nan: frozenset[tuple[str, ...]]
+) -> str:
+    """The JSON text of a file's statistics, for columns as :func:`stated_columns` tells them."""
     minimum: dict[str, Any] = {}
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-    for index, path, kind, convert in stated_columns(schema, which):
+    for index, path, kind, convert in columns:
         statistics = [g.column(index).statistics for g in groups]
         if any(s is None for s in statistics):
             continue
@@ -151,10 +162,8 @@ def file_statistics(
 
 
 @lru_cache(maxsize=32)
-def stated_columns(
-    schema: pa.Schema, which: StatisticsPlan
-) -> tuple[tuple[int, tuple[str, ...], pa.DataType, Callable[[Any, bool], Any] | None], ...]:
-    """Of each column that gets statistics: its place among the leaves of a file, path, type and what makes bounds.
+def stated_columns(schema: pa.Schema, which: StatisticsPlan) -> tuple[StatedColumn, ...]:
+    """The columns that get statistics.
 
     The same for all files of a write or a conversion, of which there may be many.
     """

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.files.file_plan import FilePlan, encode_path
-from trilake.delta.files.file_statistics import file_statistics, leaf_paths, type_at
+from trilake.delta.files.file_statistics import leaf_paths, stated_columns, statistics_text, type_at
 from trilake.delta.files.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
 from trilake.parquet_files import PAGE_CHECKSUMS
@@ -40,10 +40,31 @@ def file_action(
     return {**common, "modificationTime": now_ms, "dataChange": True, "stats": statistics(), **tags}
 
 
+class ParquetLayout:
+    """What the Parquet files of a write have in common, of which there may be thousands."""
+
+    def __init__(self, plan: FilePlan) -> None:
+        self.plan, self.schema = plan, plan.file_schema
+        self.leaves = [p for p in leaf_paths(self.schema) if p is not None]
+        self.floats = [p for p in self.leaves if pa.types.is_floating(type_at(self.schema, p))]
+        self.stated = stated_columns(self.schema, plan.statistics)
+        self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
+
+    def of(self, rows: pa.Table) -> tuple[dict[str, pa.DataType], pa.Schema]:
+        """The columns of some rows that come as dictionaries, and the schema of a file with them as such."""
+        schema = rows.schema
+        if self._known is None or not schema.equals(self._known[0]):
+            dictionaries = {f.name: f.type for f in schema if pa.types.is_dictionary(f.type)}
+            with_them = pa.schema([f.with_type(dictionaries.get(f.name, f.type)) for f in self.schema])
+            self._known = schema, dictionaries, with_them
+        return self._known[1:]
+
+
 class ParquetFile:
     """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded.
 
-    Text columns that come as dictionaries are written as such, without looking at a text twice.
+    Where they are ``all`` of it, the file is made in memory and goes to ``sink`` at once.  Text columns that come as
+    dictionaries are written as such, without looking at a text twice.
     """
 
     def __init__(
@@ -51,26 +72,25 @@ class ParquetFile:
         sink: IO[bytes],
         key: str,
         partition: Mapping[str, str | None],
-        schema: pa.Schema,
-        plan: FilePlan,
+        layout: ParquetLayout,
         first: pa.Table,
+        *,
+        all: bool = False,
     ) -> None:
-        self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
+        self.sink, self.key, self.partition, self.layout = sink, key, partition, layout
+        self.plan = plan = layout.plan
         self.footer: list[pq.FileMetaData] = []
-        leaves = [p for p in leaf_paths(schema) if p is not None]
-        self.floats = [p for p in leaves if pa.types.is_floating(type_at(schema, p))]
         # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
         # column that holds one has no bounds, in the file no more than in the log.
-        self.with_nan = frozenset(p for p in self.floats if p in plan.unbounded or _has_nan(first, p))
-        bounded = [".".join(p) for p in leaves if p not in self.with_nan]
-        self.counter = pa.PythonFile(sink, mode="w")
-        self.dictionaries = _dictionaries(first)
+        self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or _has_nan(first, p))
+        self.counter = pa.BufferOutputStream() if all else pa.PythonFile(sink, mode="w")
+        self.dictionaries, schema = layout.of(first)
         self.writer = pq.ParquetWriter(
             self.counter,
-            pa.schema([f.with_type(self.dictionaries.get(f.name, f.type)) for f in schema]),
+            schema,
             compression=plan.compression,
-            use_dictionary=dictionary_columns(first),
-            write_statistics=bounded if self.with_nan else True,
+            use_dictionary=all or dictionary_columns(first),
+            write_statistics=[".".join(p) for p in layout.leaves if p not in self.with_nan] if self.with_nan else True,
             # As Spark writes them; fixed bytes take twice the space and longer to read.
             store_decimal_as_integer=True,
             coerce_timestamps="us",
@@ -86,8 +106,8 @@ class ParquetFile:
 
     def accepts(self, table: pa.Table) -> bool:
         """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
-        return _dictionaries(table) == self.dictionaries and not any(
-            _has_nan(table, p) for p in self.floats if p not in self.with_nan
+        return self.layout.of(table)[0] == self.dictionaries and not any(
+            _has_nan(table, p) for p in self.layout.floats if p not in self.with_nan
         )
 
     def write(self, table: pa.Table) -> None:
@@ -102,6 +122,8 @@ class ParquetFile:
     def close(self, now_ms: int) -> dict[str, Any]:
         self.writer.close()
         size = int(self.counter.tell())
+        if isinstance(self.counter, pa.BufferOutputStream):
+            self.sink.write(self.counter.getvalue())
         self.sink.close()
         return file_action(
             self.plan,
@@ -109,7 +131,7 @@ class ParquetFile:
             self.partition,
             size,
             now_ms,
-            lambda: file_statistics(self.footer[0], self.schema, with_nan=self.with_nan, which=self.plan.statistics),
+            lambda: statistics_text(self.footer[0], self.layout.stated, self.with_nan),
         )
 
     def discard(self) -> None:
@@ -149,11 +171,6 @@ class OtherFile:
     def discard(self) -> None:
         """Give the file up."""
         self.file.discard()
-
-
-def _dictionaries(rows: pa.Table) -> dict[str, pa.DataType]:
-    """The columns that come as dictionaries."""
-    return {f.name: f.type for f in rows.schema if pa.types.is_dictionary(f.type)}
 
 
 def dictionary_columns(rows: pa.Table) -> bool | list[str]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from trilake.delta.files.closing import Closing
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
-from trilake.delta.files.file_writer import OtherFile, ParquetFile
+from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayout
 from trilake.delta.protocol.column_mapping import to_physical
 from trilake.delta.protocol.partitions import format_values, hive_directory
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -35,6 +35,8 @@ _SPLIT_SIZE = 16 << 20
 _LEAST_GROUP = 1 << 16
 #: Rows of a piece below which pieces are put together before they are written.
 _SMALL_PIECE = 1_000
+#: Bytes of rows of which a whole file is made in memory; a dictionary of theirs never outgrows its page.
+_SMALL_FILE = 1 << 20
 
 
 def write_files(
@@ -85,10 +87,14 @@ class TaskWriter:
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
         names = set(plan.partition_columns)
         self.inside = StructType(tuple(f for f in plan.schema.fields if f.name not in names))
-        self.file_schema = plan.file_schema
+        self.layout = ParquetLayout(plan)
+        #: The schema of rows that were found to be as they are in a file.
+        self.physical: pa.Schema | None = None
         self.open: OrderedDict[tuple[str | None, ...], ParquetFile | OtherFile] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
+        #: Bytes of rows that make a file of their own in memory.
+        self.small = min(_SMALL_FILE, max(plan.target_size, _LEAST_GROUP))
         #: Rows of the files that are open.
         self.records: dict[tuple[str | None, ...], int] = {}
         self.unsplit: list[pa.RecordBatch] = []
@@ -137,16 +143,19 @@ class TaskWriter:
         while sum(self.sizes.values()) > self.plan.buffer_size:
             self._flush(max(self.sizes, key=lambda v: self.sizes[v]))
 
-    def _wait(self, values: tuple[str | None, ...], rows: pa.Table) -> None:
+    def _wait(self, values: tuple[str | None, ...], rows: pa.Table, size: int | None = None) -> None:
         self.waiting.setdefault(values, []).append(rows)
-        self.sizes[values] = self.sizes.get(values, 0) + rows.nbytes
+        self.sizes[values] = self.sizes.get(values, 0) + (rows.nbytes if size is None else size)
 
     def _wait_split(self) -> None:
         if self.unsplit:
             table = pa.Table.from_batches(self.unsplit).combine_chunks()
             self.unsplit, self.unsplit_size = [], 0
+            # To ask for the size of a few rows takes as long as to write them: a guess will do where all are small.
+            total = int(table.nbytes)
+            share = total / table.num_rows if total <= self.small else None
             for values, rows in self._split(table):
-                self._wait(values, rows)
+                self._wait(values, rows, None if share is None else int(share * rows.num_rows))
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str | None, ...], pa.Table]]:
         data = table.drop_columns([f.name for f in self.partition_fields])
@@ -168,17 +177,20 @@ class TaskWriter:
         sorted_codes = codes[order]
         starts = np.concatenate([[0], np.flatnonzero(np.diff(sorted_codes)) + 1, [len(codes)]])
         data = data.take(pa.array(order)) if len(starts) > 2 else data
-        for lo, hi in pairwise(starts):
-            row = order[lo]
-            yield tuple(texts[indices[row]] for texts, indices in columns), data.slice(int(lo), int(hi - lo))
+        firsts = order[starts[:-1]]
+        texts = [[texts[i] for i in indices[firsts].tolist()] for texts, indices in columns]
+        for values, (lo, hi) in zip(zip(*texts, strict=True), pairwise(starts.tolist()), strict=True):
+            yield values, data.slice(lo, hi - lo)
 
-    def _flush(self, values: tuple[str | None, ...]) -> None:
+    def _flush(self, values: tuple[str | None, ...], *, last: bool = False) -> None:
+        """Write the rows of a partition that wait; ``last`` says that no others of it come."""
         pieces = self.waiting.pop(values)
-        rows = pa.concat_tables(pieces)
+        rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
             rows = rows.combine_chunks()  # each piece costs what is done with it as much as a thousand rows
-        table = to_physical(rows, self.inside, self.plan.mode)
-        del self.sizes[values]
+        table = self._physical(rows)
+        size = self.sizes.pop(values) if len(pieces) == 1 else int(table.nbytes)
+        self.sizes.pop(values, None)
         most = self.plan.max_records
         while most is not None and self.records.get(values, 0) + table.num_rows >= most:
             room = most - self.records.get(values, 0)
@@ -186,8 +198,24 @@ class TaskWriter:
             if values in self.open:
                 self._finish(values)
             table = table.slice(room)
-        if table.num_rows:
+        if last and table.num_rows and values not in self.open and size <= self.small:
+            self._put_whole(values, table)
+        elif table.num_rows:
             self._put(values, table)
+
+    def _physical(self, rows: pa.Table) -> pa.Table:
+        if self.physical is not None and rows.schema.equals(self.physical, check_metadata=True):
+            return rows
+        table = to_physical(rows, self.inside, self.plan.mode)
+        self.physical = table.schema if table is rows else self.physical
+        return table
+
+    def _put_whole(self, values: tuple[str | None, ...], table: pa.Table) -> None:
+        """Write rows to a file of their own."""
+        writer = self._start(values, table, all=True)
+        self.open[values] = writer
+        writer.write(table)
+        self._finish(values)
 
     def _put(self, values: tuple[str | None, ...], table: pa.Table) -> None:
         """Write rows to files of the size that the table asks for: what waited may be enough for many of them."""
@@ -211,7 +239,7 @@ class TaskWriter:
         elif len(self.open) > self.plan.open_partitions:
             self._finish(next(iter(self.open)))
 
-    def _start(self, values: tuple[str | None, ...], first: pa.Table) -> ParquetFile | OtherFile:
+    def _start(self, values: tuple[str | None, ...], first: pa.Table, *, all: bool = False) -> ParquetFile | OtherFile:
         names = [f.physical_name for f in self.partition_fields]
         by_name = dict(zip(names, values, strict=True))
         number = len(self.keys)
@@ -220,8 +248,8 @@ class TaskWriter:
         key = "/".join(part for part in (self.plan.folder, hive_directory(by_name), file) if part)
         self.keys.append(key)
         if self.plan.provider != "parquet":
-            return OtherFile(self.store, key, by_name, self.file_schema, self.plan)
-        return ParquetFile(self.group.open_output(key), key, by_name, self.file_schema, self.plan, first)
+            return OtherFile(self.store, key, by_name, self.plan.file_schema, self.plan)
+        return ParquetFile(self.group.open_output(key), key, by_name, self.layout, first, all=all)
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         self._close(values, self.open.pop(values))
@@ -234,7 +262,7 @@ class TaskWriter:
         """Finish all files; their actions."""
         self._wait_split()
         for values in list(self.waiting):
-            self._flush(values)
+            self._flush(values, last=True)
         for values in list(self.open):
             self._finish(values)
         actions = self.closing.actions()

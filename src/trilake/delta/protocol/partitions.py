@@ -229,7 +229,7 @@ def _escape(v: bytes) -> str:
 
 
 #: What Hive escapes in directory names; everything else is written as it is.
-_HIVE_ESCAPED = {chr(c) for c in range(0x20)} | set("\"#%'*/:=?\\{[]^") | {"\x7f"}
+_HIVE_ESCAPES = {c: f"%{c:02X}" for c in (*range(0x20), *b"\"#%'*/:=?\\{[]^\x7f")}
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -239,11 +239,9 @@ def hive_directory(values: Mapping[str, str | None]) -> str:
     >>> hive_directory({"month": "3", "city": "a/b"})
     'month=3/city=a%2Fb'
     """
-    return "/".join(f"{_hive(k)}={HIVE_NULL if not v else _hive(v)}" for k, v in values.items())
-
-
-def _hive(text: str) -> str:
-    return "".join(f"%{ord(c):02X}" if c in _HIVE_ESCAPED else c for c in text)
+    return "/".join(
+        f"{k.translate(_HIVE_ESCAPES)}={HIVE_NULL if not v else v.translate(_HIVE_ESCAPES)}" for k, v in values.items()
+    )
 
 
 def codes_of_values(values: pa.ChunkedArray, names: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:

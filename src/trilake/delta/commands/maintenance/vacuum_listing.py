@@ -18,7 +18,7 @@ from trilake.delta.log.segment import LOG
 from trilake.errors import InvalidArgumentError
 from trilake.progress import progress
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.local import TEMP_PREFIX
+from trilake.storage.local_writer import TEMP_PREFIX
 from trilake.storage.ownership import TEMPORARY, Territory, old_temporaries
 
 #: Objects of a listing that become columns at a time.

@@ -1,0 +1,289 @@
+"""Files of the local store while they are written: temporary ones, which get their names in one atomic step.
+
+::
+
+    create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output)
+
+What follows, forcing the folder to disk, is of the writer itself, or of the group that the file belongs to.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import os
+from contextlib import suppress
+from typing import NoReturn
+
+from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
+from trilake.storage.durable import make_folder, sync, sync_folder
+from trilake.storage.landing import LocalGroup
+from trilake.storage.writer import AtomicWriter
+
+TEMP_PREFIX, TEMP_SUFFIX = ".trilake-", ".tmp"
+
+_BUFFER = 1 << 18  # how much a writer collects before it calls the kernel
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
+MISSING = (FileNotFoundError, NotADirectoryError)
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+
+def temporary_name() -> str:
+    """A name that nobody else has, for a file or folder that listings do not show."""
+    return f"{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
+
+
+class LocalWriter(AtomicWriter):
+    """A temporary file that gets its name when it is closed."""
+
+    def __init__(self, root: str, key: str, *, absent: bool = False) -> None:
+        self._path = root + key
+        self.folder = os.path.dirname(self._path)
+        self._absent = absent
+        self._linked = not absent and passes_link(root, key)
+        self._begin()
+        super().__init__(key)
+
+    def _begin(self) -> None:
+        self._temp = f"{self.folder}/{temporary_name()}"
+        try:
+            self._file = self._create()
+        except OSError as e:
+            raise storage_error(e, "create", self._path, writing=True) from e
+        self._buffer = io.BufferedWriter(self._file, _BUFFER)
+
+    def _create(self) -> io.FileIO:
+        with suppress(FileNotFoundError):
+            return io.FileIO(self._temp, "xb")
+        try:
+            self._make_folder()
+            return io.FileIO(self._temp, "xb")
+        except OSError as e:
+            raise storage_error(e, "create", self.folder, writing=True) from e
+
+    def _append(self, data: memoryview) -> None:
+        try:
+            self._buffer.write(data)
+        except OSError as e:
+            raise storage_error(e, "write", self._path, writing=True) from e
+
+    def _publish(self) -> None:
+        self.land()
+        try:
+            sync_folder(self.folder)
+        except OSError as e:
+            raise UnknownOutcomeError(
+                f"the file is there, but its folder could not be forced to disk: {e.strerror}", file=self._path
+            ) from e
+
+    def land(self) -> None:
+        """Force the content to disk, and give the file its name, which is not forced to disk yet."""
+        try:
+            self._buffer.flush()
+            sync(self._file.fileno())
+            self._file.close()
+            self._keep_folder()
+            self._give_name()
+        except OSError as e:
+            self.fail(e)
+        except BaseException:
+            self._discard()  # an interrupt, or a file system that cannot do it
+            raise
+
+    def _give_name(self) -> None:
+        if self._absent or self._linked:
+            _link(self._temp, self._path)
+            with suppress(OSError):  # the object is there; at worst a temporary file is left
+                os.unlink(self._temp)
+        else:
+            os.rename(self._temp, self._path)
+
+    def fail(self, error: OSError) -> NoReturn:
+        """Give the file up for an error of a step of its end."""
+        self._discard()
+        if self._absent and isinstance(error, FileExistsError):
+            raise ObjectExistsError("an object with this key exists already", file=self._path) from None
+        if self._linked and isinstance(error, FileExistsError):
+            raise behind_link("replaced", self._path) from error
+        raise storage_error(error, "write", self._path, writing=True) from error
+
+    def _make_folder(self) -> None:
+        make_folder(self.folder)
+
+    def _keep_folder(self) -> None:
+        make_folder(self.folder)
+
+    def _discard(self) -> None:
+        # The buffer is thrown away, so it must not flush into a file that is gone: close the file below it.
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            os.unlink(self._temp)
+
+
+class GroupWriter(LocalWriter):
+    """A file of a group, which gives it its name and forces it and its folder to disk.
+
+    A small one stays in memory until then: a temporary file that is opened early is no safer, and costs more.
+    """
+
+    def __init__(self, root: str, key: str, group: LocalGroup) -> None:
+        self._group, self._path, self._absent = group, root + key, False
+        self.folder = os.path.dirname(self._path)
+        self._temp, self._created = "", False
+        self._content: list[bytes] | None = []
+        try:
+            self._linked = group.prepare(self.folder, lambda: passes_link(root, key))
+        except OSError as e:
+            raise storage_error(e, "create", self.folder, writing=True) from e
+        AtomicWriter.__init__(self, key)
+
+    @property
+    def small(self) -> bool:
+        return self._content is not None
+
+    def _append(self, data: memoryview) -> None:
+        if self._content is not None:
+            if self._position + len(data) <= _BUFFER:
+                self._content.append(bytes(data))
+                return
+            self._spill()
+        super()._append(data)
+
+    def _spill(self) -> None:
+        """Write what is in memory to a temporary file."""
+        content, self._content = self._content or [], None
+        self._begin()
+        for part in content:
+            super()._append(memoryview(part))
+
+    def _publish(self) -> None:
+        if not self.small:
+            try:
+                self._buffer.flush()
+            except OSError as e:
+                self.fail(e)
+        self._group.add_local(self)
+
+    def land(self) -> None:
+        if self.small:
+            self._spill()
+        super().land()
+
+    def write_out(self) -> None:
+        """Write the content to a temporary file, which is not forced to disk."""
+        data = b"".join(self._content or ())
+        self._temp = f"{self.folder}/{temporary_name()}"
+        try:
+            with self._create() as self._file:
+                done = self._file.write(data)
+                while done < len(data):  # a disk that is full takes a part, and says so at the next call
+                    done += self._file.write(memoryview(data)[done:])
+        except OSError as e:
+            self.fail(e)
+
+    def give_name(self) -> None:
+        """Give a file that was forced to disk its name."""
+        try:
+            self._give_name()
+        except OSError as e:
+            self.fail(e)
+
+    def _make_folder(self) -> None:
+        self._group.folders.make(self.folder, again=True)
+
+    def _keep_folder(self) -> None:
+        """Done by the group."""
+
+    def _create(self) -> io.FileIO:
+        file = super()._create()
+        self._created = True
+        return file
+
+    def _discard(self) -> None:
+        if self._created:
+            super()._discard()
+
+    def give_up(self) -> None:
+        """Remove what was written."""
+        self._discard()
+
+
+# --- names ---
+
+
+def passes_link(root: str, key: str) -> bool:
+    """Whether a folder between the root and the last part of a key is a link."""
+    at = key.find("/")
+    while at >= 0:
+        if os.path.islink(root + key[:at]):
+            return True
+        at = key.find("/", at + 1)
+    return False
+
+
+def behind_link(action: str, path: str) -> StorageError:
+    """The error for what must not be done behind a link."""
+    return StorageError(
+        f"nothing is {action} behind a link to a folder: what lies there may belong to others",
+        help="put a folder in the place of the link, or do it by hand",
+        file=path,
+    )
+
+
+def _link(temp: str, path: str) -> None:
+    """Give the temporary file its name, unless that exists: then ``FileExistsError``."""
+    try:
+        os.link(temp, path)
+    except FileExistsError:
+        # A network file system may repeat a request whose reply was lost, and then meet its own link.
+        if not os.path.samefile(temp, path):
+            raise
+    except OSError as e:
+        if e.errno not in _NO_LINKS:
+            raise
+        rename_noreplace(temp, path)
+
+
+def rename_noreplace(source: str, target: str) -> None:
+    """Rename a file in one step unless ``target`` exists.
+
+    Raises ``FileExistsError`` where it does, ``StorageError`` where neither the system nor the file system can promise
+    that, and ``OSError`` otherwise.  On an error nothing has changed.
+    """
+    call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    code = errno.ENOSYS
+    if call is not None:
+        if call(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) == 0:
+            return
+        code = ctypes.get_errno()
+    if code in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
+        raise StorageError(
+            "this file system can neither link files nor rename them without replacing",
+            help="keep the table on a file system with hard links: without them two writers could both win",
+            file=target,
+        )
+    raise OSError(code, os.strerror(code), target)
+
+
+def storage_error(error: OSError, action: str, path: str, *, writing: bool = False) -> StorageError:
+    """The typed error for what the operating system said about ``path``."""
+    code = error.errno
+    if isinstance(error, MISSING) and not writing:
+        return ObjectNotFoundError("no such file", file=path)
+    if code == errno.EISDIR and not writing:
+        return ObjectNotFoundError("this is a folder, not an object", file=path)
+    help = None
+    if code in (errno.EACCES, errno.EPERM):
+        help = "check the owner and the permissions of the file and of its folder"
+    elif code in (errno.ENOSPC, errno.EDQUOT):
+        help = "free some space, then try again: nothing was changed"
+    elif code == errno.EROFS:
+        help = "the file system is mounted read-only"
+    elif code == errno.EMFILE:
+        help = "raise the limit of open files (ulimit -n)"
+    elif isinstance(error, (NotADirectoryError, FileExistsError)):
+        help = "a part of the path that must be a folder is a file"
+    return StorageError(f"cannot {action} the file: {error.strerror or error}", help=help, file=path)
