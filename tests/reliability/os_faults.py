@@ -73,7 +73,7 @@ class OsFaults:
             for name, told in (("_syncs_file_systems", True), ("_kind", 0xEF53), ("_unwritten", 0)):
                 stack.enter_context(mock.patch.object(durable, name, lambda *_, told=told: told))
             stack.enter_context(mock.patch.object(durable, "sync_file_system", system.fsync))
-            for module in (local, source, curve_order):
+            for module in (local, local_writer, source, curve_order):
                 stack.enter_context(mock.patch.object(module, "pa", arrow))
             for module in (source, curve_order, encode, spill):
                 if hasattr(module, "tempfile"):

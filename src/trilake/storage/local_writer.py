@@ -13,11 +13,13 @@ import ctypes
 import errno
 import io
 import os
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import NoReturn
 
+import pyarrow as pa
+
 from trilake.errors import ObjectExistsError, ObjectNotFoundError, StorageError, UnknownOutcomeError
-from trilake.storage.durable import make_folder, sync, sync_folder
+from trilake.storage.durable import make_folder, sync, sync_folder, writing_early
 from trilake.storage.landing import LocalGroup
 from trilake.storage.writer import AtomicWriter
 
@@ -133,6 +135,7 @@ class GroupWriter(LocalWriter):
         self._group, self._path, self._absent = group, root + key, False
         self.folder = os.path.dirname(self._path)
         self._temp, self._created = "", False
+        self._native: pa.NativeFile | None = None
         self._content: list[bytes] | None = []
         try:
             self._linked = group.prepare(self.folder, lambda: passes_link(root, key))
@@ -159,13 +162,44 @@ class GroupWriter(LocalWriter):
         for part in content:
             super()._append(memoryview(part))
 
+    def native(self) -> pa.NativeFile | None:
+        if self._position:
+            return None
+        if self.small:
+            self._spill()
+        try:
+            self._native = pa.OSFile(os.fsencode(self._temp), "wb")
+        except OSError as e:
+            self.discard()
+            raise self.failed_natively(e) from e
+        return self._native
+
+    def taking_much(self) -> AbstractContextManager[None]:
+        if self.small:
+            self._spill()
+        return writing_early(self._file.fileno())
+
+    def failed_natively(self, error: OSError) -> StorageError:
+        self._failed = True
+        code = error.errno or errno.EIO
+        return storage_error(OSError(code, os.strerror(code)), "write", self._path, writing=True)
+
+    def tell(self) -> int:
+        return self._position if self._native is None or self._native.closed else self._native.tell()
+
     def _publish(self) -> None:
         if not self.small:
             try:
                 self._buffer.flush()
+                self._end_native()
             except OSError as e:
                 self.fail(e)
         self._group.add_local(self)
+
+    def _end_native(self) -> None:
+        if self._native is not None and not self._native.closed:
+            self._position = self._native.tell()
+            self._native.close()
 
     def land(self) -> None:
         if self.small:
@@ -203,6 +237,8 @@ class GroupWriter(LocalWriter):
         return file
 
     def _discard(self) -> None:
+        with suppress(OSError):
+            self._end_native()
         if self._created:
             super()._discard()
 

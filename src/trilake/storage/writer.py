@@ -14,8 +14,13 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import IO, Any, cast
+
+import pyarrow as pa
+
+from trilake.errors import StorageError
 
 
 class AtomicWriter(io.RawIOBase):
@@ -59,6 +64,22 @@ class AtomicWriter(io.RawIOBase):
             raise
         self._position += len(view)
         return len(view)
+
+    def native(self) -> pa.NativeFile | None:
+        """A file of Arrow's that takes the content in place of :meth:`write`, without a copy in between.
+
+        ``None`` where there is no such way, or something was written already.  Errors of it are the system's, and
+        :meth:`failed_natively` says what they mean.
+        """
+        return None
+
+    def failed_natively(self, error: OSError) -> StorageError:
+        """What an error of the file of :meth:`native` is; the object cannot be published any more."""
+        raise NotImplementedError
+
+    def taking_much(self) -> AbstractContextManager[None]:
+        """A block in which many megabytes are written, which the disk may begin with."""
+        return nullcontext()
 
     def close(self) -> None:
         """Publish the object; where a write failed before, discard it instead."""

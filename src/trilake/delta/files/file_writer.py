@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from typing import IO, Any
+from contextlib import nullcontext
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +18,16 @@ from trilake.delta.files.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
 from trilake.parquet_files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
+from trilake.storage.writer import AtomicWriter
 
 #: Bytes of a column's dictionary at which the Parquet writer gives it up and goes on with plain values.
 _DICTIONARY_LIMIT = 1 << 20
 #: Rows that are looked at to foresee that, and about how many bytes of them.
 _SAMPLE, _SAMPLE_BYTES = 4096, 4 << 20
+#: Bytes of a row from which on pages are so large that copying them into Python takes a third of the time.
+_LARGE_ROW = 1 << 16
+#: Bytes of rows that the disk should begin with before all are encoded.
+_MUCH = 16 << 20
 
 
 def file_action(
@@ -83,14 +89,29 @@ class ParquetFile:
         # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
         # column that holds one has no bounds, in the file no more than in the log.
         self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or _has_nan(first, p))
-        self.counter = pa.BufferOutputStream() if all else pa.PythonFile(sink, mode="w")
-        self.dictionaries, schema = layout.of(first)
-        self.writer = pq.ParquetWriter(
+        self.atomic = sink if isinstance(sink, AtomicWriter) and not all else None
+        large = self.atomic is not None and first.nbytes > _LARGE_ROW * first.num_rows
+        self.dictionaries, file_schema = layout.of(first)
+        self.native: pa.NativeFile | None = None
+        self.writer: pq.ParquetWriter | None = None
+        try:
+            self.native = self.atomic.native() if large and self.atomic is not None else None
+            self.counter = pa.BufferOutputStream() if all else self.native or pa.PythonFile(sink, mode="w")
+            self.writer = self._writer(file_schema, all or dictionary_columns(first))
+        except OSError as e:
+            self._fail(e)
+        except BaseException:
+            self.discard()
+            raise
+
+    def _writer(self, schema: pa.Schema, dictionaries: bool | list[str]) -> pq.ParquetWriter:
+        return pq.ParquetWriter(
             self.counter,
             schema,
-            compression=plan.compression,
-            use_dictionary=all or dictionary_columns(first),
-            write_statistics=[".".join(p) for p in layout.leaves if p not in self.with_nan] if self.with_nan else True,
+            compression=self.plan.compression,
+            use_dictionary=dictionaries,
+            write_statistics=self.with_nan == frozenset()
+            or [".".join(p) for p in self.layout.leaves if p not in self.with_nan],
             # As Spark writes them; fixed bytes take twice the space and longer to read.
             store_decimal_as_integer=True,
             coerce_timestamps="us",
@@ -111,16 +132,35 @@ class ParquetFile:
         )
 
     def write(self, table: pa.Table) -> None:
+        assert self.writer is not None
+        much = self.atomic is not None and table.nbytes >= _MUCH
         try:
-            self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
+            with self.atomic.taking_much() if much and self.atomic is not None else nullcontext():
+                self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
+        except OSError as e:
+            self._fail(e)
         except pa.ArrowInvalid as e:
             # What the check of top-level columns leaves to the format itself: nulls inside nested values.
             raise SchemaMismatchError(
                 f"rows do not fit the table: {e}", help="fill or drop the nulls that the table's schema forbids"
             ) from e
 
+    def _fail(self, error: OSError) -> NoReturn:
+        """Give the file up; an error of the system becomes that of the store, where it comes from a native file."""
+        self.discard()
+        if self.native is not None and self.atomic is not None:
+            raise self.atomic.failed_natively(error) from error
+        raise error
+
     def close(self, now_ms: int) -> dict[str, Any]:
-        self.writer.close()
+        assert self.writer is not None
+        try:
+            self.writer.close()
+        except OSError as e:
+            self._fail(e)
+        except BaseException:
+            self.discard()
+            raise
         size = int(self.counter.tell())
         if isinstance(self.counter, pa.BufferOutputStream):
             self.sink.write(self.counter.getvalue())
@@ -136,7 +176,8 @@ class ParquetFile:
 
     def discard(self) -> None:
         """Give the file up: the store's writer drops it when it leaves its block with an error."""
-        self.writer.is_open = False  # or its destructor would try to write the footer
+        if self.writer is not None:
+            self.writer.is_open = False  # or its destructor would try to write the footer
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
 
 

@@ -1,0 +1,130 @@
+"""Rows of many kilobytes, and many of them: straight to a local disk, which begins before all are encoded."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import trilake
+from tests.storage.local_files import files
+from trilake.errors import StorageError
+from trilake.storage import durable, local_writer
+
+
+def texts(rows: int, length: int) -> pa.Table:
+    return pa.table({"id": range(rows), "s": [chr(97 + i % 26) * (length + i) for i in range(rows)]})
+
+
+def numbers(rows: int) -> pa.Table:
+    return pa.table({"x": np.random.default_rng(1).random(rows), "y": np.arange(rows)})
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files that Arrow itself opens for writing."""
+    seen: list[str] = []
+    real = pa.OSFile
+
+    class Arrow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+        def OSFile(self, path: Any, mode: str) -> Any:
+            seen.append(os.fsdecode(path))
+            return real(path, mode)
+
+    monkeypatch.setattr(local_writer, "pa", Arrow())
+    return seen
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+def test_rows_of_any_size_come_back(tmp_path: Path, place: str, opened: list[str]) -> None:
+    uri = str(tmp_path / "t") if place == "disk" else "memory://large-rows"
+    trilake.write(texts(20, 100_000), uri)
+    assert len(opened) == (place == "disk")
+    trilake.write(texts(3, 400_000), uri, mode="append")
+    trilake.write(texts(100, 100), uri, mode="append")
+    table = trilake.open(uri)
+    lengths = sorted(len(s) for s in table.to_arrow()["s"].to_pylist())
+    assert lengths == sorted(
+        [100_000 + i for i in range(20)] + [400_000 + i for i in range(3)] + [100 + i for i in range(100)]
+    )
+    assert len(opened) == 2 * (place == "disk")
+    if place == "disk":
+        sizes = dict(zip(table.files()["path"].to_pylist(), table.files()["size"].to_pylist(), strict=True))
+        assert {p: (tmp_path / "t" / p).stat().st_size for p in sizes} == sizes
+        assert [f for f in files(tmp_path) if ".trilake-" in f] == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("when", ["open", "first", "last"])
+def test_a_disk_that_fails_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, code: int
+) -> None:
+    class Failing(io.RawIOBase):
+        calls = 0
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            self.calls += 1
+            if when == "first" or (bytes(data[-4:]) == b"PAR1" and self.calls > 1):
+                raise OSError(code, os.strerror(code))
+            return len(data)
+
+    class Arrow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(pa, name)
+
+        def OSFile(self, path: Any, mode: str) -> Any:
+            if when == "open":
+                raise OSError(code, os.strerror(code))
+            return pa.PythonFile(Failing(), "w")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(local_writer, "pa", Arrow())
+        with pytest.raises(StorageError, match="cannot write the file") as caught:
+            trilake.write(texts(20, 100_000), tmp_path / "t")
+    assert (code != errno.ENOSPC) or "free some space" in str(caught.value)
+    assert files(tmp_path) == []
+    trilake.write(texts(20, 100_000), tmp_path / "t")
+    assert trilake.open(tmp_path / "t").to_arrow().num_rows == 20
+
+
+class Library:
+    """Notes when the disk is told to begin."""
+
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def sync_file_range(self, fd: int, start: Any, length: Any, flags: int) -> int:
+        self.calls.append(flags)
+        assert "/.trilake-" in os.readlink(f"/proc/self/fd/{fd}")
+        return -1  # whatever it says, nothing is promised
+
+
+@pytest.mark.parametrize("rows", [texts(40, 1 << 20), numbers(3 << 20)], ids=["texts", "numbers"])
+def test_the_disk_begins_before_all_rows_are_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: pa.Table
+) -> None:
+    library = Library()
+    monkeypatch.setattr(durable.sys, "platform", "linux")
+    monkeypatch.setattr(durable, "_library", lambda: library)
+    monkeypatch.setattr(durable, "_LOOK", 0.0005)
+    trilake.write(rows, tmp_path / "t")
+    assert set(library.calls) == {2}
+    assert trilake.open(tmp_path / "t").to_arrow().num_rows == rows.num_rows
+
+
+def test_where_the_disk_cannot_be_told_it_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "_library", object)
+    trilake.write(numbers(2 << 20), tmp_path / "t")
+    assert trilake.open(tmp_path / "t").to_arrow().num_rows == 2 << 20
