@@ -10,7 +10,7 @@ import pytest
 
 from tests.storage.local_files import fails_with, files
 from trilake.errors import StorageError, UnknownOutcomeError
-from trilake.storage import durable, landing
+from trilake.storage import durable, landing, local_writer
 from trilake.storage.base import Store
 from trilake.storage.durable import FileSystem, make_folder
 
@@ -80,7 +80,7 @@ def test_3_files_that_come_later_are_forced_in_batches(
     assert len(list(local_store.list())) == 50
 
 
-@pytest.mark.parametrize("why", ["no such call", "unknown file system", "others write", "few files"])
+@pytest.mark.parametrize("why", ["no such call", "unknown file system", "not looked at", "others write", "few files"])
 def test_3_elsewhere_each_file_and_folder_is_forced(
     local_store: Store, steps: list[str], monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
@@ -88,6 +88,8 @@ def test_3_elsewhere_each_file_and_folder_is_forced(
         monkeypatch.setattr(durable, "_syncs_file_systems", lambda: False)
     elif why == "unknown file system":
         monkeypatch.setattr(durable, "_kind", lambda fd: 0x794C7630)  # overlayfs
+    elif why == "not looked at":
+        monkeypatch.setattr(durable, "_kind", fails_with(errno.EIO))
     elif why == "others write":
         monkeypatch.setattr(durable, "_unwritten", lambda: 1 << 30)
     count = landing._TOGETHER - 1 if why == "few files" else COUNT
@@ -234,3 +236,16 @@ def test_only_kernels_that_report_errors_are_asked(
     monkeypatch.setattr(durable, "_library", Library)
     monkeypatch.setattr(durable.sys, "platform", "linux")
     assert durable._syncs_file_systems.__wrapped__() is reports
+
+
+def test_6_a_small_file_that_cannot_be_written_alone_leaves_no_temporary_file(
+    local_store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = local_store.write_group()
+    with group.open_output("k") as file:
+        file.write(b"x")
+    monkeypatch.setattr(local_writer.LocalWriter, "_append", fails_with(errno.EIO))
+    with pytest.raises(OSError, match="Input/output"):
+        group.finish()
+    group.abandon()
+    assert files(root) == []

@@ -96,9 +96,8 @@ class FileSystem:
     It tells what could not be written since it was opened: open it before the first file is written.
     """
 
-    def __init__(self, fd: int, kind: int) -> None:
-        self._fd, self._kind = fd, kind
-        self.device = os.fstat(fd).st_dev
+    def __init__(self, fd: int, device: int, kind: int) -> None:
+        self._fd, self.device, self._kind = fd, device, kind
 
     @classmethod
     def of(cls, folder: str) -> FileSystem | None:
@@ -113,9 +112,10 @@ class FileSystem:
             fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError:
             return None
-        kind = _kind(fd)
-        if kind in _WHOLE:
-            return cls(fd, kind)
+        with suppress(OSError):
+            kind, device = _kind(fd), os.fstat(fd).st_dev
+            if kind in _WHOLE:
+                return cls(fd, device, kind)
         os.close(fd)
         return None
 
@@ -239,9 +239,12 @@ class FolderGroup:
         self._new[path] = (status.st_dev, status.st_ino)
 
     def device(self, path: str) -> int:
-        """The number of a folder's file system."""
+        """The number of a folder's file system; -1 where it cannot be told."""
         known = self._new.get(path) or _DURABLE.get(path)
-        return known[0] if known else os.stat(path).st_dev
+        try:
+            return known[0] if known else os.stat(path).st_dev
+        except OSError:
+            return -1
 
     def force(
         self,

@@ -203,12 +203,16 @@ class GroupWriter(LocalWriter):
 
     def land(self) -> None:
         if self.small:
-            self._spill()
+            try:
+                self._spill()
+            except BaseException:
+                self._discard()
+                raise
         super().land()
 
     def write_out(self) -> None:
         """Write the content to a temporary file, which is not forced to disk."""
-        data = b"".join(self._content or ())
+        data, self._content = b"".join(self._content or ()), []
         self._temp = f"{self.folder}/{temporary_name()}"
         try:
             with self._create() as self._file:

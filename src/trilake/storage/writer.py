@@ -75,7 +75,8 @@ class AtomicWriter(io.RawIOBase):
 
     def failed_natively(self, error: OSError) -> StorageError:
         """What an error of the file of :meth:`native` is; the object cannot be published any more."""
-        raise NotImplementedError
+        self._failed = True
+        return StorageError(f"cannot write the file: {error.strerror or error}", file=self.name)
 
     def taking_much(self) -> AbstractContextManager[None]:
         """A block in which many megabytes are written, which the disk may begin with."""
@@ -110,4 +111,4 @@ class AtomicWriter(io.RawIOBase):
 
     def as_io(self) -> IO[bytes]:
         """Itself, under the name that type checkers know for binary files."""
-        return cast(IO[bytes], self)
+        return cast("IO[bytes]", self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -135,21 +135,16 @@ def statistics_text(
     maximum: dict[str, Any] = {}
     nulls: dict[str, Any] = {}
     groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+    rows = [g.num_rows for g in groups]
     for index, path, kind, convert in columns:
         statistics = [g.column(index).statistics for g in groups]
-        if any(s is None for s in statistics):
-            continue
-        if all(s.has_null_count for s in statistics):
-            put_at(nulls, path, sum(s.null_count for s in statistics))
-        valued = [
-            s for g, s in zip(groups, statistics, strict=True) if not s.has_null_count or s.null_count < g.num_rows
-        ]
-        if convert is None or not valued or not all(s.has_min_max for s in valued):
+        null_count, bounds = _summed(statistics, rows, kind, bounded=convert is not None)
+        if null_count is not None:
+            put_at(nulls, path, null_count)
+        if bounds is None or convert is None:
             continue
         try:
-            bounds = [stored_bounds(s, kind) for s in valued]
-            low, high = min(b[0] for b in bounds), max(b[1] for b in bounds)
-            low, high = convert(low, False), convert(high, True)
+            low, high = convert(bounds[0], False), convert(bounds[1], True)
         except (ValueError, OverflowError, TypeError):
             continue  # a value that Python cannot hold, such as the year 10000
         if low is not None:
@@ -159,6 +154,35 @@ def statistics_text(
     return orjson.dumps(
         {"numRecords": metadata.num_rows, "minValues": minimum, "maxValues": maximum, "nullCount": nulls}
     ).decode()
+
+
+def _summed(
+    statistics: Sequence[pq.Statistics | None], rows: Sequence[int], kind: pa.DataType, *, bounded: bool
+) -> tuple[int | None, tuple[Any, Any] | None]:
+    """Nulls of a column and its bounds, where all row groups that have values state them."""
+    nulls: int | None = 0
+    low = high = None
+    for s, count in zip(statistics, rows, strict=True):
+        if s is None:
+            return None, None
+        if s.has_null_count:
+            of_group = s.null_count
+            nulls = None if nulls is None else nulls + of_group
+            if of_group >= count:
+                continue
+        else:
+            nulls = None
+        if not bounded:
+            continue
+        bounded = s.has_min_max
+        if bounded:
+            try:
+                least, greatest = stored_bounds(s, kind)
+                low = least if low is None or least < low else low
+                high = greatest if high is None or greatest > high else high
+            except (ValueError, OverflowError, TypeError):
+                bounded = False  # a value that Python cannot hold
+    return nulls, (low, high) if bounded and low is not None else None
 
 
 @lru_cache(maxsize=32)

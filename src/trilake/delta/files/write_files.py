@@ -134,7 +134,7 @@ class TaskWriter:
     def finish_partition(self, values: tuple[str | None, ...]) -> None:
         """End the file that rows of a partition go into: those to come begin another one."""
         if values in self.waiting:
-            self._flush(values)
+            self._flush(values, last=True)
         if values in self.open:
             self._finish(values)
 
@@ -183,7 +183,7 @@ class TaskWriter:
             yield values, data.slice(lo, hi - lo)
 
     def _flush(self, values: tuple[str | None, ...], *, last: bool = False) -> None:
-        """Write the rows of a partition that wait; ``last`` says that no others of it come."""
+        """Write the rows of a partition that wait; ``last`` says that no others go into the same file."""
         pieces = self.waiting.pop(values)
         rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
