@@ -5,7 +5,8 @@ step; then the folder is forced to disk.  A process that dies in between leaves 
 
     create .trilake-*.tmp -> write -> fsync -> link (put_if_absent) or rename (put, open_output) -> fsync folder
 
-The files of a group go the same way, many at a time, and each folder is forced once: :mod:`trilake.storage.landing`.
+The files of a group go the same way, many at a time, and each folder is forced once; many small ones are forced with
+their file system as a whole: :mod:`trilake.storage.landing`.
 
 The step before the last is where ``put_if_absent`` has its one winner: ``link`` fails where the name exists, whoever
 made it.  Creating the name first and writing through it would show readers half an object, and looking before a rename
