@@ -115,7 +115,7 @@ def checked_bytes(footer: bytes, size: int, metadata: pq.FileMetaData) -> Footer
 
 def end_of_schema(footer: bytes) -> int | None:
     """The place behind the schema in a footer that has the fields of the format in their order, else ``None``."""
-    walk = _Walk(footer)
+    walk = Walk(footer)
     try:
         if footer[0] != 0x15 or footer[(at := walk.skip(1, 5, 0))] != 0x19:  # version, schema
             return None
@@ -129,7 +129,7 @@ def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
 
     Raises ``IndexError`` or ``ValueError`` where that is damaged.
     """
-    fields = _Walk(rest).behind_groups()
+    fields = Walk(rest).behind_groups()
     orders = fields.get(7, [])
     return fields.get(6, b""), sum(isinstance(order, dict) and 1 in order for order in orders)
 
@@ -203,7 +203,7 @@ def leaves_of(schema: pq.ParquetSchema) -> list[Leaf]:
 def _checked(footer: _Bytes) -> Footer:
     schema = footer.metadata.schema
     try:
-        groups = _Walk(footer.data).file()
+        groups = Walk(footer.data).file()
         leaves = leaves_of(schema)
     except (IndexError, ValueError, OverflowError) as e:  # a name that is no UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
@@ -296,24 +296,24 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
         raise pa.ArrowInvalid(f"column {leaf.path} states the bytes of texts that it cannot have")
 
 
-class _Walk:
+class Walk:
     """Reads the compact protocol of Thrift: structs as ``{field id: value}``, of those fields that are asked for."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: Any) -> None:  # bytes, or a view of bytes
         self.data = data
 
     def file(self) -> list[dict[int, Any]]:
         """The row groups of the footer."""
-        return list(self._struct(0, _FILE, 0)[1].get(4, ()))
+        return list(self.struct(0, _FILE, 0)[1].get(4, ()))
 
     def behind_groups(self) -> dict[int, Any]:
         """Those of the fields behind the row groups that say how bounds are to be taken."""
-        at, fields = self._struct(0, _BEHIND_GROUPS, 0, last=4)
+        at, fields = self.struct(0, _BEHIND_GROUPS, 0, last=4)
         if at != len(self.data):
             raise ValueError("bytes that belong to nothing are behind the footer")
         return fields
 
-    def _varint(self, at: int) -> tuple[int, int]:
+    def varint(self, at: int) -> tuple[int, int]:
         """The place behind a number, and the number."""
         data = self.data
         value = data[at]
@@ -334,12 +334,12 @@ class _Walk:
 
     def _count(self, at: int) -> tuple[int, int]:
         """The place behind the number of bytes or elements that follow, and that number."""
-        at, count = self._varint(at)
+        at, count = self.varint(at)
         if count > len(self.data) - at:  # every element takes a byte at least
             raise ValueError("a text or list ends after the footer")
         return at, count
 
-    def _list(self, at: int) -> tuple[int, int, int]:
+    def list_head(self, at: int) -> tuple[int, int, int]:
         """The place behind the head of a list, the type of its elements, and how many there are."""
         head = self.data[at]
         if head < 0xF0:
@@ -347,7 +347,7 @@ class _Walk:
         at, count = self._count(at + 1)
         return at, head & 0x0F, count
 
-    def _struct(self, at: int, wanted: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
+    def struct(self, at: int, wanted: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
         """The place behind a struct, and those of its fields that are ``wanted``: an id, and what of the struct there
         is wanted in turn; ``at`` is behind the field ``last``.
         """
@@ -365,7 +365,7 @@ class _Walk:
             if delta:
                 last += delta
             else:
-                at, last = self._varint(at)
+                at, last = self.varint(at)
                 last = (last >> 1) ^ -(last & 1)
             if kind <= 2:  # a truth value is in the head
                 continue
@@ -380,7 +380,7 @@ class _Walk:
                 if value < 0x80:
                     at += 1
                 else:
-                    at, value = self._varint(at)
+                    at, value = self.varint(at)
                 out[last] = (value >> 1) ^ -(value & 1)
             elif kind == _TEXT:
                 count = data[at]
@@ -394,21 +394,21 @@ class _Walk:
             elif inside is None:
                 at = self.skip(at, kind, depth)
             elif kind == _STRUCT:
-                at, out[last] = self._struct(at, inside, depth + 1)
+                at, out[last] = self.struct(at, inside, depth + 1)
             else:
                 at, out[last] = self._value(at, kind, inside, depth)
 
     def _value(self, at: int, kind: int, wanted: Mapping[int, Any], depth: int) -> tuple[int, Any]:
         if kind in _INTEGERS:
-            at, value = self._varint(at)
+            at, value = self.varint(at)
             return at, (value >> 1) ^ -(value & 1)
         if kind == _TEXT:
             at, count = self._count(at)
             return at + count, self.data[at : at + count]
         if kind == _STRUCT:
-            return self._struct(at, wanted, depth + 1)
+            return self.struct(at, wanted, depth + 1)
         if kind == _LIST:
-            at, kind, count = self._list(at)
+            at, kind, count = self.list_head(at)
             if kind == _TEXT:
                 return self._texts(at, count)
             out = []
@@ -451,7 +451,7 @@ class _Walk:
                 if head == 0:
                     return at
                 if head < 0x10:
-                    at, _ = self._varint(at)
+                    at, _ = self.varint(at)
                 inner = head & 0x0F
                 if inner in _INTEGERS:
                     while data[at] >= 0x80:
@@ -462,7 +462,7 @@ class _Walk:
                 elif inner == 0:
                     raise ValueError("a struct ends amid a field")
         if kind in (_LIST, _SET):
-            at, inner, count = self._list(at)
+            at, inner, count = self.list_head(at)
             for _ in range(count):
                 at = self.skip(at, inner, depth + 1)
             return at

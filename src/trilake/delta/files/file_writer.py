@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import nullcontext
 from typing import IO, Any, NoReturn
 
@@ -51,8 +51,7 @@ class ParquetLayout:
 
     def __init__(self, plan: FilePlan) -> None:
         self.plan, self.schema = plan, plan.file_schema
-        self.leaves = [p for p in leaf_paths(self.schema) if p is not None]
-        self.floats = [p for p in self.leaves if pa.types.is_floating(type_at(self.schema, p))]
+        self.floats = float_paths(self.schema)
         self.stated = stated_columns(self.schema, plan.statistics)
         self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
 
@@ -88,7 +87,7 @@ class ParquetFile:
         self.footer: list[pq.FileMetaData] = []
         # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
         # column that holds one has no bounds, in the file no more than in the log.
-        self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or _has_nan(first, p))
+        self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or has_nan(first, p))
         self.atomic = sink if isinstance(sink, AtomicWriter) and not all else None
         large = self.atomic is not None and first.nbytes > _LARGE_ROW * first.num_rows
         self.dictionaries, file_schema = layout.of(first)
@@ -97,28 +96,13 @@ class ParquetFile:
         try:
             self.native = self.atomic.native() if large and self.atomic is not None else None
             self.counter = pa.BufferOutputStream() if all else self.native or pa.PythonFile(sink, mode="w")
-            self.writer = self._writer(file_schema, all or dictionary_columns(first))
+            dictionaries = all or dictionary_columns(first)
+            self.writer = parquet_writer(self.counter, file_schema, plan, dictionaries, self.with_nan, self.footer)
         except OSError as e:
             self._fail(e)
         except BaseException:
             self.discard()
             raise
-
-    def _writer(self, schema: pa.Schema, dictionaries: bool | list[str]) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            self.counter,
-            schema,
-            compression=self.plan.compression,
-            use_dictionary=dictionaries,
-            write_statistics=self.with_nan == frozenset()
-            or [".".join(p) for p in self.layout.leaves if p not in self.with_nan],
-            # As Spark writes them; fixed bytes take twice the space and longer to read.
-            store_decimal_as_integer=True,
-            coerce_timestamps="us",
-            store_schema=False,
-            metadata_collector=self.footer,
-            **PAGE_CHECKSUMS,
-        )
 
     @property
     def size(self) -> int:
@@ -128,7 +112,7 @@ class ParquetFile:
     def accepts(self, table: pa.Table) -> bool:
         """Whether the rows can go into this file: not where they hold the first NaN of a column with bounds."""
         return self.layout.of(table)[0] == self.dictionaries and not any(
-            _has_nan(table, p) for p in self.layout.floats if p not in self.with_nan
+            has_nan(table, p) for p in self.layout.floats if p not in self.with_nan
         )
 
     def write(self, table: pa.Table) -> None:
@@ -179,6 +163,40 @@ class ParquetFile:
         if self.writer is not None:
             self.writer.is_open = False  # or its destructor would try to write the footer
         self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
+
+
+def parquet_writer(
+    sink: pa.NativeFile,
+    schema: pa.Schema,
+    plan: FilePlan,
+    dictionaries: bool | list[str],
+    with_nan: Collection[tuple[str, ...]],
+    footer: list[pq.FileMetaData],
+    *,
+    decimals_as_integers: bool = True,
+) -> pq.ParquetWriter:
+    """What every data file is written by, and each part of one.
+
+    Parameters
+    ----------
+    dictionaries: as :func:`dictionary_columns` says.
+    with_nan: columns that get no bounds.
+    footer: takes what the file says of itself, once it is closed.
+    decimals_as_integers: as Spark writes them; fixed bytes take twice the space and longer to read.
+    """
+    bounded = [".".join(p) for p in leaf_paths(schema) if p is not None and p not in with_nan] if with_nan else True
+    return pq.ParquetWriter(
+        sink,
+        schema,
+        compression=plan.compression,
+        use_dictionary=dictionaries,
+        write_statistics=bounded,
+        store_decimal_as_integer=decimals_as_integers,
+        coerce_timestamps="us",
+        store_schema=False,
+        metadata_collector=footer,
+        **PAGE_CHECKSUMS,
+    )
 
 
 class OtherFile:
@@ -278,7 +296,13 @@ def _column_paths(t: pa.DataType, path: str) -> Iterator[str]:
         yield path
 
 
-def _has_nan(table: pa.Table, path: tuple[str, ...]) -> bool:
+def float_paths(schema: pa.Schema) -> list[tuple[str, ...]]:
+    """The columns that may hold a NaN."""
+    return [p for p in leaf_paths(schema) if p is not None and pa.types.is_floating(type_at(schema, p))]
+
+
+def has_nan(table: pa.Table, path: tuple[str, ...]) -> bool:
+    """Whether a column holds a NaN."""
     column = table[path[0]]
     for name in path[1:]:
         column = pc.struct_field(column, name)

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from trilake.delta.files.closing import Closing
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayout
+from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
 from trilake.delta.protocol.column_mapping import to_physical
 from trilake.delta.protocol.partitions import format_values, hive_directory
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -25,6 +26,7 @@ from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
+from trilake.parquet_splice.splice import Parts
 from trilake.runtime import Runtime
 from trilake.storage.base import Store, WriteGroup
 from trilake.storage.ownership import discard
@@ -37,6 +39,8 @@ _LEAST_GROUP = 1 << 16
 _SMALL_PIECE = 1_000
 #: Bytes of rows of which a whole file is made in memory; a dictionary of theirs never outgrows its page.
 _SMALL_FILE = 1 << 20
+
+DataFile = ParquetFile | OtherFile | SplicedFile
 
 
 def write_files(
@@ -90,7 +94,7 @@ class TaskWriter:
         self.layout = ParquetLayout(plan)
         #: The schema of rows that were found to be as they are in a file.
         self.physical: pa.Schema | None = None
-        self.open: OrderedDict[tuple[str | None, ...], ParquetFile | OtherFile] = OrderedDict()
+        self.open: OrderedDict[tuple[str | None, ...], DataFile] = OrderedDict()
         self.waiting: dict[tuple[str | None, ...], list[pa.Table]] = {}
         self.sizes: dict[tuple[str | None, ...], int] = {}
         #: Bytes of rows that make a file of their own in memory.
@@ -239,22 +243,34 @@ class TaskWriter:
         elif len(self.open) > self.plan.open_partitions:
             self._finish(next(iter(self.open)))
 
+    def splice(self, values: tuple[str | None, ...], old: Parts, stated: OldStatistics) -> SplicedFile:
+        """Begin the file of a partition that takes columns over from another one; it ends as the others do."""
+        key, by_name = self._new_file(values)
+        schema = self.layout.schema
+        writer = SplicedFile(self.group.open_output(key), key, by_name, schema, self.plan, old, stated)
+        self.open[values] = writer
+        return writer
+
     def _start(self, values: tuple[str | None, ...], first: pa.Table, *, all: bool = False) -> ParquetFile | OtherFile:
-        names = [f.physical_name for f in self.partition_fields]
-        by_name = dict(zip(names, values, strict=True))
+        key, by_name = self._new_file(values)
+        if self.plan.provider != "parquet":
+            return OtherFile(self.store, key, by_name, self.plan.file_schema, self.plan)
+        return ParquetFile(self.group.open_output(key), key, by_name, self.layout, first, all=all)
+
+    def _new_file(self, values: tuple[str | None, ...]) -> tuple[str, dict[str, str | None]]:
+        """The key of a new file, and its partition values by column."""
+        by_name = dict(zip([f.physical_name for f in self.partition_fields], values, strict=True))
         number = len(self.keys)
         kind = "cdc" if self.plan.action == "cdc" else "part"
         file = f"{kind}-{self.task:05d}-{self.plan.job_id}-{self.attempt}.c{number:03d}.{self.plan.ending}"
         key = "/".join(part for part in (self.plan.folder, hive_directory(by_name), file) if part)
         self.keys.append(key)
-        if self.plan.provider != "parquet":
-            return OtherFile(self.store, key, by_name, self.plan.file_schema, self.plan)
-        return ParquetFile(self.group.open_output(key), key, by_name, self.layout, first, all=all)
+        return key, by_name
 
     def _finish(self, values: tuple[str | None, ...]) -> None:
         self._close(values, self.open.pop(values))
 
-    def _close(self, values: tuple[str | None, ...], writer: ParquetFile | OtherFile) -> None:
+    def _close(self, values: tuple[str | None, ...], writer: DataFile) -> None:
         self.records.pop(values, None)
         self.closing.end(writer, self.runtime.clock_ms(), last=not (self.open or self.waiting))
 

@@ -94,11 +94,18 @@ class RowChangeWriter:
         matched: whether they matched a condition, or nothing.
         dictionaries: text columns that the rows beside these have as dictionaries: a file has one form of a column.
         """
+        self.record_update(new, old, matched=matched)
+        self._write_new(as_dictionaries(new, dictionaries), ids)
+
+    def record_update(self, new: pa.RecordBatch, old: Iterable[pa.RecordBatch], *, matched: bool = True) -> None:
+        """Record that rows, whose file is written otherwise, have new values; parameters as those of :meth:`update`.
+
+        Both images are whole where the table records changes.
+        """
         if self.feed:
             for rows in old:
                 self.changes.write(with_change_type(rows, "update_preimage"))
             self.changes.write(with_change_type(self._as_read(new), "update_postimage"))
-        self._write_new(as_dictionaries(new, dictionaries), ids)
         count = new.num_rows
         self.counts += RowCounts(updated_matched=count) if matched else RowCounts(updated_unmatched=count)
 

@@ -39,9 +39,11 @@ from trilake.delta.commands.rows.row_changes import (
 from trilake.delta.commands.rows.taken_rows import take_rows
 from trilake.delta.commands.write.assignments import Assignments, given_columns
 from trilake.delta.commands.write.delete import Stopwatch, read_set
+from trilake.delta.commands.write.spliced_update import Splicing
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.conflicts import NOTHING_READ, ReadSet
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.spliced_file import OldStatistics
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
@@ -49,6 +51,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored, rows_at
+from trilake.delta.scan.read import Positions
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
@@ -193,11 +196,15 @@ def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) 
 
 @dataclass(frozen=True)
 class _Group:
-    """Files of one task; of those in ``whole`` every row matches."""
+    """Files of one task; of those in ``whole`` every row matches.
+
+    ``stated`` is what the actions of the files state, where these are written again.
+    """
 
     number: int
     files: tuple[TouchedFile, ...]
     whole: frozenset[int]
+    stated: tuple[OldStatistics, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -213,6 +220,8 @@ class _UpdateJob:
     rules: RowRules
     vectors: bool
     feed: bool
+    #: How files are written again without their other columns; ``None`` where they cannot be.
+    splicing: Splicing | None
 
     def __call__(self, group: _Group) -> UpdatedPart:
         try:
@@ -221,6 +230,28 @@ class _UpdateJob:
             return UpdatedPart(WrittenFiles(()), error=e)
 
     def _update(self, group: _Group) -> UpdatedPart:
+        found = self._found(group)
+        if self.splicing is None:
+            return self._write_again(group, found)
+        [stated], some = group.stated, list(found)
+        for source, matched in some:
+            done = self.splicing.update(group.number, source, matched, stated)
+            if done is not None:
+                return UpdatedPart(done.written, done.cdc, {}, (source.number,), done.updated, done.copied)
+        return self._write_again(group, some)
+
+    def _found(self, group: _Group) -> Iterator[tuple[TouchedFile, Positions | None]]:
+        """The files in which rows match, and which; ``None`` for all."""
+        for source in group.files:
+            if source.number in group.whole:
+                yield source, None
+                continue
+            assert self.filter is not None
+            matched = matching_rows(self.store, source, self.narrow, self.filter)
+            if matched is not None:
+                yield source, matched
+
+    def _write_again(self, group: _Group, found: Iterable[tuple[TouchedFile, Positions | None]]) -> UpdatedPart:
         taken: dict[int, bytes] = {}
         replaced: list[int] = []
         copied = 0
@@ -229,13 +260,7 @@ class _UpdateJob:
         pipeline = self.rules.start(group.number)
         with RowChangeWriter(self.store, self.files, group.number, feed=self.feed) as out:
             chunk: list[pa.RecordBatch] = []
-            for source in group.files:
-                matched = None
-                if source.number not in group.whole:
-                    assert self.filter is not None
-                    matched = matching_rows(self.store, source, self.narrow, self.filter)
-                    if matched is None:
-                        continue
+            for source, matched in found:
                 if matched is None or not self.vectors:
                     replaced.append(source.number)
                 else:
@@ -314,25 +339,40 @@ def update_rows(
     every = list(range(snapshot.adds.num_rows))
     maybe, whole = (list[int](), every) if filter is None else candidates(snapshot, filter)
     columns = [] if filter is None else sorted(filter.columns)
+    wide, files = whole_rows(snapshot), rewrite_plan(snapshot, command.job_id)
+    rules = update_rules(snapshot.metadata, returned, uri=snapshot.uri, runtime=runtime)
     job = _UpdateJob(
         log.store,
         filter,
         read_plan(snapshot, columns, filter),
-        whole_rows(snapshot),
-        rewrite_plan(snapshot, command.job_id),
+        wide,
+        files,
         assignments,
-        update_rules(snapshot.metadata, returned, uri=snapshot.uri, runtime=runtime),
+        rules,
         vectors,
         feed,
+        None if vectors else Splicing.of(log.store, wide, files, assignments, rules, feed=feed),
     )
     looked_into = sorted([*maybe, *whole])
-    groups = _groups(touched_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
+    touched, stated = touched_files(snapshot, looked_into), None
+    if job.splicing is not None:
+        adds = snapshot.adds.select(["stats", "tags"]).take(pa.array(looked_into, pa.int64()))
+        stated = [
+            OldStatistics.of(*values) for values in zip(*map(pa.ChunkedArray.to_pylist, adds.columns), strict=True)
+        ]
+    groups = _groups(touched, frozenset(whole), stated, alone=not vectors)
     parts = track(run_here(job, groups), "update", len(groups), unit="tasks")
     return command.finish(looked_into, parts, user_metadata=user_metadata)
 
 
-def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
+def _groups(
+    files: Sequence[TouchedFile], whole: frozenset[int], stated: Sequence[OldStatistics] | None, *, alone: bool
+) -> list[_Group]:
     """Files by task: each alone where it is written again, otherwise so that few new files are made."""
+    by_size = sorted(range(len(files)), key=lambda i: files[i].file.size)
     count = len(files) if alone else min(len(files), os.cpu_count() or 1)
-    by_size = sorted(files, key=lambda f: f.file.size)
-    return [_Group(n, tuple(by_size[n::count]), whole) for n in range(count)]
+    chosen = [by_size[n::count] for n in range(count)]
+    return [
+        _Group(n, tuple(files[i] for i in some), whole, tuple(stated[i] for i in some) if stated is not None else ())
+        for n, some in enumerate(chosen)
+    ]

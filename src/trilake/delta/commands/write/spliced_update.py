@@ -1,0 +1,336 @@
+"""UPDATE of a file without decoding the columns that do not change: their column chunks are taken over as they are.
+
+Where a file has to be written again, most of the time goes into columns that the ``SET`` does not name.  Here only
+those that it names are read and encoded, with those that its expressions, the constraints and the change feed need.
+The rows stay in their places.
+
+:meth:`Splicing.of` says for which commands that gives the table that writing all rows would give, and
+:meth:`Splicing.update` for which files; for others, and wherever an error comes up, rows are written again, which
+says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
+from trilake.delta.commands.rows.row_changes import TouchedFile
+from trilake.delta.commands.write.assignments import Assignments
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
+from trilake.delta.protocol.partitions import format_values
+from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.type_widening import has_type_changes
+from trilake.delta.rules.constraints import forbids_null
+from trilake.delta.rules.row_rules import RowPipeline, RowRules
+from trilake.delta.scan.conform import as_nullable
+from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored
+from trilake.delta.scan.read import Positions, locate, partition_constants
+from trilake.delta.scan.scan import ReadPlan
+from trilake.errors import CorruptFileError, ExpressionError, ObjectNotFoundError, SchemaMismatchError
+from trilake.expr import Expression
+from trilake.old_calendar.rebase import rebasing_of
+from trilake.parquet_files import DAMAGE, Footer, checked_footer, open_parquet
+from trilake.parquet_splice.splice import NotSpliceable, Parts
+from trilake.storage.base import Store
+
+#: Rows that get their new values together, and bytes of the columns that wait for them.
+_CHUNK, _WAITING = 1 << 17, 64 << 20
+#: Bytes of the columns that are read of one row group, all of which are in memory at once.
+_LARGEST_GROUP = 512 << 20
+_TARGET = "delta.targetFileSize"
+
+
+@dataclass
+class _Group:
+    """What was read of a row group: the old values of assigned columns, which rows match, and these as they were."""
+
+    rows: int
+    old: list[pa.RecordBatch] = field(default_factory=list)
+    matching: list[npt.NDArray[np.bool_]] = field(default_factory=list)
+    matched: list[pa.RecordBatch] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        """Rows that match."""
+        return sum(b.num_rows for b in self.matched)
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """What became of a file."""
+
+    written: WrittenFiles
+    cdc: tuple[Any, ...]
+    updated: int
+    copied: int
+
+
+@dataclass(frozen=True)
+class Splicing:
+    """What is the same for all files of an UPDATE.
+
+    Parameters
+    ----------
+    read: of the columns that are needed.
+    files: how the table's files are written.
+    rules: those for the needed columns.
+    assigned: the columns that change, of ``files.schema``.
+    not_null: columns that are not read, and must not be null in rows that change.
+    """
+
+    store: Store
+    read: ReadPlan
+    files: FilePlan
+    assignments: Assignments
+    rules: RowRules
+    assigned: tuple[StructField, ...]
+    not_null: tuple[StructField, ...]
+    feed: bool
+
+    @classmethod
+    def of(
+        cls, store: Store, wide: ReadPlan, files: FilePlan, assignments: Assignments, rules: RowRules, *, feed: bool
+    ) -> Splicing | None:
+        """``None`` where rows that change may change in other columns than the assigned ones, or are stored otherwise.
+
+        Parameters
+        ----------
+        wide: reads all columns of the table.
+        rules: those of whole rows.
+        """
+        own = files.provider == "parquet" and files.engine.format(files.provider) is None
+        if not own or files.extra or rules.generated or rules.identities or rules.defaults or rules.needs_spark:
+            return None
+        schema = files.schema
+        assigned = tuple(f for f in schema.fields if f.name in {t.path[0] for t in assignments.targets})
+        names = {f.name for f in assigned}
+        if names.intersection(files.partition_columns) or any(pa.types.is_nested(f.type.arrow) for f in assigned):
+            return None
+        if not names.issuperset(rules.lengths) or has_type_changes(schema):
+            return None
+        needed = set(names)
+        for value in (*assignments.values, *(c.condition for c in rules.checks)):
+            if isinstance(value, Expression):
+                needed |= value.columns
+        not_null = [f for f in rules.schema.fields if not f.nullable and f.name not in files.partition_columns]
+        needed |= {f.name for f in rules.schema.fields if forbids_null(f.type)}
+        needed |= {f.name for f in rules.schema.fields if not f.nullable and f.name in files.partition_columns}
+        if feed:
+            needed = set(schema.names)
+        fields = tuple(f for f in rules.schema.fields if f.name in needed)
+        return cls(
+            store,
+            replace(
+                wide,
+                fields=tuple(f for f in wide.fields if f.name in needed),
+                output=tuple(n for n in wide.output if n in needed),
+            ),
+            files,
+            assignments,
+            replace(
+                rules,
+                schema=StructType(fields),
+                source=StructType(tuple(f for f in rules.source.fields if f.name in needed)),
+                present=rules.present & needed,
+            ),
+            assigned,
+            tuple(f for f in not_null if f.name not in needed),
+            feed,
+        )
+
+    def update(
+        self, task: int, source: TouchedFile, matched: Positions | None, stated: OldStatistics
+    ) -> Spliced | None:
+        """Write a file with new values in the rows of ``matched``, all of them where it is ``None``.
+
+        Returns ``None``, and leaves nothing behind, where its rows have to be written again.
+        """
+        if source.file.vector is not None or "" in source.file.partition_values.values():
+            return None
+        if _TARGET in self.files.configuration and source.file.size > self.files.target_size:
+            return None
+        place, key = locate(self.store, source.file.path)
+        pipeline = self.rules.start(task)
+        try:
+            with (
+                RowChangeWriter(self.store, self.files, task, feed=self.feed) as out,
+                place.open_input(key) as opened,
+            ):
+                old = Parts(opened)
+                schema, footer = self._checked(opened, old)
+                if stated.records() != sum(old.rows):
+                    raise NotSpliceable("the statistics are those of another number of rows")
+                file = out.rows.splice(self._partition(source), old, stated)
+                groups = self._groups(source, old.rows, matched)
+                for some in _together(groups):
+                    self._write(out, file, pipeline, some, schema, _decimals_as_integers(schema, footer))
+                written, cdc = out.close([pipeline])
+        except (NotSpliceable, ObjectNotFoundError, CorruptFileError, SchemaMismatchError, ExpressionError):
+            return None
+        except OSError as e:
+            if type(e) is not OSError:  # a store's own
+                raise
+            return None
+        return Spliced(written, cdc, out.counts.updated, sum(old.rows) - out.counts.updated)
+
+    def _checked(self, opened: pa.NativeFile, old: Parts) -> tuple[pa.Schema, Footer]:
+        """The assigned columns as the file has them.  Raises ``NotSpliceable`` where it is not of the table's columns
+        as they are now, or has no place for the new values."""
+        try:
+            file = open_parquet(opened)
+            footer, rebasing = checked_footer(opened, file), rebasing_of(file)
+        except DAMAGE as e:
+            raise NotSpliceable(f"the file is damaged: {e}") from e
+        names = self.files.file_schema.names
+        if set(old.columns) != {n.encode() for n in names} or len(old.columns) != len(names):
+            raise NotSpliceable("the file has other columns than the table")
+        if sum(old.rows) != file.metadata.num_rows or 0 in (old.rows or [0]):
+            raise NotSpliceable("the row groups have not the rows of the file")
+        changed = [f.physical_name for f in self.assigned]
+        if rebasing is not None and not rebasing.changes.keys().isdisjoint(changed):
+            raise NotSpliceable("days and times of the file are those of the old calendar")
+        # A part of the columns may be wider than all are in memory.
+        read = {f.physical_name for f in self.read.fields}
+        if any(sum(c.uncompressed_size for c in g if c.path.split(".")[0] in read) > _LARGEST_GROUP for g in footer):
+            raise NotSpliceable("a row group is large")
+        leaves = {f.physical_name: old.columns[f.physical_name.encode()].leaf for f in (*self.assigned, *self.not_null)}
+        for f in self.not_null:
+            leaf = leaves[f.physical_name]
+            if leaf is None or any(group[leaf].null_count != 0 for group in footer):
+                raise NotSpliceable("a column that must not be null may be")
+        fields = []
+        for name in changed:
+            leaf = leaves[name]
+            if leaf is None or footer[0][leaf].repeated:
+                raise NotSpliceable("a column is nested")
+            optional = file.metadata.schema.column(leaf).max_definition_level > 0
+            fields.append(self.files.file_schema.field(name).with_nullable(optional))
+        return pa.schema(fields), [
+            [group[i] for i in map(leaves.__getitem__, changed) if i is not None] for group in footer
+        ]
+
+    def _partition(self, source: TouchedFile) -> tuple[str | None, ...]:
+        """The partition values of the file, spelled as ours are."""
+        columns = [self.files.schema.field(c) for c in self.files.partition_columns]
+        plan = replace(self.read, fields=tuple(columns))
+        constants = partition_constants(source.file, plan)
+        out = []
+        for f in columns:
+            assert isinstance(f.type, PrimitiveType)
+            value = constants[f.name]
+            out += format_values(pa.repeat(value, 1) if value.is_valid else pa.nulls(1, value.type), f.type)
+        return tuple(out)
+
+    def _groups(self, source: TouchedFile, counts: Sequence[int], matched: Positions | None) -> Iterator[_Group]:
+        """What is read of each row group."""
+        names = [f.name for f in self.assigned]
+        ends = iter(np.cumsum(counts).tolist())
+        numbers = iter(counts)
+        group, end = _Group(next(numbers)), next(ends)
+        for places, batch in rows_as_stored(self.store, source.file, self.read):
+            at, first = 0, int(places[0])
+            while at < batch.num_rows:
+                if first + at == end:
+                    yield group
+                    group, end = _Group(next(numbers)), next(ends)
+                count = min(batch.num_rows - at, end - first - at)
+                rows = batch.slice(at, count)
+                hit = np.ones(count, bool) if matched is None else places_mask(places[at : at + count], matched)
+                group.old.append(rows.select(names))
+                group.matching.append(hit)
+                if hit.any():
+                    group.matched.append(as_texts(rows if hit.all() else rows.filter(pa.array(hit))))
+                at += count
+        yield group
+
+    def _write(
+        self,
+        out: RowChangeWriter,
+        file: SplicedFile,
+        pipeline: RowPipeline,
+        groups: Sequence[_Group],
+        schema: pa.Schema,
+        decimals_as_integers: bool,
+    ) -> None:
+        new = self._new_values(out, pipeline, [b for g in groups for b in g.matched])
+        at = 0
+        for group in groups:
+            columns = []
+            for f, in_file in zip(self.assigned, schema, strict=True):
+                values = [] if new is None else new.column(f.name).slice(at, group.count)
+                column = _replaced(group, f.name, values)
+                if column.null_count and not in_file.nullable:
+                    raise NotSpliceable("the file has no place for a null")
+                columns.append(column)
+            at += group.count
+            table = pa.Table.from_arrays(columns, schema.names)
+            if table.num_rows != group.rows:
+                raise NotSpliceable("a row group has not the rows that it states")
+            file.write_group(table, schema, decimals_as_integers=decimals_as_integers)
+
+    def _new_values(
+        self, out: RowChangeWriter, pipeline: RowPipeline, rows: Sequence[pa.RecordBatch]
+    ) -> pa.RecordBatch | None:
+        """Rows with new values once they have gone through the table's rules, which the change feed gets, too."""
+        if not rows:
+            return None
+        old = pa.concat_batches(rows)
+        given = self.assignments.apply(old).select(self.rules.source.names)
+        ruled = pipeline.apply(given)
+        fields = [self.files.schema.field(n) for n in ruled.schema.names]
+        columns = [as_nullable(c, f.type.arrow) for c, f in zip(ruled.columns, fields, strict=True)]
+        new = pa.RecordBatch.from_arrays(columns, [f.name for f in fields])
+        out.record_update(new, [old])
+        return new
+
+
+def _together(groups: Iterator[_Group]) -> Iterator[list[_Group]]:
+    """Row groups whose rows get their new values at once: to compute some costs as much as thousands of rows do."""
+    waiting, rows, size = list[_Group](), 0, 0
+    for group in groups:
+        waiting.append(group)
+        rows += group.count
+        size += sum(b.nbytes for b in (*group.old, *group.matched))
+        if rows >= _CHUNK or size >= _WAITING:
+            yield waiting
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield waiting
+
+
+def _replaced(group: _Group, name: str, new: pa.Array) -> pa.ChunkedArray:
+    """The values of a column of a row group, the new ones in their places."""
+    if group.count == group.rows:
+        return pa.chunked_array([new])
+    old = [b.column(name) for b in group.old]
+    if pa.types.is_dictionary(old[0].type) and group.count:
+        # One dictionary for all: then numbers are replaced, and no text is looked at twice.
+        *old, new = pa.chunked_array([*old, new.dictionary_encode()]).unify_dictionaries().chunks
+    out, at = [], 0
+    for values, hit in zip(old, group.matching, strict=True):
+        count = int(hit.sum())
+        out.append(_with(values, hit, new.slice(at, count)) if count else values)
+        at += count
+    return pa.chunked_array(out)
+
+
+def _with(old: pa.Array, hit: npt.NDArray[np.bool_], new: pa.Array) -> pa.Array:
+    if pa.types.is_dictionary(old.type):
+        return pa.DictionaryArray.from_arrays(_with(old.indices, hit, new.indices), old.dictionary)
+    return pc.replace_with_mask(old, pa.array(hit), new)
+
+
+def _decimals_as_integers(schema: pa.Schema, footer: Footer) -> bool:
+    """How the file stores decimals that fit into integers."""
+    pairs = zip(schema, footer[0], strict=True)
+    return not any(
+        pa.types.is_decimal(f.type) and f.type.precision <= 18 and "FIXED" in c.physical_type for f, c in pairs
+    )

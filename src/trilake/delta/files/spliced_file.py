@@ -1,0 +1,155 @@
+"""One data file that takes the columns which do not change over from an older one, while it is being written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import IO, Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.files.file_statistics import file_statistics
+from trilake.delta.files.file_writer import dictionary_columns, file_action, float_paths, has_nan, parquet_writer
+from trilake.delta.scan.statistics import NAN_TAG
+from trilake.parquet_splice.splice import NotSpliceable, Parts, SpliceWriter
+
+#: What statistics state by column.
+_BY_COLUMN = ("minValues", "maxValues", "nullCount")
+
+
+@dataclass(frozen=True)
+class OldStatistics:
+    """What the action of the older file states: its ``stats``, and of its tags how NaN counts in them."""
+
+    text: str | None
+    nan_tag: str | None
+
+    @classmethod
+    def of(cls, stats: str | None, tags: Collection[tuple[str, str]] | None) -> OldStatistics:
+        """From the fields of an ``add``."""
+        return cls(stats, dict(tags or ()).get(NAN_TAG))
+
+    def parsed(self) -> dict[str, Any]:
+        """The statistics, whose numbers stay the texts that they are: a double would cut decimals.
+
+        Raises :class:`~trilake.parquet_splice.splice.NotSpliceable` where there are none.
+        """
+        try:
+            stats = json.loads(
+                self.text or "", parse_float=orjson.Fragment, parse_int=orjson.Fragment, parse_constant=_refuse
+            )
+        except ValueError as e:
+            raise NotSpliceable("the file has no statistics to go on from") from e
+        if not isinstance(stats, dict) or not all(isinstance(stats.get(k, {}), dict) for k in _BY_COLUMN):
+            raise NotSpliceable("the statistics of the file are none")
+        return stats
+
+    def records(self) -> int | None:
+        """The rows that the statistics state.  Raises as :meth:`parsed` does."""
+        self.parsed()
+        count = orjson.loads(self.text or "").get("numRecords")
+        return count if isinstance(count, int) else None
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is no JSON")
+
+
+class SplicedFile:
+    """One Parquet file: :meth:`write_group` gives the new columns of each row group of the older file.
+
+    Parameters
+    ----------
+    schema: of the whole file.
+    old: the older file.
+    stated: what its action states.
+    """
+
+    def __init__(
+        self,
+        sink: IO[bytes],
+        key: str,
+        partition: Mapping[str, str | None],
+        schema: pa.Schema,
+        plan: FilePlan,
+        old: Parts,
+        stated: OldStatistics,
+    ) -> None:
+        self.sink, self.key, self.partition, self.schema, self.plan = sink, key, partition, schema, plan
+        self.stated = stated
+        self.splice = SpliceWriter(sink, old)
+        self.footer: pq.FileMetaData | None = None
+        self.new: pa.Schema = pa.schema([])
+        self.with_nan: frozenset[tuple[str, ...]] = frozenset()
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far."""
+        return self.splice.size
+
+    def accepts(self, table: pa.Table) -> bool:
+        """Whether rows can go into this file: it has those of the older one, and no others."""
+        return False
+
+    def write(self, table: pa.Table) -> None:
+        raise AssertionError("a spliced file takes no more rows")
+
+    def write_group(self, table: pa.Table, schema: pa.Schema, *, decimals_as_integers: bool) -> None:
+        """Write the next row group.
+
+        Parameters
+        ----------
+        table: the new columns; the same ones each time.
+        schema: what they are in the file.
+        decimals_as_integers: how the older file stores decimals.
+
+        Raises ``NotSpliceable`` where the columns are stored otherwise in the older file.
+        """
+        with_nan = {p for p in float_paths(schema) if p in self.plan.unbounded or has_nan(table, p)}
+        footer: list[pq.FileMetaData] = []
+        out = pa.BufferOutputStream()
+        options = {"decimals_as_integers": decimals_as_integers}
+        pairs = zip(schema, table.schema.types, strict=True)
+        stored = pa.schema([f.with_type(t) if pa.types.is_dictionary(t) else f for f, t in pairs])
+        dictionaries = dictionary_columns(table)
+        with parquet_writer(out, stored, self.plan, dictionaries, with_nan, footer, **options) as writer:
+            writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
+        self.splice.write_group(out.getvalue())
+        self.new, self.with_nan = schema, self.with_nan | with_nan
+        if self.footer is None:
+            self.footer = footer[0]
+        else:
+            self.footer.append_row_groups(footer[0])
+
+    def close(self, now_ms: int) -> dict[str, Any]:
+        size = self.splice.close()
+        self.sink.close()
+        action = file_action(self.plan, self.key, self.partition, size, now_ms, self._statistics)
+        tags = {**self.plan.tags, NAN_TAG: self.stated.nan_tag} if NAN_TAG in self.plan.tags else dict(self.plan.tags)
+        if tags.get(NAN_TAG, "") is None:
+            del tags[NAN_TAG]
+        action.pop("tags", None)
+        return {**action, **({"tags": tags} if tags else {})}
+
+    def _statistics(self) -> str:
+        """Those of the older file, but for the new columns."""
+        stats = self.stated.parsed()
+        new: dict[str, Any] = {}
+        if self.footer is not None:
+            wanted = [p for p in self.plan.statistics.wanted(self.schema) if p is not None and p[0] in self.new.names]
+            which = replace(self.plan.statistics, named=tuple(wanted))
+            new = OldStatistics(
+                file_statistics(self.footer, self.new, with_nan=self.with_nan, which=which), None
+            ).parsed()
+        for kind in _BY_COLUMN:
+            kept = {name: v for name, v in stats.get(kind, {}).items() if name not in self.new.names}
+            stats[kind] = {**kept, **new.get(kind, {})}
+        return orjson.dumps(stats).decode()
+
+    def discard(self) -> None:
+        """Give the file up: the store's writer drops it when it leaves its block with an error."""
+        self.sink.__exit__(RuntimeError, RuntimeError("write aborted"), None)
