@@ -69,7 +69,7 @@ def struct_bytes(struct: Struct) -> bytes:
             out.append(delta << 4 | value.kind)
         else:
             out.append(value.kind)
-            out += _varint(key << 1)
+            out += unsigned(_fold(key))
         out += value.data
         last = key
     out.append(0)
@@ -95,7 +95,7 @@ def struct_list(structs: Iterable[Struct]) -> Value:
     """A list of structs."""
     parts = [struct_bytes(s) for s in structs]
     count = len(parts)
-    head = bytes([count << 4 | STRUCT]) if count < 15 else bytes([0xF0 | STRUCT]) + _varint(count)
+    head = bytes([count << 4 | STRUCT]) if count < 15 else bytes([0xF0 | STRUCT]) + unsigned(count)
     return Value(LIST, head + b"".join(parts))
 
 
@@ -115,7 +115,7 @@ def number(value: int, kind: int = I64) -> Value:
     >>> to_int(number(-3))
     -3
     """
-    return Value(kind, _varint((value << 1) ^ (value >> 63)))
+    return Value(kind, unsigned(_fold(value)))
 
 
 def to_int(value: Value | None) -> int:
@@ -133,14 +133,18 @@ def to_bytes(value: Value | None) -> bytes:
     return value.data[at:]
 
 
-def _varint(value: int) -> bytes:
+def unsigned(value: int) -> bytes:
+    """A number in groups of seven bits, the lowest first."""
     out = bytearray()
-    value &= (1 << 64) - 1
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
     return bytes(out)
+
+
+def _fold(value: int) -> int:
+    return (value << 1 ^ value >> 63) & (1 << 64) - 1
 
 
 def _unfold(coded: int) -> int:

@@ -40,7 +40,9 @@ _KEPT_OF_GROUP, _KEPT_OF_META = (3, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 
 #: Fields of an element of the schema that say how values are stored, and those that say what they mean.
 _STORED, _CONVERTED, _LOGICAL = (1, 2, 3, 7, 8, 9), 6, 10
 #: Converted types that mean one thing, whether the newer logical type stands beside them or not.
-_CLEAR = frozenset(number(n, I32) for n in (0, 5, 6, 15, 16, 17, 18))
+_CLEAR = frozenset(number(n, I32) for n in (0, 5, 6, 15, 16))
+#: INT32 as INT_32, and INT64 as INT_64.
+_INTEGERS = {(number(1, I32), number(17, I32)), (number(2, I32), number(18, I32))}
 
 
 class NotSpliceable(Exception):
@@ -168,12 +170,18 @@ def same_values(old: Struct, new: Struct) -> bool:
     """Whether two elements of a schema say that values are stored alike and mean the same."""
     if any(_plain(old, key) != _plain(new, key) for key in _STORED):
         return False
-    if _LOGICAL in old and _LOGICAL in new:
-        converted = _CONVERTED not in old or _CONVERTED not in new or old[_CONVERTED] == new[_CONVERTED]
-        return converted and old[_LOGICAL] == new[_LOGICAL]
-    if old.get(_CONVERTED) != new.get(_CONVERTED):
-        return False
-    return (_LOGICAL in old) == (_LOGICAL in new) or old.get(_CONVERTED) in _CLEAR
+    (converted, logical), (other_converted, other_logical) = _meaning(old), _meaning(new)
+    if logical is not None and other_logical is not None:
+        return logical == other_logical and (None in (converted, other_converted) or converted == other_converted)
+    return converted == other_converted and (logical == other_logical or converted in _CLEAR)
+
+
+def _meaning(element: Struct) -> tuple[Value | None, Value | None]:
+    """The converted and the logical type; none for integers that are said to be what they are anyway."""
+    converted = element.get(_CONVERTED)
+    if converted is not None and (element.get(1), converted) in _INTEGERS:
+        return None, None
+    return converted, element.get(_LOGICAL)
 
 
 def _plain(element: Struct, key: int) -> Value | None:

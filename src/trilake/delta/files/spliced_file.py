@@ -66,7 +66,7 @@ class SplicedFile:
     ----------
     schema: of the whole file.
     old: the older file.
-    stated: what its action states.
+    stated: what the action of the older file states; the tag of NaN is kept, or there is none.
     """
 
     def __init__(
@@ -129,9 +129,9 @@ class SplicedFile:
         size = self.splice.close()
         self.sink.close()
         action = file_action(self.plan, self.key, self.partition, size, now_ms, self._statistics)
-        tags = {**self.plan.tags, NAN_TAG: self.stated.nan_tag} if NAN_TAG in self.plan.tags else dict(self.plan.tags)
-        if tags.get(NAN_TAG, "") is None:
-            del tags[NAN_TAG]
+        tags = {key: value for key, value in self.plan.tags.items() if key != NAN_TAG}
+        if NAN_TAG in self.plan.tags and self.stated.nan_tag is not None:
+            tags[NAN_TAG] = self.stated.nan_tag
         action.pop("tags", None)
         return {**action, **({"tags": tags} if tags else {})}
 
