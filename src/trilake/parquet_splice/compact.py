@@ -46,7 +46,15 @@ def parse_struct(data: bytes) -> Struct:
         else:
             at, coded = walk.varint(at)
             last = _unfold(coded)
-        end = at if kind in (TRUE, FALSE) else walk.skip(at, kind, 0)
+        if kind in _INTEGERS:  # most fields: told apart here, as a call for each takes longer than the reading
+            end = at
+            while data[end] >= 0x80:
+                end += 1
+            end += 1
+        elif kind in (TRUE, FALSE):
+            end = at
+        else:
+            end = walk.skip(at, kind, 0)
         if last in out or end > len(data):
             raise ValueError("a struct has a field twice, or ends too early")
         out[last] = Value(kind, data[at:end])

@@ -33,7 +33,7 @@ from trilake.storage.reader import expect
 
 _MAGIC = b"PAR1"
 #: Bytes of the columns of a row group that are fetched at once, and most of a column that is copied.
-_AHEAD, _LARGEST = 64 << 20, 1 << 30
+_AHEAD, _LARGEST = 64 << 20, 256 << 20
 #: The fields that are known, of a footer, a row group, a column chunk and its description: another may be a place.
 _FILE, _GROUP, _CHUNK, _META = frozenset(range(1, 8)), frozenset(range(1, 8)), frozenset(range(2, 8)), range(1, 18)
 _KEPT_OF_GROUP, _KEPT_OF_META = (3, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17)

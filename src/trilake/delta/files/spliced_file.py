@@ -116,8 +116,11 @@ class SplicedFile:
         pairs = zip(schema, table.schema.types, strict=True)
         stored = pa.schema([f.with_type(t) if pa.types.is_dictionary(t) else f for f, t in pairs])
         dictionaries = dictionary_columns(table)
-        with parquet_writer(out, stored, self.plan, dictionaries, with_nan, footer, **options) as writer:
-            writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
+        try:
+            with parquet_writer(out, stored, self.plan, dictionaries, with_nan, footer, **options) as writer:
+                writer.write_table(table.unify_dictionaries(), row_group_size=max(table.num_rows, 1))
+        except pa.ArrowInvalid as e:
+            raise NotSpliceable(f"the new columns cannot be written: {e}") from e
         self.splice.write_group(out.getvalue())
         self.new, self.with_nan = schema, self.with_nan | with_nan
         if self.footer is None:
@@ -126,7 +129,11 @@ class SplicedFile:
             self.footer.append_row_groups(footer[0])
 
     def close(self, now_ms: int) -> dict[str, Any]:
-        size = self.splice.close()
+        try:
+            size = self.splice.close()
+        except NotSpliceable:
+            self.discard()
+            raise
         self.sink.close()
         action = file_action(self.plan, self.key, self.partition, size, now_ms, self._statistics)
         tags = {key: value for key, value in self.plan.tags.items() if key != NAN_TAG}

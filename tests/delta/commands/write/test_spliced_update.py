@@ -219,6 +219,19 @@ def test_several_files_and_row_groups_without_a_match(spied: Spied) -> None:
     assert table.to_arrow().num_rows == 2 * ROWS
 
 
+def test_columns_that_hold_no_null_by_the_schema_of_the_file_stay_so(spied: Spied) -> None:
+    data = pa.table({"id": range(10), "n": range(10), "s": ["few"] * 10, "x": [0.5] * 10})
+    required = data.cast(pa.schema([f.with_nullable(False) for f in data.schema]))
+    table = table_of(parquet(required), schema=data.schema, fields=[_stats(data)])
+    table.update({"n": "n + 10", "s": "'new'", "x": "2.5"}, "id = 4")
+    assert spied.seen == [True]
+    table = table.refresh()
+    assert table.to_arrow(filter="id = 4").to_pylist() == [{"id": 4, "n": 14, "s": "new", "x": 2.5}]
+    [path] = table.snapshot.adds["path"].to_pylist()
+    schema = pq.read_schema(pa.BufferReader(table.log.store.read(path)))
+    assert not any(f.nullable for f in schema)
+
+
 def test_texts_of_few_values_stay_dictionaries(spied: Spied) -> None:
     data = pa.table({"id": range(5000), "s": ["AIR" if i % 3 else "SHIP" for i in range(5000)]})
     table = _table(data, files={"row_group_size": 2000})
@@ -338,6 +351,16 @@ def test_rows_are_written_again_where_parts_of_the_file_do_not_fit(case: str, sp
         assert len(list(table.log.store.list())) == 4  # two commits, the old file and the new one
     assert done[0] == done[1]
     assert not any(spied.seen)
+
+
+def test_deleted_rows_do_not_come_back(tmp_path: Path, spied: Spied) -> None:
+    path = str(tmp_path / "t")
+    trilake.write(_numbers(10), path, properties={"delta.enableDeletionVectors": "true"})
+    trilake.open(path).delete("id = 4")
+    trilake.alter(path).set_properties({"delta.enableDeletionVectors": "false"})
+    trilake.open(path).update({"n": "0"}, "id > 2")
+    assert spied.seen == [False]
+    assert sorted(trilake.open(path).to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize("nulls", [0, 1])

@@ -271,7 +271,8 @@ class Splicing:
                     raise NotSpliceable("the file has no place for a null")
                 columns.append(column)
             at += group.count
-            table = pa.Table.from_arrays(columns, schema.names)
+            fields = [f.with_type(c.type) for f, c in zip(schema, columns, strict=True)]
+            table = pa.Table.from_arrays(columns, schema=pa.schema(fields))
             if table.num_rows != group.rows:
                 raise NotSpliceable("a row group has not the rows that it states")
             file.write_group(table, schema, decimals_as_integers=decimals_as_integers)
