@@ -196,15 +196,11 @@ def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) 
 
 @dataclass(frozen=True)
 class _Group:
-    """Files of one task; of those in ``whole`` every row matches.
-
-    ``stated`` is what the actions of the files state, where these are written again.
-    """
+    """Files of one task; of those in ``whole`` every row matches."""
 
     number: int
     files: tuple[TouchedFile, ...]
     whole: frozenset[int]
-    stated: tuple[OldStatistics, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -222,6 +218,8 @@ class _UpdateJob:
     feed: bool
     #: How files are written again without their other columns; ``None`` where they cannot be.
     splicing: Splicing | None
+    #: The actions of all files.
+    adds: pa.Table
 
     def __call__(self, group: _Group) -> UpdatedPart:
         try:
@@ -233,9 +231,10 @@ class _UpdateJob:
         found = self._found(group)
         if self.splicing is None:
             return self._write_again(group, found)
-        [stated], some = group.stated, list(found)
+        some = list(found)  # one file, or none
         for source, matched in some:
-            done = self.splicing.update(group.number, source, matched, stated)
+            stated = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
+            done = self.splicing.update(group.number, source, matched, OldStatistics.of(*stated))
             if done is not None:
                 return UpdatedPart(done.written, done.cdc, {}, (source.number,), done.updated, done.copied)
         return self._write_again(group, some)
@@ -352,27 +351,16 @@ def update_rows(
         vectors,
         feed,
         None if vectors else Splicing.of(log.store, wide, files, assignments, rules, feed=feed),
+        snapshot.adds,
     )
     looked_into = sorted([*maybe, *whole])
-    touched, stated = touched_files(snapshot, looked_into), None
-    if job.splicing is not None:
-        adds = snapshot.adds.select(["stats", "tags"]).take(pa.array(looked_into, pa.int64()))
-        stated = [
-            OldStatistics.of(*values) for values in zip(*map(pa.ChunkedArray.to_pylist, adds.columns), strict=True)
-        ]
-    groups = _groups(touched, frozenset(whole), stated, alone=not vectors)
+    groups = _groups(touched_files(snapshot, looked_into), frozenset(whole), alone=not vectors)
     parts = track(run_here(job, groups), "update", len(groups), unit="tasks")
     return command.finish(looked_into, parts, user_metadata=user_metadata)
 
 
-def _groups(
-    files: Sequence[TouchedFile], whole: frozenset[int], stated: Sequence[OldStatistics] | None, *, alone: bool
-) -> list[_Group]:
+def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
     """Files by task: each alone where it is written again, otherwise so that few new files are made."""
-    by_size = sorted(range(len(files)), key=lambda i: files[i].file.size)
     count = len(files) if alone else min(len(files), os.cpu_count() or 1)
-    chosen = [by_size[n::count] for n in range(count)]
-    return [
-        _Group(n, tuple(files[i] for i in some), whole, tuple(stated[i] for i in some) if stated is not None else ())
-        for n, some in enumerate(chosen)
-    ]
+    by_size = sorted(files, key=lambda f: f.file.size)
+    return [_Group(n, tuple(by_size[n::count]), whole) for n in range(count)]
