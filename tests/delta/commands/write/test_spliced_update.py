@@ -363,6 +363,13 @@ def test_deleted_rows_do_not_come_back(tmp_path: Path, spied: Spied) -> None:
     assert sorted(trilake.open(path).to_arrow()["id"].to_pylist()) == [0, 1, 2, 3, 5, 6, 7, 8, 9]
 
 
+def test_a_file_may_say_that_a_column_holds_no_null(spied: Spied) -> None:
+    data = pa.table({"id": [1, 2], "n": [1, 2]}).cast(pa.schema([pa.field(n, pa.int64(), False) for n in ("id", "n")]))
+    table = _table(data, files={"write_statistics": False})
+    table.update({"n": "5"}, "id = 2")
+    assert spied.seen == [True]
+
+
 @pytest.mark.parametrize("nulls", [0, 1])
 def test_columns_that_must_not_be_null_are_looked_at(nulls: int, spied: Spied) -> None:
     data = pa.table({"id": [1, 2], "n": [1, None if nulls else 2], "m": [1, 2]})

@@ -204,7 +204,10 @@ class Splicing:
         leaves = {f.physical_name: old.columns[f.physical_name.encode()].leaf for f in (*self.assigned, *self.not_null)}
         for f in self.not_null:
             leaf = leaves[f.physical_name]
-            if leaf is None or any(group[leaf].null_count != 0 for group in footer):
+            if leaf is None:
+                raise NotSpliceable("a column that must not be null is nested")
+            required = file.metadata.schema.column(leaf).max_definition_level == 0
+            if not required and any(group[leaf].null_count != 0 for group in footer):
                 raise NotSpliceable("a column that must not be null may be")
         fields = []
         for name in changed:
