@@ -94,6 +94,28 @@ def test_files_are_compared_with_their_table_once_until_they_change(
     assert compared == [1, 1, 2]
 
 
+def test_a_query_is_bound_once_for_the_runs_over_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, bound = tmp_path / "t", list[str]()
+    trilake.write({"n": [1]}, place)
+    own = kept_databases.Database.relation
+
+    def seen(self: kept_databases.Database, query: str) -> duckdb.DuckDBPyRelation:
+        relation = own(self, query)
+        bound.append(f"{id(self)} {id(relation)}")
+        return relation
+
+    monkeypatch.setattr(kept_databases.Database, "relation", seen)
+    query = f"SELECT sum(n) AS s FROM delta.`{place}`"
+    answers = [trilake.sql(query)["s"].to_pylist() for _ in range(3)]
+    trilake.write({"n": [2]}, place, mode="append")
+    answers += [trilake.sql(query)["s"].to_pylist() for _ in range(2)]
+    assert answers == [[1], [1], [1], [3], [3]]
+    assert len(bound) == 5
+    assert len(set(bound)) == 2
+
+
 def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[Any] = []
     own = open_database

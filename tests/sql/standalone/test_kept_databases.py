@@ -56,6 +56,27 @@ def test_views_of_another_query_are_gone(tmp_path: Path) -> None:
             connection.execute("SELECT n FROM private")
 
 
+def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
+    kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
+    query, found = "SELECT n FROM t", list[duckdb.DuckDBPyRelation]()
+    for number in (1, 1, 2):
+        with kept.of(files) as (database, _):
+            database.set_views({"t": f"SELECT {number} AS n"})
+            found.append(database.relation(query))
+            assert found[-1].fetchall() == [(number,)]
+    assert found[0] is found[1]
+    assert found[1] is not found[2]
+
+
+def test_few_and_short_queries_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trilake.sql.standalone.kept_databases._LONGEST", 10)
+    with KeptDatabases().of(_file(tmp_path, "a", 1)) as (database, _):
+        for number in range(50):
+            database.relation(f"SELECT {number}")
+        database.relation("SELECT        50")
+        assert list(database._relations) == [f"SELECT {number}" for number in range(34, 50)]
+
+
 def test_what_a_query_made_on_its_connection_goes_with_it(tmp_path: Path) -> None:
     kept, files = KeptDatabases(), _file(tmp_path, "a", 1)
     with kept.of(files) as (first, connection):

@@ -11,7 +11,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -28,25 +27,25 @@ from trilake.table import Table
 Sources = Mapping[str, Table | pa.Table]
 #: Files that DuckDB reads itself, by the names of their tables.
 _Files = Mapping[str, Sequence[FileState]]
-_Result = TypeVar("_Result")
 #: How many tables' files are remembered to be what the tables say.
 _MOST_CHECKED = 256
 
 
-def result_of(sources: Sources, work: Callable[[duckdb.DuckDBPyConnection], _Result]) -> _Result:
-    """What ``work`` makes of a database that has ``sources`` as relations.
+def table_of(sources: Sources, query: str) -> pa.Table:
+    """The rows of a query in a database that has ``sources`` as relations.
 
     Raises the errors of the tables' scans, and ``duckdb.Error`` for all else.
     """
     if not sources:
         with idle_connection() as db:
-            return work(db)
+            return db.sql(query).to_arrow_table()
 
-    def of(files: _Files) -> _Result:
+    def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
         with _kept.of(_all(files)) as (database, db), _told(errors):
-            _relate(database, db, sources, files, errors)
-            return work(db)
+            only_views = _relate(database, db, sources, files, errors)
+            relation = database.relation(query) if only_views else db.sql(query)
+            return relation.to_arrow_table()
 
     files = _files(sources)
     if files:
@@ -125,14 +124,15 @@ def _relate(
     sources: Sources,
     files: _Files,
     errors: list[TrilakeError],
-) -> None:
-    """Give the sources their names: views of files, and what a connection is handed."""
+) -> bool:
+    """Give the sources their names: views of files, and what a connection is handed; whether all are views."""
     queries = {name: _checked.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
     views = {name: query for name, query in queries.items() if query is not None}
     database.set_views(views)
     for name, rows in sources.items():
         if name not in views:
             db.register(name, TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows)
+    return len(views) == len(sources)
 
 
 def _files(sources: Sources) -> _Files:

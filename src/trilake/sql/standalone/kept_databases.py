@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple
@@ -19,6 +20,8 @@ from trilake.text import double_quoted
 #: Each database has as many threads as there are processors; those of the idle ones sleep, and are as many at most.
 _MOST_THREADS = 64
 _MOST_IDLE = max(2, _MOST_THREADS // (os.cpu_count() or 1))
+#: Queries that one database keeps, and the characters of each.
+_MOST_RELATIONS, _LONGEST = 16, 40_000
 
 
 class FileState(NamedTuple):
@@ -36,15 +39,34 @@ def file_states(paths: Sequence[str]) -> tuple[FileState, ...]:
 
 
 class Database:
-    """One that may open ``files``, and its views, which all of its connections see."""
+    """One that may open ``files``, its views, which all of its connections see, and the last queries of these alone."""
 
     def __init__(self, files: frozenset[FileState]) -> None:
         self.files = files
         self.connection = open_database(os.cpu_count() or 1, sorted(file.path for file in files))
         self._views: dict[str, str] = {}
+        self._relations: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
+
+    def relation(self, query: str) -> duckdb.DuckDBPyRelation:
+        """A query of the views, which is planned and run each time that its rows are taken.
+
+        DuckDB's Python interface parses and binds a query to make a relation of it, and once more to run it.
+        """
+        known = self._relations.get(query)
+        if known is not None:
+            self._relations.move_to_end(query)
+            return known
+        made = self.connection.sql(query)
+        if len(query) <= _LONGEST:
+            self._relations[query] = made
+            if len(self._relations) > _MOST_RELATIONS:
+                self._relations.popitem(last=False)
+        return made
 
     def set_views(self, views: Mapping[str, str]) -> None:
         """Make these views, by their queries, and leave no others."""
+        if views != self._views:
+            self._relations.clear()
         for name in self._views.keys() - views.keys():
             self.connection.execute(f"DROP VIEW {double_quoted(name)}")
             del self._views[name]

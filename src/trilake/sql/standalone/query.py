@@ -25,7 +25,7 @@ from trilake.expr.terms.engine import first_line
 from trilake.frames import arrow_batches
 from trilake.option_values import stated_version
 from trilake.relations.duckdb_rows import duckdb_rows, duckdb_schema
-from trilake.sql.standalone.database import result_of
+from trilake.sql.standalone.database import table_of
 from trilake.sql.standalone.places import Context, place_of
 from trilake.sql.standalone.queries.around import Query
 from trilake.sql.standalone.statement import CHANGES, KnownStatements, Read, Statement
@@ -48,16 +48,18 @@ def run_query(context: Context, text: str) -> pa.Table:
     names = frames | {read.name: read.parts for read in statement.reads}
     tables = {name: (names[name], duckdb_schema(_schema(rows))) for name, rows in sources.items()}
 
-    def of(*, wide: bool) -> pa.Table:
-        query = statement.query(tables, wide=wide)
-        table = result_of(sources, lambda db: db.sql(query.text).to_arrow_table())
-        return _as_spark_has_it(table, query)
+    def of(query: Query) -> pa.Table:
+        return _as_spark_has_it(table_of(sources, query.text), query)
 
+    query = statement.query(tables, wide=False)
     try:
         try:
-            return of(wide=False)
-        except duckdb.OutOfRangeException:  # perhaps of a product that 64 bits do not hold
-            return of(wide=True)
+            return of(query)
+        except (duckdb.OutOfRangeException, duckdb.ConversionException):  # perhaps 64 bits, or 38 digits, are too few
+            wide = statement.query(tables, wide=True)
+            if wide.text == query.text:
+                raise
+            return of(wide)
     except duckdb.Error as e:
         reason = _IDENT.sub("", first_line(e))
         raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e

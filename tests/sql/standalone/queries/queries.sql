@@ -418,3 +418,15 @@ SELECT CAST(CAST(0.25 AS DECIMAL(2,2)) AS STRING), CAST(CAST(-0.25 AS DECIMAL(2,
 SELECT posexplode(m) FROM {t}
 SELECT id, x.* FROM {t} LATERAL VIEW OUTER posexplode(m) x AS p, k, v
 SELECT to_timestamp_ntz('2024-01-01'), to_timestamp_ntz(ts), array(to_timestamp_ntz(s)), to_timestamp_ntz(d) + INTERVAL 1 DAY, typeof(localtimestamp()), coalesce(to_timestamp_ntz(ts), ts) FROM {t} WHERE s IS NULL
+-- averages and quotients of decimals
+SELECT avg(-dec), avg(dec * dec), avg(CAST(dec AS DECIMAL(18,0))), avg(CAST(dec AS DECIMAL(18,9))), avg(CAST(dec AS DECIMAL(38,10))), avg(CAST(dec AS DECIMAL(38,33))), avg(CAST(dec AS DECIMAL(38,35))), avg(CAST(dec / 1000 AS DECIMAL(36,36))), avg(CAST(dec / 1000 AS DECIMAL(37,37))) FROM {t}
+SELECT avg(DISTINCT dec), avg(DISTINCT CAST(dec AS DECIMAL(36,12))) FROM {t}
+SELECT i % 2 k, avg(dec) a, avg(-dec) FILTER (WHERE id > 3) f, avg(dec) FILTER (WHERE id > 100) n, avg(dec * 1000000000) big FROM {t} GROUP BY i % 2
+SELECT id, avg(-dec) OVER (ORDER BY id), avg(dec) OVER (ORDER BY id ROWS BETWEEN 3 FOLLOWING AND 4 FOLLOWING) FROM {t}
+SELECT avg(x), avg(-x) FROM VALUES (9999999999999999999999999999999999BD), (1BD), (2BD) v(x)
+SELECT avg(x), avg(-x) FROM VALUES (999999999999999999999999999999999.25BD), (0.5BD) v(x)
+SELECT avg(x), avg(-x) FROM VALUES (99999999999.99BD), (99999999999.98BD) v(x)
+SELECT avg(x), avg(-x) FROM VALUES (0.01BD), (0.02BD), (0.02BD) v(x)
+SELECT avg(x), avg(-x) FROM VALUES (0.000001BD), (0.000000BD) v(x)
+SELECT CAST(9999999999999999.99 AS DECIMAL(18,2)) / CAST(3 AS DECIMAL(5,2)), CAST(99999999999999999 AS DECIMAL(18,1)) / 7, dec / 7.0, dec / 0.5, -dec / 3, dec / -1.5, (dec - 5) / 0.7, CAST(dec AS DECIMAL(38,2)) / 3.0 FROM {t}
+SELECT 1.0 / 0, 1.0 % 0, dec / 0.0, try_divide(1.0, 0), try_divide(dec, 0.00), try_divide(dec, 3.0) FROM {t}

@@ -44,6 +44,7 @@ class Aggregate:
     order: the keys of its ``WITHIN GROUP (ORDER BY ...)``, and whether each goes down.
     over: its window, with ``OVER``; empty for none.
     star: whether its argument is a star.
+    wide: whether decimals are computed in 128 bits from the start.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Aggregate:
     order: tuple[tuple[Sql, bool], ...] = ()
     over: str = ""
     star: bool = False
+    wide: bool = False
 
     def of(self, call: str, also: str | None = None) -> str:
         """DuckDB's call, with the filter, another condition and the window."""
@@ -125,7 +127,7 @@ def _avg(a: Aggregate) -> Sql:
     x = a.arg()
     if x.family == "decimal":
         total, count = (a.of(f"{f}({a.unique}{x.text})") for f in ("sum", "count"))
-        return average(total, count, x.as_decimal)
+        return average(total, count, x.as_decimal, wide=a.wide)
     return Sql(a.of(f"avg({a.unique}{a.number()})"), "DOUBLE")
 
 

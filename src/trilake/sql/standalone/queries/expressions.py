@@ -363,7 +363,9 @@ class QueryTranslator(Translator):
         args = tuple(self.render(n) for n in ([] if star else nodes))
         ordered = [(self.render(o.this), bool(o.args.get("desc"))) for o in order.expressions] if order else []
         return AGGREGATES[name](
-            Aggregate(name, args, tuple(nodes), self, distinct, ignore, where, tuple(ordered), over, star)
+            Aggregate(
+                name, args, tuple(nodes), self, distinct, ignore, where, tuple(ordered), over, star, self.around.wide
+            )
         )
 
     def _window(self, node: exp.Window) -> Sql:
