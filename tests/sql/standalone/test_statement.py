@@ -14,8 +14,9 @@ import pytest
 
 import trilake
 from trilake.errors import InvalidArgumentError
-from trilake.sql.standalone import statement
+from trilake.sql.standalone import run, statement
 from trilake.sql.standalone.queries.select import Translation
+from trilake.sql.text.cursor import Cursor
 
 
 @pytest.fixture
@@ -136,3 +137,21 @@ def test_few_statements_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     long = f"SELECT '{'x' * 50_000}'"
     known.of(long, frozenset())
     assert (long, frozenset()) not in known.statements
+
+
+def test_the_tokens_of_a_text_that_ran_are_not_told_apart_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, seen = tmp_path / "t", list[str]()
+    trilake.write({"n": [1]}, place)
+
+    def cursor(text: str) -> Cursor:
+        seen.append(text)
+        return Cursor(text)
+
+    monkeypatch.setattr(run, "Cursor", cursor)
+    monkeypatch.setattr(run, "_LONGEST", 1000)
+    long = f"SELECT n FROM delta.`{place}` WHERE n < 5{' ' * 1000}"
+    for text in (f"SELECT n FROM delta.`{place}`", f"DESCRIBE HISTORY delta.`{place}`", long):
+        assert [trilake.sql(text).num_rows for _ in range(2)] == [1, 1]
+    assert seen == [*dict.fromkeys(seen), long]

@@ -110,7 +110,11 @@ def _skip(text: str, at: int, word: str) -> int:
 
 def filter_schema(schema: StructType) -> pa.Schema:
     """The Arrow schema for conditions on the rows: columns that are ``char(n)`` say so, as Spark compares them."""
-    return pa.schema([_of_filter(f) for f in schema.fields])
+    kept = vars(schema)  # with what else is made of it once
+    known: pa.Schema | None = kept.get("filter_schema")
+    if known is None:
+        known = kept["filter_schema"] = pa.schema([_of_filter(f) for f in schema.fields])
+    return known
 
 
 def _of_filter(field: StructField) -> pa.Field:

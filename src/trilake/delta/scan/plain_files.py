@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot
@@ -30,7 +31,15 @@ def plain_files(snapshot: Snapshot, store: Store) -> list[str] | None:
     for path, size in zip(decoded_paths(files["path"]).to_pylist(), files["size"].to_pylist(), strict=True):
         odd = is_absolute(path) or not {"", ".", ".."}.isdisjoint(path.split("/"))
         place = None if odd else store.local_path(path)
-        if place is None or not os.path.isfile(place) or os.path.getsize(place) != size:
+        if place is None or not _is_of_size(place, size):
             return None
         paths.append(place)
     return paths
+
+
+def _is_of_size(place: str, size: int) -> bool:
+    try:
+        found = os.stat(place)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISREG(found.st_mode) and found.st_size == size

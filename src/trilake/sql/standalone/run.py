@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,10 @@ from trilake.sql.text.kinds import kind
 from trilake.sql.text.literals import Args, literal, with_values
 from trilake.sql.text.problems import SqlTextError
 from trilake.storage import open_store
+
+_Handler = Callable[[Context, str], pa.Table]
+#: Characters of a text that is remembered.
+_LONGEST = 40_000
 
 
 def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | None = None, **frames: Any) -> pa.Table:
@@ -75,11 +80,20 @@ def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
 
 
 def _run(context: Context, text: str) -> pa.Table:
+    return (_known_handler if len(text) <= _LONGEST else _handler)(text)(context, text)
+
+
+def _handler(text: str) -> _Handler:
+    """What runs a statement."""
     cursor = Cursor(text)
     statement = parse_maintenance(cursor)
     if statement is not None:
-        return run_maintenance(context, statement)
-    return _HANDLERS.get(kind(cursor.tokens), run_query)(context, text)
+        return lambda context, _: run_maintenance(context, statement)
+    return _HANDLERS.get(kind(cursor.tokens), run_query)
+
+
+#: For texts that ran before, whose tokens are not told apart again.
+_known_handler = lru_cache(maxsize=128)(_handler)
 
 
 def _drop(context: Context, text: str) -> pa.Table:
@@ -97,7 +111,7 @@ def _drop(context: Context, text: str) -> pa.Table:
     return pa.table({})
 
 
-_HANDLERS: dict[str, Callable[[Context, str], pa.Table]] = {
+_HANDLERS: dict[str, _Handler] = {
     "INSERT": run_insert,
     "DELETE": run_delete,
     "UPDATE": run_update,
