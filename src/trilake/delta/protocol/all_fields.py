@@ -14,6 +14,7 @@ from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
     MapType,
+    PrimitiveType,
     StructField,
     StructType,
     marked,
@@ -65,7 +66,11 @@ def described_schema(schema: StructType) -> pa.Schema:
     >>> described_schema(StructType((noted,))).field("a").metadata
     {b'comment': b'x'}
     """
-    return pa.schema([marked(_field(f), f.type) for f in schema.fields])
+    return pa.schema([_field(f) if _is_plain(f.type) else marked(_field(f), f.type) for f in schema.fields])
+
+
+def _is_plain(t: DataType) -> bool:
+    return isinstance(t, PrimitiveType) and t.name != "variant"
 
 
 def _field(f: StructField) -> pa.Field:
@@ -73,10 +78,10 @@ def _field(f: StructField) -> pa.Field:
 
 
 def _type(t: DataType) -> pa.DataType:
+    if isinstance(t, PrimitiveType):  # most are, of the thousands that a wide table has
+        return t.arrow
     if isinstance(t, StructType):
         return pa.struct([_field(f) for f in t.fields])
     if isinstance(t, ArrayType):
         return pa.list_(pa.field("element", _type(t.element), t.contains_null))
-    if isinstance(t, MapType):
-        return pa.map_(pa.field("key", _type(t.key), False), pa.field("value", _type(t.value), t.value_contains_null))
-    return t.arrow
+    return pa.map_(pa.field("key", _type(t.key), False), pa.field("value", _type(t.value), t.value_contains_null))

@@ -89,7 +89,8 @@ class ReadPlan:
     def schema(self) -> pa.Schema:
         """Schema of the batches, with what users noted on the fields."""
         by_name = {f.name: f for f in self.fields}
-        return described_schema(StructType(tuple(replace(by_name[n], nullable=True) for n in self.output)))
+        fields = (by_name[n] for n in self.output)
+        return described_schema(StructType(tuple(f if f.nullable else replace(f, nullable=True) for f in fields)))
 
 
 def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:

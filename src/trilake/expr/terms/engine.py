@@ -172,10 +172,11 @@ def query(sql: str, *, params: Sequence[Any] | dict[str, Any] | None = None, **t
     filter of one table keeps the table's order.  Raises :class:`QueryError` with DuckDB's first line.
     """
     with _session(tables) as cursor:
-        kinds = [statement.type.name for statement in cursor.extract_statements(sql)]
+        parsed = cursor.extract_statements(sql)
+        kinds = [statement.type.name for statement in parsed]
         if kinds != ["SELECT"]:
             raise InvalidArgumentError(f"a query is one SELECT, not {' and '.join(kinds) or 'nothing'}")
-        relation = cursor.sql(sql, params=params) if params is not None else cursor.sql(sql)
+        relation = cursor.sql(parsed[0], params=params) if params is not None else cursor.sql(parsed[0])
         result: pa.Table = relation.to_arrow_table()
         return result
 
