@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 import trilake
 from tests.conftest import SOAK
+from tests.spark.native_files import settings
 from trilake.spark.native.planning import file_index
 from trilake.spark.native.planning.plan_conditions import plan_filter
 
@@ -128,6 +130,18 @@ def test_pruning_keeps_no_plan_from_other_threads(spark: SparkSession, table: st
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(count, range(0, 48, 6))) == [3] * 8
+
+
+def test_a_list_is_not_kept_for_another_zone(spark: SparkSession, tmp_path: Path) -> None:
+    """The list of a condition was kept for the same text where the session had another zone: rows were lost."""
+    for hour in (1, 12, 23):
+        trilake.write(pa.table({"t": [dt.datetime(2024, 7, 1, hour, tzinfo=dt.UTC)]}), str(tmp_path), mode="append")
+    frame = trilake.read(spark, str(tmp_path))
+    found = []
+    for zone in ("America/New_York", "UTC", "Asia/Tokyo"):
+        with settings(spark, {"spark.sql.session.timeZone": zone}):
+            found.append(frame.where("t > TIMESTAMP '2024-07-01 12:30:00'").count())
+    assert found == [1, 1, 2]
 
 
 # --- what conditions of a plan mean ----------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ This takes a classic session, whose JVM can call Python; see :mod:`trilake.spark
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -35,6 +36,7 @@ from trilake.spark.session.internals import (
     sequence,
 )
 from trilake.spark.session.passing import spark_alone
+from trilake.spark.session.settings import session_zone
 
 #: Which files may hold rows for which all conditions, SQL texts, are true; ``None`` for all of them.
 Prune = Callable[[Sequence[str]], npt.NDArray[np.bool_] | None]
@@ -43,6 +45,8 @@ Scan = Callable[[npt.NDArray[np.int64] | None], DataFrame]
 
 #: Conditions longer than this are values of files spelled out, which Spark's own index goes by.
 _LONGEST = 1 << 16
+#: Conditions with such a word in them may mean something else in another zone.
+_TIMED = re.compile("TIMESTAMP|CAST", re.IGNORECASE)
 #: Lists of files that are kept for the next plan with the same conditions, besides that of all files.
 _MOST_LISTS = 8
 
@@ -160,16 +164,22 @@ class PlannedFiles:
         """Spark's own index of the files that rows under these conditions may be in; ``None`` where there are none."""
         if not conditions:
             return self._everything()
+        key = self._key(conditions)
         with self._lock:
-            if conditions in self._lists:
-                self._lists.move_to_end(conditions)
-                return self._lists[conditions]
+            if key in self._lists:
+                self._lists.move_to_end(key)
+                return self._lists[key]
         listed = self._chosen(conditions)
         with self._lock:
-            self._lists[conditions] = listed
+            self._lists[key] = listed
             while len(self._lists) > _MOST_LISTS:
                 self._lists.popitem(last=False)
         return listed
+
+    def _key(self, conditions: tuple[str, ...]) -> tuple[str, ...]:
+        """What says of two plans that their conditions mean the same: times are in the zone of the session."""
+        timed = any(_TIMED.search(c) for c in conditions)
+        return (*conditions, session_zone(self._spark)) if timed else conditions
 
     def _chosen(self, conditions: tuple[str, ...]) -> Any:
         try:
