@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from tests.delta.log.sidecar_world import ShuffledJobs
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from trilake.delta.log import checkpoint, replay
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_key
-from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
+from trilake.delta.scan.narrowed import narrowed, outline
+from trilake.delta.scan.narrowed_by_jobs import narrowed_by_jobs
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, FilterError, InvalidArgumentError
+from trilake.expr import parse_filter
 from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -84,6 +89,35 @@ def test_a_filter_gives_what_the_whole_list_gives_and_never_loads_it(
     assert _whole(lazy)
 
 
+def test_tasks_find_what_this_process_finds(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trilake.delta.scan.narrowed_by_jobs.SHARE_BYTES", 2000)
+    table = trilake.open(_table("tasks"))
+    pending = table.opened
+    assert isinstance(pending, PendingSnapshot)
+    for text in FILTERS:
+        filter = parse_filter(text, table.schema)
+        assert filter is not None
+        here, there = narrowed(table.log, pending, filter), narrowed_by_jobs(table.log, pending, filter, ShuffledJobs())
+        assert here is not None
+        assert there is not None
+        assert there.adds.sort_by("path").equals(here.adds.sort_by("path")), text
+
+
+def test_an_outline_is_made_of_footers_and_of_files_with_vectors(
+    all_are_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = trilake.open(_table("outline"))
+    pending = table.opened
+    assert isinstance(pending, PendingSnapshot)
+    known = outline(table.log, pending)
+    adds = table.snapshot.adds
+    marked = adds.filter(pc.is_valid(adds["deletionVector"]))
+    assert known is not None
+    assert known.marked.sort_by("path").equals(marked.sort_by("path"))
+    assert marked.num_rows
+    assert 0.5 < known.size / pc.sum(adds["size"]).as_py() < 2
+
+
 def test_no_piece_is_more_than_some_rows(all_are_large: None, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = _table("pieces")
     sizes = []
@@ -142,6 +176,14 @@ def _open(store: Store) -> ArrowDeltaTable:
     return ArrowDeltaTable(store, standard_engine())
 
 
+def _by_tasks(store: Store, text: str) -> Snapshot | None:
+    table = _open(store)
+    filter = parse_filter(text, table.schema)
+    assert filter is not None
+    assert isinstance(table.opened, PendingSnapshot)
+    return narrowed_by_jobs(table.log, table.opened, filter, ShuffledJobs())
+
+
 STATS = [json.dumps({"numRecords": 1, "minValues": {"a": i}, "maxValues": {"a": i}}) for i in range(9)]
 
 
@@ -161,6 +203,8 @@ def test_a_file_that_is_there_twice_is_refused_whatever_the_filter_keeps(all_are
     for filter in ("a = 2", "a = 8", "a = 4", None):
         with pytest.raises(CorruptLogError, match="twice"):
             _open(store).count(filter)
+    assert _by_tasks(store, "a IN (2, 8)") is None
+    assert _by_tasks(store, "a = 4") is not None
 
 
 def test_a_checkpoint_that_lost_a_file_is_refused(all_are_large: None) -> None:
@@ -168,6 +212,7 @@ def test_a_checkpoint_that_lost_a_file_is_refused(all_are_large: None) -> None:
     _changed(store, lambda rows: rows[:-1])
     assert _open(store).files().num_rows == 9
     store.delete([commit_key(0)])  # which stood in for it where all files are asked for
+    assert _by_tasks(store, "a = 2") is None
     for filter in ("a = 2", None):
         with pytest.raises(CorruptLogError, match="numOfAddFiles 9, not 8"):
             _open(store).files(filter)

@@ -56,7 +56,7 @@ def read_checkpoint(store: Store, segment: LogSegment) -> State:
 
 
 @dataclass
-class _Choice:
+class Choice:
     """A selection of files, and how many files were left out by it so far."""
 
     selection: Selection
@@ -85,7 +85,7 @@ def checkpoint_pieces(
     if version is None:
         return
     others: list[tuple[str, Any]] = [] if rare is None else rare
-    choice = None if selection is None else _Choice(selection)
+    choice = None if selection is None else Choice(selection)
     count = size = 0
     for piece in _pieces(store, segment, kind, version, others, choice):
         count += piece.num_rows
@@ -102,7 +102,7 @@ def _pieces(
     kind: str,
     version: int,
     rare: list[tuple[str, Any]],
-    choice: _Choice | None,
+    choice: Choice | None,
 ) -> Iterator[pa.Table]:
     for file in segment.checkpoint_files:
         yield from _file_pieces(store, file.key, kind, version, rare, choice=choice)
@@ -134,7 +134,7 @@ class Share:
         return Share(key, version, size if isinstance(size, int) else None, files=files)
 
     def pieces(
-        self, store: Store, kind: str = "add", only: frozenset[str] | None = None, choice: _Choice | None = None
+        self, store: Store, kind: str = "add", only: frozenset[str] | None = None, choice: Choice | None = None
     ) -> Iterator[pa.Table]:
         """Its file actions of one kind, piece by piece.
 
@@ -279,7 +279,7 @@ def _file_pieces(
     version: int,
     rare: list[tuple[str, Any]],
     size: object = None,
-    choice: _Choice | None = None,
+    choice: Choice | None = None,
     only: frozenset[str] | None = None,
     share: Share | None = None,
 ) -> Iterator[pa.Table]:
@@ -367,7 +367,7 @@ def _read_actions(
     file: pq.ParquetFile,
     footer: Footer,
     kind: str,
-    choice: _Choice | None,
+    choice: Choice | None,
     only: frozenset[str] | None,
     share: Share | None,
 ) -> Iterator[pa.Table]:
@@ -395,7 +395,7 @@ def _read_actions(
 
 
 def _read_selected(
-    source: pa.NativeFile, file: pq.ParquetFile, selected: Selected, parts: list[str], choice: _Choice
+    source: pa.NativeFile, file: pq.ParquetFile, selected: Selected, parts: list[str], choice: Choice
 ) -> Iterator[pa.Table]:
     """The files of the selection; those left out are counted."""
     choice.left += sum(selected.files.values())

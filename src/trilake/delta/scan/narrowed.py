@@ -2,21 +2,24 @@
 
 Of each piece of the version's files, those go that the filter does not need; what is left of all pieces is the version
 as far as the filter is concerned.  Where a file may be there twice, or the checkpoint is damaged, only the whole list
-decides, and the caller reads that.
+decides, and the caller reads that.  What a plan must know of a version before it has a filter, :func:`outline` says.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from trilake.delta.log.checkpoint_selection import Selection
+from trilake.delta.log.checkpoint_selection import Bits, GroupBounds, Leaf, Selection, has_leaf
 from trilake.delta.log.live_files import MaybeTwiceError, live_files
 from trilake.delta.log.log import DeltaLog
-from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
+from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.scan.checkpoint_filter import CheckpointFilter
 from trilake.delta.scan.scan import stated_rows
 from trilake.delta.scan.skipping import skip_files
@@ -25,6 +28,7 @@ from trilake.errors import CorruptLogError
 from trilake.expr import Filter
 
 T = TypeVar("T")
+_SIZE, _VECTOR = ("size",), ("deletionVector", "storageType")
 
 
 def snapshot_for(
@@ -51,12 +55,22 @@ def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapsho
     """
 
     def possible(piece: Snapshot) -> pa.Table:
-        keep = skip_files(piece, filter).keep
-        return piece.adds if keep is None else piece.adds.filter(pa.array(keep))
+        return possible_files(piece, filter)
 
-    columns = tuple(pending.schema.field(c).name for c in pending.metadata.partition_columns)
-    parts = _of_each_piece(log, pending, possible, CheckpointFilter(filter, pending.schema, columns))
-    return None if parts is None else _with_files(pending, pa.concat_tables(parts))
+    parts = _of_each_piece(log, pending, possible, checkpoint_filter(pending, filter))
+    return None if parts is None else with_files(pending, pa.concat_tables(parts))
+
+
+def possible_files(piece: Snapshot, filter: Filter) -> pa.Table:
+    """Those files of a version, or of a piece of one, that may hold a row for which ``filter`` is true."""
+    keep = skip_files(piece, filter).keep
+    return piece.adds if keep is None else piece.adds.filter(pa.array(keep))
+
+
+def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:
+    """The filter over what a checkpoint of this version says of files in typed columns."""
+    columns = tuple(head.schema.field(c).name for c in head.metadata.partition_columns)
+    return CheckpointFilter(filter, head.schema, columns)
 
 
 def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
@@ -72,17 +86,72 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
     return None if None in parts else sum(n for n in parts if n is not None)
 
 
+@dataclass(frozen=True)
+class Outline:
+    """What is known of the files of a version without a list of them.
+
+    ``size`` is about how many bytes they have; ``marked`` are those with a deletion vector.
+    """
+
+    size: int
+    marked: pa.Table
+
+
+def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
+    """The outline of a version, by the footers of its checkpoint and the files that have a deletion vector.
+
+    ``None`` where the whole list must decide.  Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    """
+
+    def marked(piece: Snapshot) -> pa.Table:
+        return piece.adds.filter(pc.is_valid(piece.adds["deletionVector"]))
+
+    footers = _Footers()
+    parts = _of_each_piece(log, pending, marked, footers)
+    newer = int(pc.sum(pending.newer.adds["size"]).as_py() or 0)
+    return None if parts is None else Outline(footers.bytes + newer, pa.concat_tables(parts))
+
+
+class _Footers:
+    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of the files with a deletion vector, which adds up
+    about how many bytes all files have."""
+
+    def __init__(self) -> None:
+        self.bytes, self._has_vectors = 0, True
+
+    def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
+        """The fields that are there."""
+        self._has_vectors = has_leaf(add, _VECTOR)
+        return [leaf for leaf in (_SIZE, _VECTOR) if has_leaf(add, leaf)]
+
+    def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
+        """The row groups that may hold a file with a vector."""
+        if (sizes := bounds.get(_SIZE)) is not None:
+            between = pc.add(pc.cast(sizes.low, pa.float64()), pc.cast(sizes.high, pa.float64()))
+            self.bytes += int(np.nansum(pc.multiply(between, files / 2).to_numpy(zero_copy_only=False)))
+        if not self._has_vectors:
+            return np.zeros(len(files), bool)
+        stated = bounds.get(_VECTOR)
+        if stated is None:
+            return np.ones(len(files), bool)
+        return np.asarray(pc.fill_null(pc.less(stated.nulls, pa.array(files)), True))
+
+    def rows(self, adds: pa.StructArray) -> Bits:
+        """The files with a vector."""
+        return np.asarray(pc.is_valid(pc.struct_field(adds, list(_VECTOR))))
+
+
 def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
     """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice, or where the
     checkpoint is damaged, in whose place commits may stand."""
     try:
-        return [use(_with_files(pending, files)) for files in live_files(log, pending, selection)]
+        return [use(with_files(pending, files)) for files in live_files(log, pending, selection)]
     except (MaybeTwiceError, CorruptLogError):
         return None
 
 
-def _with_files(pending: PendingSnapshot, adds: pa.Table) -> Snapshot:
-    state = replace(pending.state, adds=adds)
-    return Snapshot(pending.uri, pending.version, state, pending.segment, pending.engine)
+def with_files(head: Head, adds: pa.Table) -> Snapshot:
+    """The version as one of these files alone."""
+    return Snapshot(head.uri, head.version, replace(head.state, adds=adds), head.segment, head.engine)

@@ -36,7 +36,8 @@ from trilake.delta.stream.offset import StreamOffset
 from trilake.delta.stream.options import STREAM_READ_OPTIONS, StreamOptions
 from trilake.errors import TrilakeError, WriteFailedError
 from trilake.spark.delta.batch_rows import BatchRows, few_rows
-from trilake.spark.delta.read import files_refusal, task_files
+from trilake.spark.delta.read import files_refusal
+from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader
 from trilake.spark.native.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect

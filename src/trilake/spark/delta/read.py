@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from hashlib import sha256
 from io import RawIOBase
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap64
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
-from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.char_varchar import filter_schema
-from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor
-from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import (
-    FileTask,
-    ReadPlan,
     Scan,
     plan_scan,
     read_schema,
@@ -44,6 +36,15 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.explanation import Explanation
 from trilake.expr import Filter, parse_filter
+from trilake.spark.delta.large.late_frames import late_frame
+from trilake.spark.delta.large.lookup import looked_up
+from trilake.spark.delta.reading.native_files import (
+    absolute,
+    condition_columns,
+    load_vectors,
+    native_files,
+    native_output,
+)
 from trilake.spark.delta.source import TrilakeDeltaDataSource
 from trilake.spark.native import manifest as native_manifest
 from trilake.spark.native.bases import cache_value, cached_value
@@ -53,7 +54,6 @@ from trilake.spark.native.hidden_metadata import TrackedRows
 from trilake.spark.native.newest.each_plan import is_read_in_each_plan
 from trilake.spark.native.planning.plan_conditions import plan_filter
 from trilake.spark.native.planning.table_reads import TableReads
-from trilake.spark.native.refusal import hadoop_uri
 from trilake.spark.native.row_counts import note_row_count
 from trilake.spark.native.scan import (
     NativeFiles,
@@ -62,15 +62,13 @@ from trilake.spark.native.scan import (
     native_frame,
     native_refusal,
     native_scan,
-    scan_name,
 )
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.runner import map_in_arrow
-from trilake.spark.session.schemas import to_physical_spark, to_spark
+from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import reads_quotes_plainly, session_zone
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
-from trilake.storage.uri import check_same_kind
 from trilake.table import FilterLike
 from trilake.text import quote_name
 
@@ -103,8 +101,7 @@ def read_dataframe(
         is_certain(spark, bound) and (bound.expression is not None or reads_quotes_plainly(spark))
     )
     used = bound if certain else None
-    scan = plan_scan(table.snapshot_for(used), None, used)
-    df = with_padding(_rows(spark, table, scan, options or {}, newest), char_columns(schema))
+    df = with_padding(_rows(spark, table, used, options or {}, newest), char_columns(schema))
     if isinstance(filter, str):
         df = df.where(filter)
     elif bound is not None:
@@ -113,17 +110,25 @@ def read_dataframe(
 
 
 def _rows(
-    spark: SparkSession, table: ArrowDeltaTable, scan: Scan, options: Mapping[str, str], newest: bool
+    spark: SparkSession, table: ArrowDeltaTable, filter: Filter | None, options: Mapping[str, str], newest: bool
 ) -> DataFrame:
     if newest and is_read_in_each_plan():
         return _through_arrow(spark, table, options, version=None)
-    # Of a large table, the scan knows the files that it needs and no others.
-    refusal = files_refusal(table.metadata, table.uri, spark, vectors=vector_count(scan.snapshot.adds) > 0)
+    # Spark tells what a plan needs of a large table; of one that is filtered, the scan knows those files and no others.
+    pending = isinstance(table.opened, PendingSnapshot)
+    refusal = files_refusal(table.metadata, table.uri, spark, vectors=False) if pending else None
     if refusal is None:
         try:
-            frame = _native(spark, table.log.store, scan, newest)
-            _log.info("version %d of %s is read by Spark's native scan", table.version, table.uri)
-            return frame
+            frame = late_frame(spark, table, newest=newest) if pending and filter is None else None
+            if frame is None:
+                version = looked_up(spark, table.log, table.opened, filter, lambda _: table.snapshot)
+                scan = plan_scan(version, None, filter)
+                vectors = vector_count(scan.snapshot.adds) > 0
+                refusal = files_refusal(table.metadata, table.uri, spark, vectors=vectors)
+                frame = _native(spark, table.log.store, scan, newest) if refusal is None else None
+            if frame is not None:
+                _log.info("version %d of %s is read by Spark's native scan", table.version, table.uri)
+                return frame
         except NativeScanError as e:  # found only by looking at every file, such as a name that Spark passes over
             refusal = str(e)
     _log.info("version %d of %s is read through Arrow: %s", table.version, table.uri, refusal)
@@ -190,7 +195,7 @@ def _native(spark: SparkSession, store: Store, scan: Scan, newest: bool) -> Data
     sizes = scan.files["size"]
     if len(sizes) <= native_manifest.CHECKED_SIZES:
         # So few files are asked for their sizes each time, which the log does not know.
-        sizes = native_manifest.sound_sizes(_absolute(store, scan.paths), sizes)
+        sizes = native_manifest.sound_sizes(absolute(store, scan.paths), sizes)
     key = _digest(store, scan, sizes, newest)
     native: NativeScan | None = cached_value(spark, key)
     if native is None:
@@ -199,7 +204,7 @@ def _native(spark: SparkSession, store: Store, scan: Scan, newest: bool) -> Data
         cache_value(spark, key, native, native.size)
     elif native.reads is not None:
         native.reads.holds_at(scan.snapshot.version)
-    frame = native.frame(spark, _native_output(read_schema(scan.snapshot.schema)))
+    frame = native.frame(spark, native_output(read_schema(scan.snapshot.schema)))
     marked = scan.files.filter(pc.field("deletionVector").is_valid())
     # Where the log does not say how many rows a file has, a vector may delete more than there are.
     return frame if record_counts(marked).null_count else note_row_count(frame, native.count)
@@ -207,14 +212,7 @@ def _native(spark: SparkSession, store: Store, scan: Scan, newest: bool) -> Data
 
 def _pruned(spark: SparkSession, files: NativeFiles, scan: Scan, newest: bool) -> NativeFiles:
     """The files with the way to choose among them when a query is planned."""
-    names: dict[str, str] = {}
-    fields: dict[str, pa.Field] = {}
-    for f in read_schema(scan.snapshot.schema).fields:
-        # Folders of partitions have either name.
-        for name in (scan_name(f.physical_name, id_mode=files.id_mode), f.physical_name, f.name):
-            if names.setdefault(name, f.name) == f.name:
-                fields[name] = pa.field(name, f.type.arrow)
-    schema = pa.schema([fields[name] for name in names if name in fields])
+    schema, names = condition_columns(read_schema(scan.snapshot.schema), id_mode=files.id_mode)
 
     def read(conditions: Sequence[str]) -> ReadSet:
         return _read_set(scan.snapshot, scan.files, plan_filter(conditions, schema, names, session_zone(spark)))
@@ -296,82 +294,3 @@ class _Digest(RawIOBase):
     def value(self) -> bytes:
         """The digest of all that was written."""
         return self.hash.digest()
-
-
-def _native_output(schema: StructType) -> list[tuple[str, T.StructField]]:
-    return [(f.physical_name, s) for f, s in zip(schema.fields, to_spark(schema).fields, strict=True)]
-
-
-def native_files(store: Store, scan: Scan, vectors: Mapping[int, BitMap64]) -> NativeFiles:
-    """The files of a scan, and all columns of the table, as Spark's native scan reads them."""
-    schema = read_schema(scan.snapshot.schema)
-    files = _native_files(store, schema, scan.plan, scan.paths, scan.files["size"], scan.partitions, vectors)
-    return replace(files, nan_counted=scan.nan_counted)
-
-
-def task_files(store: Store, schema: StructType, plan: ReadPlan, tasks: Sequence[FileTask]) -> NativeFiles:
-    """The files of some tasks, and the plan's columns of a table of this schema, as Spark's native scan reads them."""
-    values = pa.array([list(t.partition_values.items()) for t in tasks], pa.map_(pa.string(), pa.string()))
-    paths = pa.chunked_array([[t.path for t in tasks]], pa.string())
-    sizes = pa.chunked_array([[t.size for t in tasks]], pa.int64())
-    fields = [schema.field(c) for c in plan.partition_columns]
-    with ThreadPoolExecutor(8) as pool:
-        vectors = list(pool.map(lambda t: t.vector.load(store) if t.vector is not None else None, tasks))
-    read = StructType(plan.fields)
-    return _native_files(
-        store,
-        read,
-        replace(plan, partition_columns=tuple(c for c in plan.partition_columns if read.find(c) is not None)),
-        paths,
-        sizes,
-        typed_partitions(pa.table({"partitionValues": values}), fields),
-        {i: v for i, v in enumerate(vectors) if v is not None},
-    )
-
-
-def _native_files(
-    store: Store,
-    schema: StructType,
-    plan: ReadPlan,
-    paths: pa.ChunkedArray,
-    sizes: pa.ChunkedArray,
-    partitions: Mapping[str, pa.ChunkedArray],
-    vectors: Mapping[int, BitMap64],
-) -> NativeFiles:
-    inside = [f for f in schema.fields if f.name not in plan.partition_columns]
-    return NativeFiles(
-        root=store.uri,
-        paths=_absolute(store, paths),
-        sizes=sizes,
-        read_schema=to_physical_spark(inside, ids=plan.mode == "id"),
-        partition_columns={schema.field(n).physical_name: partitions[n] for n in plan.partition_columns},
-        partition_types=to_spark(StructType(tuple(schema.field(n) for n in plan.partition_columns))),
-        vectors=vectors,
-        output=_native_output(schema),
-        provider=plan.provider,
-        options=dict(plan.format_options),
-        id_mode=plan.mode == "id",
-    )
-
-
-def _absolute(store: Store, paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Decoded absolute paths of data files.  Raises ``OtherStoreError`` for one on another kind of store."""
-    local = store.local_path("x")
-    root = local[:-1] if local is not None else unquote(hadoop_uri(store.uri)) + "/"
-    joined = pc.binary_join_element_wise(root, paths, "")
-    absolute = pc.match_substring_regex(paths, r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:/)")
-    heads = pc.replace_substring_regex(paths.filter(absolute), r"^([A-Za-z][A-Za-z0-9+.\-]*:/|/)(?s:.*)$", r"\1")
-    for head in pc.unique(heads).to_pylist():
-        check_same_kind(store.uri, head, store.options)
-    return pc.if_else(absolute, paths, joined)
-
-
-def load_vectors(store: Store, scan: Scan) -> dict[int, BitMap64]:
-    """Deleted row indexes by position of the file, loaded in parallel."""
-    column = scan.files["deletionVector"]
-    at = np.flatnonzero(pc.is_valid(column).to_numpy())
-    vectors = [DeletionVectorDescriptor.from_json(d) for d in column.take(pa.array(at)).to_pylist()]
-    records = record_counts(scan.files.take(pa.array(at))).to_pylist()
-    with ThreadPoolExecutor(8) as pool:
-        bitmaps = pool.map(lambda d, rows: d.load(store, rows) if d is not None else None, vectors, records)
-        return {int(i): b for i, b in zip(at, bitmaps, strict=True) if b is not None}

@@ -27,7 +27,8 @@ from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import ReadPlan, plan_scan, read_plan, read_schema, resolve_columns
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
-from trilake.spark.delta.read import load_vectors, native_files, refuse_native
+from trilake.spark.delta.read import refuse_native
+from trilake.spark.delta.reading.native_files import load_vectors, native_files
 from trilake.spark.native.char_padding import char_columns, with_padding
 from trilake.spark.native.scan import NativeScanError, native_frame
 from trilake.spark.session.compat import to_arrow

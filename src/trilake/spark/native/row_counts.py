@@ -1,11 +1,13 @@
-"""The number of rows of a scan with deletion vectors, found without a look at any row.
+"""The number of rows of a whole table, found without a look at any row.
 
 To leave deleted rows out, Spark must number the rows of each file, even where a query only counts them.  The footers
-of the files know how many rows there are, and the vectors how many of them are deleted.
+of the files know how many rows there are, and the vectors how many of them are deleted.  Of a table of very many files,
+which Spark would have to list for that, the log says it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
@@ -19,16 +21,22 @@ class RowCount:
 
     Parameters
     ----------
-    stored: the rows of the frame, and those that are deleted.
+    stored: the rows of the frame, and those that are deleted; ``None`` where that is no shorter way.
     deleted: how many of them are deleted.
+    stated: asks the log, which may not know.
     """
 
-    stored: DataFrame
-    deleted: int
+    stored: DataFrame | None
+    deleted: int = 0
+    stated: Callable[[], int | None] | None = None
 
-    def count(self) -> int:
-        """The number of rows, by a query of Spark's that reads no column."""
-        return self.stored.count() - self.deleted
+    def count(self) -> int | None:
+        """The number of rows, by the log or a query of Spark's that reads no column; ``None`` where only the frame
+        itself tells."""
+        rows = None if self.stated is None else self.stated()
+        if rows is None and self.stored is not None:
+            return self.stored.count() - self.deleted
+        return rows
 
 
 def note_row_count(frame: DataFrame, count: RowCount | None) -> DataFrame:

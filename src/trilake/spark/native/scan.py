@@ -183,7 +183,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address or tracked is not None)
     folders = _folders(files)
     key, values = _file_key(files, address=address or tracked is not None, inferred=folders is not None)
-    read = _read_fields(files)
+    read = read_fields(files)
     row_index = [T.StructField(ROW_INDEX, T.LongType())] if address else []
     types = dict(zip(files.partition_columns, (f.dataType for f in files.partition_types.fields), strict=True))
     inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
@@ -191,12 +191,8 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     modified = key.packed(len(files.paths), times)
     schema = T.StructType([*read.values(), *row_index, *inferred.values()])
     required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
-    floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
-    nan_hides = floats and not files.nan_counted
-    bounds = not (nan_hides and trusts_no_bounds(files.read_schema))
-    options = scan_options(files.options, hive=folders is not None, floats=floats, bounds=bounds)
-    if files.reads is not None:
-        options[MARK] = files.reads.mark
+    rules = FloatRules.of(files)
+    options = read_options(files, rules, hive=folders is not None)
 
     def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
         paths, sizes, times = files.paths, files.sizes, modified
@@ -226,14 +222,12 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
         base = _without_nulls(spark, base, required)
     stored = base
     sources = {**read, **inferred}
-    columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
-    if nan_hides and bounds:
-        columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
+    columns = rules.columns(sources, read)
     at, number, metadata = {}, ROW_INDEX, None
     if key.parts:
         if tracked is not None and has_metadata(base):
             metadata = metadata_term(tracked)
-        base, time, number = _with_place(base, number if address else None)
+        base, time, number = with_place(base, number if address else None)
         at = {part: key.term(part, time) for part in key.parts}
     if metadata is not None and tracked is not None:
         base = with_origins(base, tracked, at["file"])
@@ -251,6 +245,41 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     deleted = sum(map(len, files.vectors.values()))
     count = RowCount(stored, deleted) if deleted and not files.vectors_select else None
     return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count, files.reads)
+
+
+@dataclass(frozen=True)
+class FloatRules:
+    """How files with floating point numbers are read, so that no NaN and no -0.0 is missed.
+
+    ``floats`` says whether there are any, ``nan_hides`` whether bounds in the files may leave a NaN out, and ``bounds``
+    whether the reader looks at bounds nevertheless, those of other columns.
+    """
+
+    floats: bool
+    nan_hides: bool
+    bounds: bool
+
+    @staticmethod
+    def of(files: NativeFiles) -> FloatRules:
+        """Those for files of this kind."""
+        floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
+        nan_hides = floats and not files.nan_counted
+        return FloatRules(floats, nan_hides, not (nan_hides and trusts_no_bounds(files.read_schema)))
+
+    def columns(
+        self, sources: Mapping[str, T.StructField], read: Mapping[str, T.StructField]
+    ) -> dict[str, str | Column]:
+        """The terms for the columns of a scan, of which ``read`` come from the files' bytes."""
+        columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
+        if self.nan_hides and self.bounds:
+            columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
+        return columns
+
+
+def read_options(files: NativeFiles, rules: FloatRules, *, hive: bool) -> dict[str, str]:
+    """The options of Spark's read of the files, with the mark of those who note what is read."""
+    options = scan_options(files.options, hive=hive, floats=rules.floats, bounds=rules.bounds)
+    return options if files.reads is None else {**options, MARK: files.reads.mark}
 
 
 def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
@@ -316,7 +345,7 @@ def _file_key(files: NativeFiles, *, address: bool, inferred: bool) -> tuple[Fil
     return FileKey(parts), values
 
 
-def _read_fields(files: NativeFiles) -> dict[str, T.StructField]:
+def read_fields(files: NativeFiles) -> dict[str, T.StructField]:
     """The fields of the scan, by their names in ``read_schema``."""
     targets = dict(files.output)
     out = {}
@@ -407,7 +436,7 @@ def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None 
     return column.alias(field.name, metadata=field.metadata) if field.metadata else column.alias(field.name)
 
 
-def _with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
+def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
     """A scan, and the terms for the time of a row's file and for its number there, ``number`` where that is known.
 
     Spark refuses the column :data:`ROW_INDEX` beside ``_metadata.row_index``, which a query may name, so only a scan

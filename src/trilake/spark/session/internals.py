@@ -1,8 +1,9 @@
 """All that the Spark layer uses of PySpark's and the JVM's private names, each with what is done where it is not there.
 
 Tried on PySpark 4.3.0.  Nothing else under ``spark/`` names a private field, except for ``compat.py``, which has what
-differs between releases: a release that renames one changes this module, and until then costs speed, never rows.  What
-is not there raises :class:`InternalsError`, one of py4j's errors, so that one ``except Py4JError`` covers both.
+differs between releases, and ``plans/exchange.py``, which puts plans together: a release that renames one changes these
+modules, and until then costs speed, never rows.  What is not there raises :class:`InternalsError`, one of py4j's
+errors, so that one ``except Py4JError`` covers both.
 
 | what | private names | without it |
 |---|---|---|
@@ -15,6 +16,7 @@ is not there raises :class:`InternalsError`, one of py4j's errors, so that one `
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
 | what a frame reads | ``collectLeaves``, ``subqueriesAll`` | a table's own rows are written as any others |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
+| partition values that no folder spells | ``PartitionDirectory``, ``Filter``, ``executeCollect`` | the query fails |
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |
 | many columns at once | ``_jdf.selectExpr``, py4j's ``JavaClass`` | they are selected one by one |
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
@@ -32,8 +34,6 @@ import logging
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,10 +49,10 @@ _lock = threading.Lock()
 _logged: set[str] = set()
 #: Between texts that are sent as one.
 _BETWEEN = "\x01"
-#: The hidden column about the file of a row.
-_METADATA = "_metadata"
 #: How Spark's class of a relation of files is called.
 _FILES = ".HadoopFsRelation"
+#: Where Spark's logical plans are.
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class InternalsError(Py4JError):  # type: ignore[misc]  # py4j has no types
@@ -164,11 +164,12 @@ def relation_options(df: DataFrame, name: str) -> list[str]:
     """
     plan = query_execution(df).analyzed()
     plans = (plan, *items_of(plan.subqueriesAll()))
-    values = (_relation_option(leaf, name) for part in plans for leaf in items_of(part.collectLeaves()))
+    values = (relation_option(leaf, name) for part in plans for leaf in items_of(part.collectLeaves()))
     return [str(v) for v in values if v is not None]
 
 
-def _relation_option(leaf: Any, name: str) -> Any:
+def relation_option(leaf: Any, name: str) -> Any:
+    """The value of an option of the files that a leaf of a plan reads; ``None`` where it has none."""
     relation = leaf.relation() if leaf.nodeName().startswith("LogicalRelation") else None
     if relation is None or not relation.getClass().getName().endswith(_FILES):
         return None
@@ -176,14 +177,17 @@ def _relation_option(leaf: Any, name: str) -> Any:
     return value.get() if value.isDefined() else None
 
 
-def frame_with_files(spark: SparkSession, relation: Any, index: object, required: Collection[str] = ()) -> DataFrame:
+def frame_with_files(
+    spark: SparkSession, relation: Any, index: object, required: Collection[str] = (), partitions: Any = None
+) -> DataFrame:
     """A frame that reads as ``relation`` does, of the files that ``index`` lists.
 
     ``index`` has the methods of Spark's ``FileIndex``, and is asked from the JVM.  Columns in ``required`` hold no
-    nulls, which Spark believes.
+    nulls, which Spark believes.  ``partitions`` is the JVM's schema of the partition values that ``index`` gives with
+    the files, where it is not that of ``relation``.
     """
-    _start_callbacks(spark)
-    return _of_files(spark, relation, index, required)
+    start_callbacks(spark)
+    return _of_files(spark, relation, index, required, partitions)
 
 
 def frame_without_nulls(spark: SparkSession, df: DataFrame, required: Collection[str]) -> DataFrame:
@@ -226,10 +230,12 @@ def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column
     return Column(java.org.apache.spark.sql.classic.ExpressionUtils.column(call))
 
 
-def _of_files(spark: SparkSession, relation: Any, index: object, required: Collection[str]) -> DataFrame:
+def _of_files(
+    spark: SparkSession, relation: Any, index: object, required: Collection[str], partitions: Any = None
+) -> DataFrame:
     copied = relation.copy(
         index,
-        _without_nulls(spark, relation.partitionSchema(), required),
+        _without_nulls(spark, relation.partitionSchema() if partitions is None else partitions, required),
         _without_nulls(spark, relation.dataSchema(), required),
         relation.bucketSpec(),
         relation.fileFormat(),
@@ -259,7 +265,7 @@ def source_relation(df: DataFrame) -> Any:
 
 def frame_of_table(spark: SparkSession, table: object) -> DataFrame:
     """A frame over a table, which has the methods of Spark's ``Table`` and is asked from the JVM."""
-    _start_callbacks(spark)
+    start_callbacks(spark)
     java = jvm(spark)
     none = java.scala.Option.empty()
     relations = java.org.apache.spark.sql.execution.datasources.v2.DataSourceV2Relation
@@ -305,7 +311,7 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
     hidden = output.last()
     mark = java_class(spark, "org.apache.spark.sql.types.Metadata")
     marked = hidden.withMetadata(mark.fromJson(json.dumps({"__metadata_col": hidden.name()})))
-    project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    project = java_class(spark, f"{_PLANS}.Project")
     plan = project(output.take(output.size() - 1), below)
     plan.setTagValue(project.hiddenOutputTag(), sequence(spark, [marked]))
     return dataset_of(spark, plan)
@@ -320,154 +326,9 @@ def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> Dat
     plan = query_execution(df).analyzed()
     *qualifier, name = names
     identifier = java_class(spark, "org.apache.spark.sql.catalyst.AliasIdentifier")(name, sequence(spark, qualifier))
-    alias = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias")(identifier, plan)
-    project = java_class(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    alias = java_class(spark, f"{_PLANS}.SubqueryAlias")(identifier, plan)
+    project = java_class(spark, f"{_PLANS}.Project")
     return dataset_of(spark, project(alias.output(), plan))
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """A plan that others may hold, and the rows that take its place, in its columns, which are found by name.
-
-    ``mark`` is an option that only scans of one read have: where the plan has it, copies are found too, such as Spark
-    makes with columns of new numbers for a frame that is joined with itself.
-    """
-
-    plan: Any
-    by: DataFrame
-    mark: str
-
-
-def frame_with_parts(df: DataFrame, exchanges: Sequence[Exchange]) -> tuple[DataFrame, list[list[Any] | None]]:
-    """The frame, in whose plan and subqueries some plans are exchanged, and for each the plans that stand there now.
-
-    What Spark takes from its cache stays: there is ``None`` in place of its plans.  Raises one of py4j's errors where
-    Spark is not as expected.
-    """
-    spark = df.sparkSession
-    _start_callbacks(spark)
-    plan = query_execution(df).analyzed()
-    read = [True] * len(exchanges)
-    with_cached = _with_cached_rows(spark, plan)
-    if with_cached is not None:
-        looked = [_Exchanged(spark, e) for e in exchanges]
-        with_cached.transformWithSubqueries(_Exchanging(looked))
-        read = [bool(part.found) for part in looked]
-    parts = [_Exchanged(spark, e) for e in exchanges]
-    new = plan.transformWithSubqueries(_Exchanging([p for p, is_read in zip(parts, read, strict=True) if is_read]))
-    found = [p.found if is_read else None for p, is_read in zip(parts, read, strict=True)]
-    return (dataset_of(spark, new) if any(found) else df), found
-
-
-def _with_cached_rows(spark: SparkSession, plan: Any) -> Any:
-    """The plan as it reads what Spark's cache has; ``None`` where that is none of its rows."""
-    if plan.isStreaming():
-        return None  # Spark has no such plan of a stream
-    cached = query_execution(dataset_of(spark, plan)).withCachedData()
-    leaves = [leaf for p in (cached, *items_of(cached.subqueriesAll())) for leaf in items_of(p.collectLeaves())]
-    return cached if any(leaf.nodeName().startswith("InMemoryRelation") for leaf in leaves) else None
-
-
-class _Exchanged:
-    """One exchange, and the plans that it has put in."""
-
-    def __init__(self, spark: SparkSession, exchange: Exchange) -> None:
-        self.found: list[Any] = []
-        self._spark, self._old, self._by, self._mark = spark, exchange.plan, exchange.by, exchange.mark
-
-    def found_by(self) -> Iterator[object]:
-        """What the plans are found by that may be the old one."""
-        yield self._old.semanticHash()
-        if self._old.nodeName() == "Project":
-            yield _METADATA, self._old.projectList().hashCode()
-
-    def plan_for(self, plan: Any) -> Any:
-        """What takes the place of a plan; ``None`` for one that stays."""
-        if not (self._old.equals(plan) or self._shows_metadata(plan) or self._is_copy(plan)):
-            return None
-        shown = _names_of(plan)
-        hidden = _METADATA in shown and _METADATA not in self._by.columns
-        new = query_execution(self._by.select("*", _METADATA) if hidden else self._by).analyzed()
-        there = {str(a.name()): a for a in items_of(new.output())}
-        alias = java_class(self._spark, "org.apache.spark.sql.catalyst.expressions.Alias")
-        option, none = java_class(self._spark, "scala.Option"), sequence(self._spark, [])
-        columns = []
-        for a in items_of(plan.output()):
-            name = str(a.name())
-            own = there[name]
-            metadata = own.metadata()
-            # Spark writes metadata that is empty as none, and would have another plan than what is noted as found.
-            explicit = option.empty() if str(metadata.json()) == "{}" else option.apply(metadata)
-            columns.append(alias(own, name, a.exprId(), a.qualifier(), explicit, none))
-        project = java_class(self._spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
-        self.found.append(project(sequence(self._spark, columns), new))
-        return self.found[-1]
-
-    def _shows_metadata(self, plan: Any) -> bool:
-        """Whether this is the old plan with the hidden column behind its own, as Spark makes it where that is named."""
-        own = _before_metadata(plan)
-        return own is not None and self._old.nodeName() == "Project" and bool(own.equals(self._old.projectList()))
-
-    def _is_copy(self, plan: Any) -> bool:
-        # Names do not count for Spark: columns that were only renamed are the same to it.
-        return self._is_marked and bool(plan.sameResult(self._old)) and _names_of(plan) == self._names
-
-    @cached_property
-    def _names(self) -> list[str]:
-        return _names_of(self._old)
-
-    @cached_property
-    def _is_marked(self) -> bool:
-        leaves = items_of(self._old.collectLeaves())
-        return any(_relation_option(leaf, self._mark) is not None for leaf in leaves)
-
-
-def _names_of(plan: Any) -> list[str]:
-    return [str(a.name()) for a in items_of(plan.output())]
-
-
-def _before_metadata(plan: Any) -> Any:
-    """The columns of a plan before the hidden one, which Spark has put behind them; ``None`` for any other plan.
-
-    Before release 4.1, Spark puts it there once more for each step above the plan that names it.
-    """
-    if plan.nodeName() != "Project":
-        return None
-    columns, hidden = plan.projectList(), 0
-    while hidden < columns.size() and str(columns.apply(columns.size() - hidden - 1).name()) == _METADATA:
-        hidden += 1
-    return columns.dropRight(hidden) if hidden else None
-
-
-class _Exchanging:
-    """A ``PartialFunction`` of Scala's over plans, in Python; the names of its methods are Scala's."""
-
-    def __init__(self, parts: Sequence[_Exchanged]) -> None:
-        # A plan of a hundred tables has hundreds of steps: to ask each table of each step takes seconds.
-        self._parts: dict[object, list[_Exchanged]] = {}
-        for part in parts:
-            for key in part.found_by():
-                self._parts.setdefault(key, []).append(part)
-
-    def isDefinedAt(self, plan: Any) -> bool:
-        """Whether there is a value: there is one for every plan."""
-        return True
-
-    def apply(self, plan: Any) -> Any:
-        """The plan, or what takes its place."""
-        own = _before_metadata(plan)
-        keys = (plan.semanticHash(), None if own is None else (_METADATA, own.hashCode()))
-        parts = (part for key in keys for part in self._parts.get(key, ()))
-        return next((new for p in parts if (new := p.plan_for(plan)) is not None), plan)
-
-    def applyOrElse(self, plan: Any, default: Any) -> Any:
-        """The same, as there is a value for every plan."""
-        return self.apply(plan)
-
-    class Java:
-        """What py4j implements for the JVM."""
-
-        implements = ("scala.PartialFunction",)
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -491,7 +352,7 @@ def hadoop_path(spark: SparkSession, uri: str) -> Any:
     return java_class(spark, "org.apache.hadoop.fs.Path")(java_class(spark, "java.net.URI").create(uri))
 
 
-def _start_callbacks(spark: SparkSession) -> None:
+def start_callbacks(spark: SparkSession) -> None:
     """Let the JVM call Python, as it does for ``foreachBatch``."""
     from pyspark.java_gateway import ensure_callback_server_started
 

@@ -45,7 +45,8 @@ from trilake.spark.delta.merge.job import MergeJob
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
 from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of, condition_text
 from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome, TaskOutcome
-from trilake.spark.delta.read import files_refusal, task_files
+from trilake.spark.delta.read import files_refusal
+from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows
 from trilake.spark.native.columns import as_column, empty_frame
 from trilake.spark.native.scan import NativeScanError, native_frame

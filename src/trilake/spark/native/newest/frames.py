@@ -39,14 +39,9 @@ from trilake.spark.native.row_counts import RowCount, row_count
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
-from trilake.spark.session.internals import (
-    Exchange,
-    frame_with_parts,
-    java_frame,
-    query_execution,
-    say_once,
-)
+from trilake.spark.session.internals import java_frame, query_execution, say_once
 from trilake.spark.session.passing import passing, spark_alone
+from trilake.spark.session.plans.exchange import Exchange, frame_with_parts
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.storage.base import ObjectMeta, Store
 from trilake.text import quote_name
@@ -358,7 +353,8 @@ def _counting(own: type) -> Callable[[Any], int]:
         _plan(self)  # looks for newer versions
         whole = vars(self)[_STATE].whole
         short = None if whole is None or self.is_cached else whole.now.count
-        return method(self) if short is None else short.count()
+        rows = None if short is None else short.count()
+        return method(self) if rows is None else rows
 
     return count
 

@@ -1,0 +1,191 @@
+"""Frames over Delta tables of very many files, none of which is listed before Spark plans a query.
+
+The conditions that Spark then has are applied while the checkpoint is read, piece by piece, and the files that they
+leave are all that this process and Spark hear of.  A query without a condition lists all files: Spark needs them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyroaring import BitMap64
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.delta.commit import row_tracking
+from trilake.delta.commit.conflicts import ReadSet
+from trilake.delta.commit.partition_predicate import PartitionPredicate
+from trilake.delta.log.checksum import read_checksum
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.replay import empty_state, file_keys
+from trilake.delta.log.snapshot import PendingSnapshot
+from trilake.delta.protocol.all_fields import nested_fields
+from trilake.delta.protocol.features import has_feature
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.scan.narrowed import outline, row_count, with_files
+from trilake.delta.scan.scan import Scan, plan_scan, read_schema
+from trilake.delta.scan.statistics import is_float, record_counts
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import CorruptLogError, TrilakeError
+from trilake.expr import Filter
+from trilake.spark.delta.large.lookup import looked_up
+from trilake.spark.delta.reading.native_files import condition_columns, load_vectors, native_files, native_output
+from trilake.spark.native.bases import cache_value, cached_value
+from trilake.spark.native.late_scan import LateList, LateTable, late_scan
+from trilake.spark.native.manifest import Integers
+from trilake.spark.native.planning.plan_conditions import plan_filter
+from trilake.spark.native.planning.table_reads import TableReads
+from trilake.spark.native.row_counts import note_row_count
+from trilake.spark.native.scan import NativeFiles, NativeScan, NativeScanError
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import say_once
+from trilake.spark.session.settings import session_zone
+
+_log = logging.getLogger("trilake.spark")
+
+
+def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
+    """The frame of an open table whose checkpoint nobody has read yet; ``None`` where its files must be listed before.
+
+    ``newest`` says that the version was asked for as the newest one.  Raises ``NativeScanError`` where Spark cannot
+    read such files.
+    """
+    pending = table.opened
+    if is_connect(spark) or not isinstance(pending, PendingSnapshot):
+        return None
+    if is_on(pending.metadata.configuration, row_tracking.ENABLED):
+        return None  # what the log says of each file's rows is a part of the plan
+    key = sha256(repr((pending.uri, pending.segment, pending.metadata, newest)).encode()).digest()
+    scan: NativeScan | None = cached_value(spark, key)
+    if scan is None:
+        files = _LargeTable.of(table.log, pending)
+        if files is None:
+            return None
+        try:
+            scan = late_scan(spark, files.late_table(spark, newest=newest))
+        except Py4JError as e:
+            say_once("files of large tables are listed before a query is planned", e)
+            return None
+        cache_value(spark, key, scan, scan.size)
+    frame = scan.frame(spark, native_output(read_schema(pending.schema)))
+    return note_row_count(frame, scan.count)
+
+
+@dataclass(frozen=True)
+class _LargeTable:
+    """A version of a table, of whose files those with deletion vectors are known; ``size`` is about their bytes."""
+
+    log: DeltaLog
+    pending: PendingSnapshot
+    size: int
+    marked: pa.Table
+
+    @staticmethod
+    def of(log: DeltaLog, pending: PendingSnapshot) -> _LargeTable | None:
+        """The version, or ``None`` where only a list of all files tells."""
+        if not has_feature(pending.protocol, "deletionVectors") and (size := _stated_size(log, pending)) is not None:
+            return _LargeTable(log, pending, size, empty_state().adds)
+        known = outline(log, pending)
+        return None if known is None else _LargeTable(log, pending, known.size, known.marked)
+
+    def late_table(self, spark: SparkSession, *, newest: bool) -> LateTable:
+        """What Spark's scan is made of."""
+        store, pending = self.log.store, self.pending
+        if self.marked.num_rows and pending.metadata.provider.lower() != "parquet":
+            raise NativeScanError("Spark numbers the rows of Parquet files only, as deletion vectors need it")
+        nowhere = with_files(pending, empty_state().adds)
+        required = frozenset(f.physical_name for f in pending.schema.fields if not f.nullable)
+        floats = any(map(is_float, nested_fields(pending.schema)))
+        files = replace(self._files(plan_scan(nowhere)), required=required, nan_counted=not floats)
+        choose = _Choice(spark, self, files.id_mode)
+        reads = TableReads(pending.uri, pending.version, choose.read_set) if newest else None
+        vectors = load_vectors(store, plan_scan(with_files(pending, self.marked)))
+        return LateTable(
+            replace(files, reads=reads),
+            self.size,
+            choose.listed,
+            [vectors.get(i, BitMap64()) for i in range(self.marked.num_rows)],
+            lambda: row_count(self.log, pending),
+            not record_counts(self.marked).null_count,
+        )
+
+    def _files(self, scan: Scan) -> NativeFiles:
+        return replace(native_files(self.log.store, scan, {}), times=scan.files["modificationTime"])
+
+    def scan(self, spark: SparkSession, filter: Filter | None) -> Scan:
+        """The files that may hold a row for which the filter is true."""
+        return plan_scan(looked_up(spark, self.log, self.pending, filter, self.log.load), None, filter)
+
+    def listed(self, scan: Scan) -> LateList:
+        """The files of a scan, and which of them has which deletion vector."""
+        return LateList(self._files(scan), self._slots(scan.files))
+
+    @cached_property
+    def _keys(self) -> pa.Array:
+        keys = file_keys(self.marked)
+        return pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.array([], pa.string())
+
+    def _slots(self, files: pa.Table) -> Integers | None:
+        """Which of the marked files each of some is; the number behind the last one for those that are not."""
+        valid = pc.is_valid(files["deletionVector"])
+        slots = np.full(files.num_rows, self.marked.num_rows, np.int64)
+        found = pc.index_in(file_keys(files.filter(valid)), value_set=self._keys)
+        if found.null_count:
+            raise CorruptLogError(
+                "a file has a deletion vector that the checkpoint's footers do not tell of",
+                help="restore the checkpoint from a copy",
+                file=self.pending.uri,
+                version=self.pending.version,
+            )
+        slots[valid.to_numpy()] = found.to_numpy()
+        return slots if self.marked.num_rows else None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Chooses files of a version by the conditions of Spark's plans."""
+
+    spark: SparkSession
+    table: _LargeTable
+    id_mode: bool
+
+    def listed(self, conditions: Sequence[str]) -> LateList:
+        """The files that may hold a row for which all conditions are true."""
+        filter = self._filter(conditions)
+        found = self.table.listed(self.table.scan(self.spark, filter))
+        text = "true" if filter is None else filter.text
+        _log.info("%d files are listed of %s where %s", len(found.files.paths), self.table.pending.uri, text)
+        return found
+
+    def read_set(self, conditions: Sequence[str]) -> ReadSet:
+        """What a transaction has read whose plan asked for rows under some conditions."""
+        filter = self._filter(conditions)
+        if filter is None:
+            return ReadSet(whole_table=True)
+        scan = self.table.scan(self.spark, filter)
+        predicate = PartitionPredicate.of(scan.snapshot, filter)
+        return ReadSet(predicates=(predicate,), files=frozenset(scan.files["path"].to_pylist()))
+
+    def _filter(self, conditions: Sequence[str]) -> Filter | None:
+        schema, names = condition_columns(read_schema(self.table.pending.schema), id_mode=self.id_mode)
+        return plan_filter(conditions, schema, names, session_zone(self.spark))
+
+
+def _stated_size(log: DeltaLog, pending: PendingSnapshot) -> int | None:
+    """About how many bytes the files have, as a checksum file says; ``None`` where it does not."""
+    version = pending.segment.checkpoint_version
+    if pending.segment.checksum is None or version is None:
+        return None
+    try:
+        stated = read_checksum(log.store, version)
+    except TrilakeError:  # damaged: no reader needs it
+        return None
+    newer = int(pc.sum(pending.newer.adds["size"]).as_py() or 0)
+    return None if stated is None else stated.table_size_bytes + newer

@@ -1,0 +1,1 @@
+"""Plans of the JVM, put together."""
