@@ -66,7 +66,8 @@ class SplicedFile:
     ----------
     schema: of the whole file.
     old: the older file.
-    stated: what the action of the older file states; the tag of NaN is kept, or there is none.
+    stated: what the action of the older file states; the tag of NaN is kept, or there is none, where
+        columns that may hold a NaN are kept.
     """
 
     def __init__(
@@ -136,9 +137,12 @@ class SplicedFile:
             raise
         self.sink.close()
         action = file_action(self.plan, self.key, self.partition, size, now_ms, self._statistics)
-        tags = {key: value for key, value in self.plan.tags.items() if key != NAN_TAG}
-        if NAN_TAG in self.plan.tags and self.stated.nan_tag is not None:
-            tags[NAN_TAG] = self.stated.nan_tag
+        tags = dict(self.plan.tags)
+        kept = any(p[0] not in self.new.names for p in float_paths(self.schema))
+        if NAN_TAG in tags and kept:  # what says how NaN counts in those columns is the older file
+            del tags[NAN_TAG]
+            if self.stated.nan_tag is not None:
+                tags[NAN_TAG] = self.stated.nan_tag
         action.pop("tags", None)
         return {**action, **({"tags": tags} if tags else {})}
 
