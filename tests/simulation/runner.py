@@ -79,6 +79,7 @@ def one_thread() -> Iterator[None]:
     import trilake.delta.commands.optimize.footers as footers
     import trilake.delta.commands.optimize.rewrite as rewrite
     import trilake.delta.commands.rows.row_changes as row_changes
+    import trilake.delta.commands.rows.taken_rows as taken_rows
     import trilake.delta.scan.read as read
     import trilake.lance.file.data_file_writer as data_file_writer
     import trilake.lance.scan.scan as scan
@@ -92,7 +93,7 @@ def one_thread() -> Iterator[None]:
         mock.patch.object(scan, "THREADS", 1),
         *(
             mock.patch.object(module, "ThreadPoolExecutor", _OneThread)
-            for module in (curve_order, footers, rewrite, row_changes, data_file_writer, scan, ownership)
+            for module in (curve_order, footers, rewrite, row_changes, taken_rows, data_file_writer, scan, ownership)
         ),
     ]
     for patch in patches:
