@@ -199,7 +199,7 @@ def benchmarks() -> Iterator[Benchmark]:
     yield _merges("merge-larger", "MERGE of 2,000,000 rows into 200,000", small, 100_000, 2_000_000, 1)
     yield _merges("merge-skewed", "MERGE of 1,000 ids, one of which half of 2,000,000 rows have", large, 0, 1_000, 1)
     yield _merges("merge-again", f"{_MERGES} MERGEs of 20 rows in a row", small, 100_000, 20, _MERGES)
-    files = partial(small_files, 200_000, _FILES)
+    files = partial(small_files, 10 * _FILES, _FILES)
     yield Benchmark(
         "optimize-small",
         f"without Spark: OPTIMIZE of {_FILES:,} files of ten rows",
