@@ -101,18 +101,17 @@ def alive(
     ----------
     df: a scan.
     packed: the vectors.
-    slot: an SQL text, which of them belongs to a row's file; any number beyond them for a file without one.
+    slot: an SQL text, which of them belongs to a row's file; the number behind the last for a file without one.
     number: an SQL text, the number of a row in its file.
     """
     # A Spark that does not know the column would find it in no file, and every deleted row would be back.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"
-    level = _level(packed)
-    carried = None if level is None else _carried(spark, level, slot, len(level) // len(packed.words), number)
-    if carried is not None:
+    if (carried := _carried(spark, packed, slot, number)) is not None:
         marked = _is_set(_WORD, number)
         return df.withColumn(_WORD, carried).where(f"{numbered} AND {marked if select else f'NOT {marked}'}")
     if packed.count <= _SMALL_WORDS and HAS_SCALARS:
         # One row, one scalar subquery for all: Spark evaluates it once.
+        level = _level(packed)
         if level is not None:
             df = df.withColumn(_WORDS, _frame(spark, {_WORDS: _one(level)}).scalar())
             marked = _deleted_of_level(slot, len(level) // len(packed.words), number)
@@ -164,19 +163,28 @@ def _level(packed: Words) -> pa.Array | None:
     return pa.array(words.reshape(-1))
 
 
-def _carried(spark: SparkSession, level: pa.Array, slot: str, each: int, number: str) -> Column | None:
-    """The word of a row among those of :func:`_level`, as a column of a plan that carries them all; ``None`` where
-    Spark cannot be told, or they are too many.
+def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Column | None:
+    """The word of a row, as a column of a plan that carries all words; ``None`` where Spark cannot be told, or they are
+    too many.
 
     The subquery that would bring them takes as long as a scan of half a million rows.
     """
-    if len(level) > _CARRIED_WORDS or is_connect(spark):
+    if packed.pages is not None or is_connect(spark):
         return None
-    # A word of zeros behind all others is that of files without a vector.
-    words = np.append(level.to_numpy(), np.int64(0))
-    at = f"CAST(least({slot} * {each}L + least(shiftright({number}, 6), {each - 1}L), {len(level)}L) AS INT)"
+    lengths = np.diff(packed.words.offsets.to_numpy())
+    # Each file has a power of two of words, one of zeros at its end at least, and so have files without a vector: the
+    # place of a word is put together from bits, and nothing is multiplied or can be too large.
+    bits = int(lengths.max(initial=0)).bit_length()
+    files = len(lengths) + 1
+    if files << bits > min(_CARRIED_WORDS, 8 * packed.count + _LITTLE_WORDS):
+        return None
+    words = np.zeros((files, 1 << bits), np.int64)
+    words[:-1][np.arange(1 << bits) < lengths[:, None]] = packed.words.flatten().to_numpy()
+    inside = f"CAST(least(shiftright({number}, 6), {(1 << bits) - 1}L) AS INT)"
     try:
-        return number_at(spark, words, F.expr(at))
+        # No place is outside of the words, whatever the time of a file says.
+        of_file = f"shiftleft(least({slot}, {files - 1}), {bits})"
+        return number_at(spark, words.reshape(-1), F.expr(f"{of_file} | {inside}"))
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
         say_once("deletion vectors come through a subquery", e)
         return None
