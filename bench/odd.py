@@ -180,7 +180,7 @@ def _writing(name: str, rows: Callable[[], pa.Table], partition: str | None = No
 
 
 def _emptied(place: Path) -> None:
-    """Remove what was written, and let the disk come to rest: what others have left to write is not on anybody's time."""
+    """Remove what was written, and let the disk come to rest: what others have left to write is on nobody's time."""
     shutil.rmtree(place, ignore_errors=True)
     os.sync()
 

@@ -167,6 +167,6 @@ def benchmarks() -> Iterator[Benchmark]:
         baseline="deltalake",
         targets={"trilake, again": 1.5},
         setup=lambda: (_many(), spark()),
-        rounds=5,
+        rounds=15,
         warmups=2,
     )
