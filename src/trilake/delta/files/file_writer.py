@@ -68,8 +68,8 @@ class ParquetLayout:
 class ParquetFile:
     """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded.
 
-    Where they are ``all`` of it, the file is made in memory and goes to ``sink`` at once.  Text columns that come as
-    dictionaries are written as such, without looking at a text twice.
+    Where they are the ``whole`` of it, the file is made in memory and goes to ``sink`` at once.  Text columns that come
+    as dictionaries are written as such, without looking at a text twice.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class ParquetFile:
         layout: ParquetLayout,
         first: pa.Table,
         *,
-        all: bool = False,
+        whole: bool = False,
     ) -> None:
         self.sink, self.key, self.partition, self.layout = sink, key, partition, layout
         self.plan = plan = layout.plan
@@ -88,15 +88,15 @@ class ParquetFile:
         # Parquet's bounds leave NaN out, and Spark skips row groups by them although NaN is greater than all else: a
         # column that holds one has no bounds, in the file no more than in the log.
         self.with_nan = frozenset(p for p in layout.floats if p in plan.unbounded or has_nan(first, p))
-        self.atomic = sink if isinstance(sink, AtomicWriter) and not all else None
-        large = self.atomic is not None and first.nbytes > _LARGE_ROW * first.num_rows
+        self.atomic = sink if isinstance(sink, AtomicWriter) and not whole else None
         self.dictionaries, file_schema = layout.of(first)
         self.native: pa.NativeFile | None = None
         self.writer: pq.ParquetWriter | None = None
         try:
-            self.native = self.atomic.native() if large and self.atomic is not None else None
-            self.counter = pa.BufferOutputStream() if all else self.native or pa.PythonFile(sink, mode="w")
-            dictionaries = all or dictionary_columns(first)
+            if self.atomic is not None and first.nbytes > _LARGE_ROW * first.num_rows:
+                self.native = self.atomic.native()
+            self.counter = pa.BufferOutputStream() if whole else self.native or pa.PythonFile(sink, mode="w")
+            dictionaries = whole or dictionary_columns(first)
             self.writer = parquet_writer(self.counter, file_schema, plan, dictionaries, self.with_nan, self.footer)
         except OSError as e:
             self._fail(e)
@@ -117,9 +117,9 @@ class ParquetFile:
 
     def write(self, table: pa.Table) -> None:
         assert self.writer is not None
-        much = self.atomic is not None and table.nbytes >= _MUCH
+        much = self.atomic if table.nbytes >= _MUCH else None
         try:
-            with self.atomic.taking_much() if much and self.atomic is not None else nullcontext():
+            with nullcontext() if much is None else much.taking_much():
                 self.writer.write_table(table.unify_dictionaries() if self.dictionaries else table)
         except OSError as e:
             self._fail(e)

@@ -216,7 +216,7 @@ class TaskWriter:
 
     def _put_whole(self, values: tuple[str | None, ...], table: pa.Table) -> None:
         """Write rows to a file of their own."""
-        writer = self._start(values, table, all=True)
+        writer = self._start(values, table, whole=True)
         self.open[values] = writer
         writer.write(table)
         self._finish(values)
@@ -251,11 +251,13 @@ class TaskWriter:
         self.open[values] = writer
         return writer
 
-    def _start(self, values: tuple[str | None, ...], first: pa.Table, *, all: bool = False) -> ParquetFile | OtherFile:
+    def _start(
+        self, values: tuple[str | None, ...], first: pa.Table, *, whole: bool = False
+    ) -> ParquetFile | OtherFile:
         key, by_name = self._new_file(values)
         if self.plan.provider != "parquet":
             return OtherFile(self.store, key, by_name, self.plan.file_schema, self.plan)
-        return ParquetFile(self.group.open_output(key), key, by_name, self.layout, first, all=all)
+        return ParquetFile(self.group.open_output(key), key, by_name, self.layout, first, whole=whole)
 
     def _new_file(self, values: tuple[str | None, ...]) -> tuple[str, dict[str, str | None]]:
         """The key of a new file, and its partition values by column."""

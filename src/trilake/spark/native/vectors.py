@@ -158,9 +158,15 @@ def _level(packed: Words) -> pa.Array | None:
     each = int(lengths.max()) + 1
     if len(lengths) * each > min(_SMALL_WORDS, 4 * packed.count + _LITTLE_WORDS):
         return None
-    words = np.zeros((len(lengths), each), np.int64)
-    words[np.arange(each) < lengths[:, None]] = packed.words.flatten().to_numpy()
-    return pa.array(words.reshape(-1))
+    return pa.array(_in_rows(packed, len(lengths), each))
+
+
+def _in_rows(packed: Words, files: int, each: int) -> npt.NDArray[np.int64]:
+    """The words of all vectors, so many of each, with zeros at its end; and zeros for the files behind the vectors."""
+    lengths = np.diff(packed.words.offsets.to_numpy())
+    words = np.zeros((files, each), np.int64)
+    words[: len(lengths)][np.arange(each) < lengths[:, None]] = packed.words.flatten().to_numpy()
+    return words.reshape(-1)
 
 
 def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Column | None:
@@ -178,13 +184,11 @@ def _carried(spark: SparkSession, packed: Words, slot: str, number: str) -> Colu
     files = len(lengths) + 1
     if files << bits > min(_CARRIED_WORDS, 8 * packed.count + _LITTLE_WORDS):
         return None
-    words = np.zeros((files, 1 << bits), np.int64)
-    words[:-1][np.arange(1 << bits) < lengths[:, None]] = packed.words.flatten().to_numpy()
     inside = f"CAST(least(shiftright({number}, 6), {(1 << bits) - 1}L) AS INT)"
     try:
         # No place is outside of the words, whatever the time of a file says.
         of_file = f"shiftleft(least({slot}, {files - 1}), {bits})"
-        return number_at(spark, words.reshape(-1), F.expr(f"{of_file} | {inside}"))
+        return number_at(spark, _in_rows(packed, files, 1 << bits), F.expr(f"{of_file} | {inside}"))
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
         say_once("deletion vectors come through a subquery", e)
         return None

@@ -185,6 +185,26 @@ def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:
     return DataFrame(dataset.ofRows(session._jsparkSession, plan), spark)
 
 
+def expression_of(java: Any) -> Any:
+    """The expression behind a column of the JVM's."""
+    if RELEASE < (4, 0):
+        return java.expr()
+    return _expressions().expression(java)
+
+
+def column_of(expression: Any) -> Column:
+    """A column that is an expression of the JVM's."""
+    if RELEASE < (4, 0):
+        jvm: Any = SparkContext._jvm
+        return Column(jvm.org.apache.spark.sql.Column(expression))
+    return Column(_expressions().column(expression))
+
+
+def _expressions() -> Any:
+    jvm: Any = SparkContext._jvm
+    return jvm.org.apache.spark.sql.classic.ExpressionUtils
+
+
 def try_cast(column: Column, target: T.DataType) -> Column:
     """The column in another type, with null for a value that does not fit.
 
@@ -202,8 +222,7 @@ def try_cast(column: Column, target: T.DataType) -> Column:
     expressions = package.catalyst.expressions
     wanted = package.types.DataType.fromJson(target.json())
     # The zone of the session is put in when the expression is analysed.
-    cast = expressions.Cast(java.expr(), wanted, jvm.scala.Option.empty(), expressions.EvalMode.TRY())
-    return Column(package.Column(cast))
+    return column_of(expressions.Cast(java.expr(), wanted, jvm.scala.Option.empty(), expressions.EvalMode.TRY()))
 
 
 def legacy_cast(column: Column, target: T.DataType) -> Column:
@@ -219,12 +238,10 @@ def legacy_cast(column: Column, target: T.DataType) -> Column:
         )
     package: Any = jvm.org.apache.spark.sql
     wanted = package.types.DataType.fromJson(target.json())
-    utils = package.classic.ExpressionUtils if RELEASE >= (4, 0) else None
-    value = java.expr() if utils is None else utils.expression(java)
     expressions = package.catalyst.expressions
     # The zone of the session is put in when the expression is analysed.
-    cast = expressions.Cast(value, wanted, jvm.scala.Option.empty(), expressions.EvalMode.LEGACY())
-    return Column(package.Column(cast) if utils is None else utils.column(cast))
+    mode = expressions.EvalMode.LEGACY()
+    return column_of(expressions.Cast(expression_of(java), wanted, jvm.scala.Option.empty(), mode))
 
 
 def column_text(column: Any) -> str | None:
@@ -233,9 +250,6 @@ def column_text(column: Any) -> str | None:
     if java is None:
         return None
     try:
-        if RELEASE < (4, 0):
-            return str(java.expr().toString())
-        jvm: Any = SparkContext._jvm
-        return str(jvm.org.apache.spark.sql.classic.ExpressionUtils.expression(java).toString())
+        return str(expression_of(java).toString())
     except Py4JError:
         return None

@@ -42,7 +42,7 @@ from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.spark.session.compat import RELEASE, dataset_of, is_connect
+from trilake.spark.session.compat import column_of, dataset_of, expression_of, is_connect
 
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
@@ -198,12 +198,8 @@ def frame_without_nulls(spark: SparkSession, df: DataFrame, required: Collection
 
 def column_without_nulls(spark: SparkSession, column: Column) -> Column:
     """The column, of which Spark believes that it holds no nulls.  Raises :class:`InternalsError` on Connect."""
-    java = jvm(spark)
-    known = java.org.apache.spark.sql.catalyst.expressions.KnownNotNull
-    if RELEASE < (4, 0):
-        return Column(java.org.apache.spark.sql.Column(known(java_column(column).expr())))
-    utils = java.org.apache.spark.sql.classic.ExpressionUtils
-    return Column(utils.column(known(utils.expression(java_column(column)))))
+    known = jvm(spark).org.apache.spark.sql.catalyst.expressions.KnownNotNull
+    return column_of(known(expression_of(java_column(column))))
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
@@ -219,15 +215,9 @@ def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column
     java.java.nio.ByteBuffer.wrap(numbers.astype("<i8").tobytes()).order(little).asLongBuffer().get(longs)
     values = expressions.UnsafeArrayData.fromPrimitiveArray(longs)
     held = expressions.Literal(values, types.ObjectType(values.getClass()))
-    if RELEASE < (4, 0):
-        at = java_column(place).expr()
-    else:
-        at = java.org.apache.spark.sql.classic.ExpressionUtils.expression(java_column(place))
-    long, nothing = types.DataType.fromJson('"long"'), sequence(spark, [])
-    call = expressions.objects.Invoke(held, "getLong", long, sequence(spark, [at]), nothing, True, False, True)
-    if RELEASE < (4, 0):
-        return Column(java.org.apache.spark.sql.Column(call))
-    return Column(java.org.apache.spark.sql.classic.ExpressionUtils.column(call))
+    at, nothing = sequence(spark, [expression_of(java_column(place))]), sequence(spark, [])
+    long = types.DataType.fromJson('"long"')
+    return column_of(expressions.objects.Invoke(held, "getLong", long, at, nothing, True, False, True))
 
 
 def _of_files(
