@@ -41,7 +41,7 @@ def _examples(
 ) -> None:
     item = request.node
     if isinstance(item, DoctestItem) and any(_uses_spark(example.source) for example in item.dtest.examples):
-        from trilake.spark.front.register import register  # late: most examples need no PySpark
+        from trilake.spark.patches.register import register  # late: most examples need no PySpark
 
         session, folder = request.getfixturevalue("spark_of_examples")
         register(session)  # the example of ``unregister`` takes it back

@@ -66,7 +66,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture
 def sql(spark: SparkSession) -> Iterator[SparkSession]:
     """That session, whose SQL knows our tables."""
-    from trilake.sql.install import install, uninstall  # late, as above
+    from trilake.sql.spark.install import install, uninstall  # late, as above
 
     install(spark)
     yield spark

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 
 
 def runtime_in_ms(

@@ -28,7 +28,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.storage.memory import MemoryStore
-from trilake.table import Table
+from trilake.table.table import Table
 
 DATA = pa.table({"n": [1, 2, 3], "s": ["a", "b", None], "p": ["x", "x", "y"]})
 

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 import trilake
 from trilake.cli.facts import table_facts
 from trilake.cli.values import python_values
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import InvalidArgumentError, TableExistsError, UnknownOptionError, VersionNotFoundError
 from trilake.lance.table import LanceTable, write_table
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import open_store
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64()), "s": [f"t{i % 3}" for i in range(100)]})

@@ -24,9 +24,9 @@ import trilake
 from bench.logs.delta_logs import long_table
 from tests.s3_server import Request, S3Server
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.table import ArrowDeltaTable
 from trilake.lance.commands import write
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.object import ObjectStore
 from trilake.storage.upload import UploadWriter

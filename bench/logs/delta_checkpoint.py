@@ -9,10 +9,10 @@ import deltalake
 
 from bench.harness import Benchmark, Contender
 from bench.tables.delta import million, scratch
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 

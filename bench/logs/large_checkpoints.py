@@ -18,12 +18,12 @@ from pathlib import Path
 from bench import harness
 from bench.harness import ROOT, Benchmark, Contender, data
 from bench.logs.delta_logs import long_table
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Protocol
 from trilake.engine import standard_engine
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 SIZES = (300_000, 1_000_000, 3_000_000)

@@ -17,12 +17,12 @@ import pyarrow as pa
 import trilake
 from bench.harness import Benchmark, Contender, data
 from bench.logs.delta_logs import append_commit, busy_table, commit_time
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
-from trilake.runtime import SYSTEM_RUNTIME
 
 COMMITS, INTERVAL = 100_000, 100
 _LAST = COMMITS - 1

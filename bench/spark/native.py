@@ -21,7 +21,7 @@ from bench.logs.delta_logs import long_table
 from bench.tables.delta import spark
 from trilake.delta.protocol.deletion_vectors import file_bytes, serialize, z85_encode
 from trilake.delta.protocol.schema import from_arrow
-from trilake.spark.native import bases as native_bases
+from trilake.spark.scan import bases as native_bases
 
 _FILES = 8
 _ROWS = 2_000_000

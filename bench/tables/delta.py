@@ -18,7 +18,7 @@ from bench.harness import ROOT, Benchmark, Contender, data
 from bench.lineitem import lineitem_files
 from bench.logs.delta_logs import long_table, young_table
 from trilake.spark.session.local import local_session
-from trilake.table import Table
+from trilake.table.table import Table
 
 # --- snapshots -------------------------------------------------------------------------------------------------------
 

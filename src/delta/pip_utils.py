@@ -41,7 +41,7 @@ def configure_spark_with_delta_pip(
                 builder._options.pop(name)
                 if kept:
                     builder._options[name] = ",".join(kept)
-        from trilake.sql.install import install  # late: a builder may never make a session
+        from trilake.sql.spark.install import install  # late: a builder may never make a session
 
         spark: SparkSession = own()
         install(spark)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trilake.version import __version__
+from trilake.common.version import __version__
 
 if TYPE_CHECKING:
     from trilake import checksum as checksum
@@ -23,66 +23,68 @@ if TYPE_CHECKING:
     from trilake import trevni as trevni
     from trilake.api import alter, convert_to_delta, create, explain, read, register, unregister, write
     from trilake.api import open as open
-    from trilake.comparison.result import TableDiff
-    from trilake.conversion import Conversion, convert
     from trilake.delta.commands.optimize.optimize import OptimizeResult
     from trilake.delta.commands.write.write import WriteResult
     from trilake.engine.transaction import Transaction
     from trilake.errors import TrilakeError
-    from trilake.explanation import Explanation
-    from trilake.findings import Finding, Findings, Repairs
-    from trilake.inspection import diff, repair, verify
-    from trilake.report_page import Advice, Report
-    from trilake.reporting import report
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
-    from trilake.spark.front.foreach_batch import foreach_batch
-    from trilake.spark.front.start import session
-    from trilake.spark.front.streams import stream_lag, write_stream
-    from trilake.sql.install import install, uninstall
-    from trilake.sql.standalone.run import sql as sql
-    from trilake.table import Table
+    from trilake.spark.patches.foreach_batch import foreach_batch
+    from trilake.spark.patches.start import session
+    from trilake.spark.patches.streams import stream_lag, write_stream
+    from trilake.sql.duckdb.run import sql as sql
+    from trilake.sql.spark.install import install, uninstall
+    from trilake.table.comparison.result import TableDiff
+    from trilake.table.explanation import Explanation
+    from trilake.table.findings import Finding, Findings, Repairs
+    from trilake.table.report_page import Advice, Report
+    from trilake.table.table import Table
+    from trilake.tools.convert import Conversion, convert
+    from trilake.tools.diff import diff
+    from trilake.tools.repair import repair
+    from trilake.tools.report import report
+    from trilake.tools.verify import verify
 
 #: Public name -> the module that defines it.  Names are loaded when first used: importing trilake costs next to nothing
 #: and loads nothing of Spark before a name that needs it.
 _HOME = {
     "alter": "trilake.api",
-    "convert": "trilake.conversion",
-    "load_ipython_extension": "trilake.display",
-    "unload_ipython_extension": "trilake.display",
+    "convert": "trilake.tools.convert",
+    "load_ipython_extension": "trilake.common.display",
+    "unload_ipython_extension": "trilake.common.display",
     "convert_to_delta": "trilake.api",
-    "diff": "trilake.inspection",
-    "repair": "trilake.inspection",
-    "verify": "trilake.inspection",
+    "diff": "trilake.tools.diff",
+    "repair": "trilake.tools.repair",
+    "verify": "trilake.tools.verify",
     "create": "trilake.api",
     "explain": "trilake.api",
     "open": "trilake.api",
     "read": "trilake.api",
     "register": "trilake.api",
-    "report": "trilake.reporting",
-    "session": "trilake.spark.front.start",
+    "report": "trilake.tools.report",
+    "session": "trilake.spark.patches.start",
     "unregister": "trilake.api",
     "write": "trilake.api",
-    "install": "trilake.sql.install",
-    "uninstall": "trilake.sql.install",
-    "foreach_batch": "trilake.spark.front.foreach_batch",
-    "stream_lag": "trilake.spark.front.streams",
-    "write_stream": "trilake.spark.front.streams",
-    "Conversion": "trilake.conversion",
+    "install": "trilake.sql.spark.install",
+    "uninstall": "trilake.sql.spark.install",
+    "foreach_batch": "trilake.spark.patches.foreach_batch",
+    "stream_lag": "trilake.spark.patches.streams",
+    "write_stream": "trilake.spark.patches.streams",
+    "Conversion": "trilake.tools.convert",
     "DeltaOptimizeBuilder": "trilake.spark.delta.optimize",
     "DeltaTable": "trilake.spark.delta.table",
     "DeltaTableBuilder": "trilake.spark.delta.table_builder",
-    "Explanation": "trilake.explanation",
-    "Finding": "trilake.findings",
-    "Findings": "trilake.findings",
+    "Explanation": "trilake.table.explanation",
+    "Finding": "trilake.table.findings",
+    "Findings": "trilake.table.findings",
     "IdentityGenerator": "trilake.spark.delta.table_builder",
-    "Report": "trilake.report_page",
-    "Advice": "trilake.report_page",
+    "Report": "trilake.table.report_page",
+    "Advice": "trilake.table.report_page",
     "OptimizeResult": "trilake.delta.commands.optimize.optimize",
-    "Repairs": "trilake.findings",
-    "Table": "trilake.table",
-    "TableDiff": "trilake.comparison.result",
+    "Repairs": "trilake.table.findings",
+    "Table": "trilake.table.table",
+    "TableDiff": "trilake.table.comparison.result",
     "Transaction": "trilake.engine.transaction",
     "TrilakeError": "trilake.errors",
     "WriteResult": "trilake.delta.commands.write.write",

@@ -12,8 +12,8 @@ from trilake.delta.commands.write.write import WriteResult
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.expr.views import stream_without_views
-from trilake.frames import arrow_batches, is_dataframe
 from trilake.storage import open_store
+from trilake.table.frames import arrow_batches, is_dataframe
 from trilake.trevni.tables import table_write as trevni
 
 

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
 
+from trilake.common.timestamps import TimestampLike
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TableNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
-from trilake.table import Table
-from trilake.timestamps import TimestampLike
+from trilake.table.table import Table
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import ConsoleOutput, JsonOutput, output
 from trilake.cli.text import printable_json, printable_lines
 from trilake.cli.values import python_values
-from trilake.text import printable
+from trilake.common.text import printable
 
 ROOT = Path(__file__).resolve().parents[2]
 #: A colour, a title of the window, a turned line, a bell, a C1 sequence, markup of rich, and a halved pair.

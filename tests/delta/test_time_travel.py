@@ -16,6 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, log_of, metadata, protocol
+from trilake.common.runtime import SYSTEM_RUNTIME
+from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import timestamp_text
 from trilake.delta.log.log import DeltaLog
@@ -23,12 +25,10 @@ from trilake.delta.log.segment import choose_segment, commit_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, TrilakeError, VersionNotFoundError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
-from trilake.timestamps import TimestampLike, timestamp_ms
 
 
 def _log(times: list[int]) -> DeltaLog:

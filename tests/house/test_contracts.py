@@ -36,7 +36,7 @@ def empty_house(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("storage/bad.py", "import trilake.table", "Layers point one way; formats do not know each other"),
+        ("storage/bad.py", "import trilake.table.table", "Layers point one way; formats do not know each other"),
         ("storage/bad.py", "import pyspark.sql", "Nothing left of spark imports pyspark"),
         ("spark/session/java.py", "import pyspark", "The choice of Java needs no pyspark"),
         ("misplaced.py", "", "Layers point one way; formats do not know each other"),

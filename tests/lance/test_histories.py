@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import StorageError, TrilakeError, UnknownOutcomeError
 from trilake.lance import LanceDataset, cleanup
 from trilake.lance.commands import columns, compaction, delete, update
 from trilake.lance.commands.fragment_writer import WriteOptions
 from trilake.lance.commands.write import write
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore

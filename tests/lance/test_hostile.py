@@ -18,6 +18,7 @@ from tests.lance import corpus
 from tests.lance.file.test_data_file import use
 from tests.lance.mutations import attack, mutated, with_message
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError, TrilakeError
 from trilake.lance.file import framing
 from trilake.lance.file.schema import LanceSchema
@@ -37,7 +38,6 @@ from trilake.lance.versions.manifest import (
     parse_manifest,
     serialise_manifest,
 )
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 #: Damaged files for each kind.

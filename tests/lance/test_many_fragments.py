@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import ConflictError
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import merge_insert as merging
@@ -21,7 +22,6 @@ from trilake.lance.commands.write import write
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 SCHEMA = pa.schema([("id", pa.int64()), ("v", pa.string())])

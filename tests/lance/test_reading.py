@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from tests.lance import corpus
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import (
     FilterError,
     InvalidArgumentError,
@@ -30,7 +31,6 @@ from trilake.errors import (
 )
 from trilake.lance import LanceDataset
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import StorageError, TrilakeError, WriteFailedError
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.upload import UploadWriter

@@ -34,13 +34,13 @@ from tests.reliability.victims import MIXES, begin, op_of, run_stream
 from tests.simulation.delta.delta_rows import model
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
 from trilake.lance.cleanup import cleanup, files_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.versions import list_versions
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.dataset import list_files

@@ -29,12 +29,12 @@ from typing import Any
 import pyarrow as pa
 
 import trilake
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import ConflictError, TrilakeError, UnknownOutcomeError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 #: Rows of a process by id: what they say.

@@ -35,6 +35,7 @@ from tests.simulation.lance.lance_rows import SCHEMA as LANCE_SCHEMA
 from tests.simulation.lance.lance_rows import arrow as lance_arrow
 from tests.simulation.model import KEYS, new_rows, source_rows, upserted
 from tests.simulation.plan import Op
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
@@ -48,7 +49,6 @@ from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import ForeignFilesError, VersionNotFoundError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import Store, open_store
 
 #: Packages of which the template imports every module, but for those that begin with these names.

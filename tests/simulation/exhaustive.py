@@ -12,6 +12,7 @@ from tests.simulation.model_check import Checked
 from tests.simulation.plan import FaultAt, Op, Plan
 from tests.simulation.store import SimStore
 from tests.simulation.world import Actor, Outcome, Violation, World
+from trilake.common.runtime import Runtime
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
@@ -20,7 +21,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head
 from trilake.errors import ConflictError, StorageError, UnknownOutcomeError
-from trilake.runtime import Runtime
 
 _COMMIT = re.compile(r"_delta_log/(\d{20})\.json\Z")
 _FIRST = [

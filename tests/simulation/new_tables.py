@@ -24,6 +24,7 @@ from tests.simulation import scenes
 from tests.simulation.plan import FAULTS, FaultAt, Op, Plan
 from tests.simulation.store import SimStore
 from tests.simulation.world import Actor, Outcome, Violation, World
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.write.create import TableDescription, create_table
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import finish_write, plan_write
@@ -47,7 +48,6 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import write_table as write_lance
 from trilake.lance.versions import transaction
 from trilake.lance.versions.versions import list_versions
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 from trilake.trevni import TrevniFile
 from trilake.trevni.tables.dataset import list_files

@@ -14,6 +14,7 @@ import trilake
 from tests.conftest import SOAK
 from tests.simulation.crash_states import Recorder, states, store_of
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
@@ -22,7 +23,6 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.lance.cleanup import cleanup
 from trilake.lance.table import LanceTable
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 

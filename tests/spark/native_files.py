@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
-from trilake.spark.native.scan import NativeFiles
+from trilake.spark.scan.scan import NativeFiles
 
 SparkError = (PySparkException, Py4JError)
 N = pa.table({"n": pa.array([1, 2, 3])})

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession, functions as F
 import trilake
 from tests.connect_session import connect_session
 from trilake.spark.delta.names import catalogue
-from trilake.sql.session import connect_frames, jvm
+from trilake.sql.spark.session import connect_frames, jvm
 
 said = []
 listener = logging.Handler(logging.WARNING)

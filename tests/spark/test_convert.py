@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 import trilake
-from trilake.checksum import checksum
-from trilake.conversion import sources
 from trilake.errors import SchemaMismatchError
 from trilake.storage import open_store
+from trilake.table.checksum import checksum
+from trilake.tools.convert import sources
 
 ROWS = pa.table(
     {

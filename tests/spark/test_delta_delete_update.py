@@ -31,7 +31,7 @@ from trilake.errors import (
 from trilake.spark.delta import row_addresses
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows, bitmaps
-from trilake.spark.native.columns import read_condition
+from trilake.spark.scan.columns import read_condition
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}

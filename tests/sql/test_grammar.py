@@ -5,10 +5,15 @@ from __future__ import annotations
 import pytest
 
 from trilake.errors import InvalidArgumentError
-from trilake.sql.grammar.create import parse_create
-from trilake.sql.grammar.delete_update import parse_delete, parse_update
-from trilake.sql.grammar.insert import parse_inserts
-from trilake.sql.grammar.maintenance import (
+from trilake.sql.parser.candidates import candidates
+from trilake.sql.parser.create import parse_create
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.delete_update import parse_delete, parse_update
+from trilake.sql.parser.expressions import requalified
+from trilake.sql.parser.insert import parse_inserts
+from trilake.sql.parser.kinds import kind
+from trilake.sql.parser.literals import literal
+from trilake.sql.parser.maintenance import (
     Convert,
     Detail,
     Generate,
@@ -19,13 +24,8 @@ from trilake.sql.grammar.maintenance import (
     Vacuum,
     parse_maintenance,
 )
-from trilake.sql.grammar.merge import parse_merge
-from trilake.sql.text.candidates import candidates
-from trilake.sql.text.cursor import Cursor, SyntaxProblem
-from trilake.sql.text.expressions import requalified
-from trilake.sql.text.kinds import kind
-from trilake.sql.text.literals import literal
-from trilake.sql.text.tokens import tokenize
+from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.tokens import tokenize
 
 
 @pytest.mark.parametrize(

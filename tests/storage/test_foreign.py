@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit
@@ -20,7 +21,6 @@ from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
 from trilake.errors import ForeignFilesError, TableExistsError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 ROWS = pa.table({"n": [1, 2]})

@@ -13,6 +13,7 @@ import pytest
 
 import trilake
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.commit.symlink_manifest import generate_manifests
 from trilake.delta.log.checkpoint_writer import write_checkpoint
@@ -21,7 +22,6 @@ from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.trevni.tables import jobs
 

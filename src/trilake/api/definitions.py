@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from trilake.arguments import checked
+from trilake.common.arguments import checked
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine
 from trilake.errors import TableNotFoundError

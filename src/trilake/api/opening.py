@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 
-from trilake.arguments import checked
+from trilake.common.arguments import checked
+from trilake.common.timestamps import TimestampLike
 from trilake.delta.table import ArrowDeltaTable
 from trilake.formats import open_table
 from trilake.storage import open_store
-from trilake.table import Table, as_version
-from trilake.timestamps import TimestampLike
+from trilake.table.table import Table, as_version
 
 if TYPE_CHECKING:
     from trilake.lance.table import LanceTable

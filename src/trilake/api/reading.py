@@ -7,11 +7,11 @@ from os import PathLike
 from typing import TYPE_CHECKING
 
 from trilake.api.opening import open_at
-from trilake.arguments import checked
+from trilake.common.arguments import checked
+from trilake.common.timestamps import TimestampLike
 from trilake.delta.table import ArrowDeltaTable
-from trilake.explanation import Explanation
-from trilake.table import FilterLike
-from trilake.timestamps import TimestampLike
+from trilake.table.explanation import Explanation
+from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +92,7 @@ def explain(
 ) -> Explanation:
     """What :func:`read` would do: the files it keeps and skips and why, and whether Spark scans them itself.
 
-    :meth:`trilake.table.Table.explain` says the same of files without Spark.
+    :meth:`trilake.table.table.Table.explain` says the same of files without Spark.
 
     Parameters
     ----------

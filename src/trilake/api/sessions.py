@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> list[str]:
-    """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.front.register`.
+    """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.patches.register`.
 
     The session is looked at once.  A local one whose tasks nobody has told an interpreter gets that of this process.
 
@@ -31,7 +31,7 @@ def register(spark: SparkSession) -> list[str]:
     from trilake.spark.session.checks import check_pyspark
 
     check_pyspark()
-    from trilake.spark.front import register as module
+    from trilake.spark.patches import register as module
 
     return module.register(spark)
 
@@ -49,6 +49,6 @@ def unregister(spark: SparkSession) -> None:
     >>> _ = trilake.register(spark)
     >>> trilake.unregister(spark)
     """
-    from trilake.spark.front import register as module
+    from trilake.spark.patches import register as module
 
     module.unregister(spark)

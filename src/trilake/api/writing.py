@@ -7,7 +7,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 from trilake.api.definitions import column_names
-from trilake.arguments import checked
+from trilake.common.arguments import checked
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.isolation import parse_level
 from trilake.delta.protocol.schema import from_arrow
@@ -113,7 +113,7 @@ def write(
     from trilake.delta.commands.write.request import WriteRequest, parse_mode
     from trilake.delta.commands.write.write import write_arrow
     from trilake.format_writes import write_lance, write_trevni
-    from trilake.frames import arrow_batches, is_dataframe
+    from trilake.table.frames import arrow_batches, is_dataframe
 
     parsed = parse_mode(mode)
     options = allowing_foreign(storage_options, allow_foreign_files)

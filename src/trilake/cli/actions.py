@@ -9,10 +9,10 @@ import orjson
 
 from trilake.cli.tables import not_for
 from trilake.cli.values import cell
+from trilake.common.text import printable, size_text
 from trilake.errors import CorruptLogError
 from trilake.lance.versions.versions import list_versions
-from trilake.table import Table
-from trilake.text import printable, size_text
+from trilake.table.table import Table
 
 
 def log_entries(table: Table, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:

@@ -22,8 +22,8 @@ from trilake.cli import changes, checks, maintenance, metadata, read, write
 from trilake.cli.exits import Exit, Problem
 from trilake.cli.output import debugging, output
 from trilake.cli.text import printable_lines
-from trilake.text import printable
-from trilake.version import __version__
+from trilake.common.text import printable
+from trilake.common.version import __version__
 
 LOOK, READ, CHANGE, KEEP = "Look at a table", "Read rows", "Write rows", "Keep a table in shape"
 

@@ -63,7 +63,7 @@ def diff(
 
     Rows are compared whole, or by --key. Files may differ where nothing else does.
     """
-    from trilake.inspection.diff import diff as compare
+    from trilake.tools.diff import diff as compare
 
     if to is None and before is None:
         raise InvalidArgumentError(

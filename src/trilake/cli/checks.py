@@ -13,7 +13,7 @@ from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values
 from trilake.cli.text import printable_lines
-from trilake.text import printable
+from trilake.common.text import printable
 
 
 class Depth(StrEnum):
@@ -39,7 +39,7 @@ def verify(
     json: Json = False,
 ) -> None:
     """Check every promise that the table's format makes; exit with 1 where one is broken or cannot be checked."""
-    from trilake.inspection.verify import verify as run
+    from trilake.tools.verify import verify as run
 
     verification = run(
         uri,
@@ -73,7 +73,7 @@ def repair(
 
     On a terminal --run asks first; elsewhere it needs --yes. Exits with 1 where something is left that no step mends.
     """
-    from trilake.inspection.repair import repair as run
+    from trilake.tools.repair import repair as run
 
     how: dict[str, Any] = {
         "only": only or None,

@@ -12,7 +12,7 @@ from trilake.cli.values import objects
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.scan.scan import stated_rows, vector_count
 from trilake.lance.versions.versions import read_tags
-from trilake.table import Table
+from trilake.table.table import Table
 
 
 def table_facts(table: Table) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
 from trilake.cli.output import output
 from trilake.cli.tables import not_for, opened
+from trilake.common.text import printable, size_text
 from trilake.delta.commands.optimize.metrics import as_row
 from trilake.errors import InvalidArgumentError
-from trilake.text import printable, size_text
 
 if TYPE_CHECKING:
-    from trilake.table import Table
+    from trilake.table.table import Table
 
 
 def optimize(

@@ -10,7 +10,7 @@ import typer
 from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version, Where
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened
-from trilake.text import size_text
+from trilake.common.text import size_text
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
 
@@ -161,7 +161,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Write a page about a table: versions, files, columns, findings, and what to do; it needs no network."""
-    from trilake.reporting.run import report as run
+    from trilake.tools.report.run import report as run
 
     page = run(
         uri,

@@ -14,7 +14,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from trilake.cli.exits import Problem
-from trilake.text import printable
+from trilake.common.text import printable
 
 if TYPE_CHECKING:
     import pyarrow as pa

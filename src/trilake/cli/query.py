@@ -1,7 +1,7 @@
 """SQL over tables of all formats without Spark, in DuckDB's own dialect.
 
 A relation that the SQL names is a table under that very name, so paths need no rewriting of the text.  What a query
-needs of a table is read as ``trilake.sql`` reads it: see :mod:`trilake.sql.standalone.database`.
+needs of a table is read as ``trilake.sql`` reads it: see :mod:`trilake.sql.duckdb.database`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from trilake.cli.tables import opened_with, split_version
 from trilake.errors import InvalidArgumentError
 from trilake.expr.terms.engine import QueryError, first_line, idle_connection
-from trilake.table import Table
+from trilake.table.table import Table
 
 #: Rows of a batch of the result.
 _ROWS = 10_000
@@ -39,7 +39,7 @@ def run_query(
     """
     import duckdb
 
-    from trilake.sql.standalone.database import batches_of
+    from trilake.sql.duckdb.database import batches_of
 
     try:
         relations = _relations(sql) - set(named)

@@ -25,7 +25,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
-from trilake.old_calendar.rebase import rebasing_of
+from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.uri import Location, parse_location
 

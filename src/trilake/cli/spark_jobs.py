@@ -20,7 +20,7 @@ from trilake.storage.base import Store
 def session_here() -> Any:
     """A Spark session on this machine.  Raises ``MissingDependencyError`` where PySpark is not installed."""
     try:
-        from trilake.spark.front.start import session
+        from trilake.spark.patches.start import session
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
             raise
@@ -60,7 +60,7 @@ def query_on_spark(
 
     from trilake.spark.session.compat import to_arrow
     from trilake.spark.session.job_errors import short_cause
-    from trilake.sql.install import install
+    from trilake.sql.spark.install import install
 
     if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
         raise InvalidArgumentError("a query is one SELECT", help="the other commands change tables")

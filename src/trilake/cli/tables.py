@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from trilake.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from trilake.table import Table
+    from trilake.table.table import Table
 
 _VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 

@@ -1,16 +1,16 @@
 """Texts of tables made harmless where lines or JSON are printed.
 
 Names of columns and files, values and messages come from files that anybody may have written; one rule says which
-characters are not printed as they are (:func:`trilake.text.hides`).
+characters are not printed as they are (:func:`trilake.common.text.hides`).
 """
 
 from __future__ import annotations
 
-from trilake.text import hides, printable
+from trilake.common.text import hides, printable
 
 
 def printable_lines(text: str) -> str:
-    r"""As :func:`trilake.text.printable`, but lines stay lines.
+    r"""As :func:`trilake.common.text.printable`, but lines stay lines.
 
     >>> printable_lines("a\nb\x07")
     'a\nb\\x07'

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.cli.text import printable_json
-from trilake.text import printable
+from trilake.common.text import printable
 
 
 def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:

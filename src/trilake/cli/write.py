@@ -188,7 +188,7 @@ def convert(
     json: Json = False,
 ) -> None:
     """Copy rows to another format; all that is written is read back and compared before anybody sees it."""
-    from trilake.conversion import convert as run
+    from trilake.tools.convert import convert as run
 
     if mode is Mode.ignore:
         raise InvalidArgumentError("a conversion has no mode 'ignore'", help="pass error, append or overwrite")

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import InvalidArgumentError
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
 
 #: ``(index of the first row in the file, rows)``

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from trilake.arguments import checked_methods
+from trilake.common.arguments import checked_methods
+from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.version import DeltaVersion
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
-from trilake.table import FilterLike
-from trilake.timestamps import TimestampLike, timestamp_ms
+from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     from trilake.delta.commands.maintenance.clone import CloneResult

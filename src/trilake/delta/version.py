@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from trilake.arguments import checked_methods
+from trilake.common.arguments import checked_methods
+from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.engine import Engine
 from trilake.delta.log.detail import detail, overview, summary
 from trilake.delta.log.history import history
@@ -22,10 +23,9 @@ from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.all_fields import described_schema
 from trilake.errors import InvalidArgumentError
-from trilake.explanation import Explanation
 from trilake.storage.base import Store
-from trilake.table import FilterLike, Table
-from trilake.timestamps import TimestampLike, timestamp_ms
+from trilake.table.explanation import Explanation
+from trilake.table.table import FilterLike, Table
 
 if TYPE_CHECKING:
     from trilake.delta.scan.scan import Scan
@@ -138,7 +138,7 @@ class DeltaVersion(Table):
         return plan_scan(self.snapshot_for(parsed), columns, parsed)
 
     def files(self, filter: FilterLike | None = None) -> pa.Table:
-        """One row a data file with its statistics; see :meth:`trilake.table.Table.files`."""
+        """One row a data file with its statistics; see :meth:`trilake.table.table.Table.files`."""
         from trilake.delta.scan.statistics import record_counts
 
         adds = self._scan(None, filter).files
@@ -159,7 +159,7 @@ class DeltaVersion(Table):
     def to_batches(
         self, columns: Sequence[str] | None = None, filter: FilterLike | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows as a stream of batches; see :meth:`trilake.table.Table.to_batches`."""
+        """The rows as a stream of batches; see :meth:`trilake.table.table.Table.to_batches`."""
         from trilake.delta.scan.read import read_tasks
 
         scan = self._scan(columns, filter)
@@ -173,14 +173,14 @@ class DeltaVersion(Table):
         return pa.RecordBatchReader.from_batches(scan.plan.schema, read_tasks(self.log.store, scan.tasks(), scan.plan))
 
     def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
-        """The rows as one table; see :meth:`trilake.table.Table.to_arrow`."""
+        """The rows as one table; see :meth:`trilake.table.table.Table.to_arrow`."""
         return self.to_reader(columns, filter).read_all()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def plain_files(self) -> list[str] | None:
-        """The paths of local Parquet files whose rows are the table's; see :meth:`trilake.table.Table.plain_files`."""
+        """The paths of local Parquet files whose rows are the table's; see :meth:`trilake.table.table.Table.plain_files`."""
         from trilake.delta.scan.plain_files import plain_files
 
         return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.engine import Engine, Jobs
 from trilake.delta.protocol.actions import Metadata
 from trilake.engine.lance_files import LANCE
 from trilake.engine.trevni_files import TREVNI
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction

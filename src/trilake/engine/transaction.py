@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.write.optimistic import OptimisticTransaction
 from trilake.delta.log.log import DeltaLog
 from trilake.engine.standard import standard_engine
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 

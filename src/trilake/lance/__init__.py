@@ -13,6 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trilake.common.version import __version__
     from trilake.lance.commit import CommitLock
     from trilake.lance.file.schema_json import json_to_schema, schema_to_json
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from trilake.lance.pylance.transactions import Transaction
     from trilake.lance.pylance.udf import BatchUDF, batch_udf
     from trilake.lance.util import sanitize_ts
-    from trilake.version import __version__
 
 #: Where each name lives: loaded when it is asked for, because data files need no datasets.
 _HOMES = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from trilake.extras import load
+from trilake.common.extras import load
 from trilake.lance.pylance.extension_types.arrow_types import (
     BFloat16,
     BFloat16Array,

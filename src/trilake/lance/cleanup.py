@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from trilake.display import Displayed
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
 from trilake.lance.versions.branches import BRANCHES, branch_points
@@ -24,7 +25,6 @@ from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.transaction import load, read_manifest
 from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
-from trilake.runtime import Runtime
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import agreed_time, discard, old_temporaries, own_keys

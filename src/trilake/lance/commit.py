@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trilake.common.runtime import SYSTEM_RUNTIME, CommitLock, Runtime
 from trilake.lance.file.errors import CommitConflictError
-from trilake.runtime import SYSTEM_RUNTIME, CommitLock, Runtime
 
 __all__ = ["CommitConflictError", "CommitLock"]
 

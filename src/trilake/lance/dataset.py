@@ -9,6 +9,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from trilake.common.version import __version__
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands.compaction import CompactionMetrics
 from trilake.lance.commands.input_rows import ReaderLike
@@ -27,7 +28,6 @@ from trilake.lance.pylance.transactions import Transaction
 from trilake.lance.pylance.udf import BatchUDF, batch_udf
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.util import sanitize_ts, td_to_micros
-from trilake.version import __version__
 
 __all__ = [
     "BatchUDF",

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from trilake.arguments import count, flag
+from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import columns as commands
 from trilake.lance.commands import joins

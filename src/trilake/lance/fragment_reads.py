@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
@@ -21,7 +21,7 @@ from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     import pandas

@@ -8,7 +8,8 @@ from typing import Any, Literal, overload
 
 import pyarrow as pa
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
@@ -24,7 +25,6 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment
 from trilake.lance.versions.versions import list_versions
-from trilake.runtime import SYSTEM_RUNTIME
 
 
 def create_fragments(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from trilake.common.version import __version__
 from trilake.lance.arrow import BFloat16, bfloat16_array
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands.compaction import CompactionMetrics
 from trilake.lance.optimize import Compaction, CompactionPlan, CompactionTask, RewriteResult
 from trilake.lance.tracing import TraceGuard, trace_to_chrome
-from trilake.version import __version__
 
 __all__ = [
     "BFloat16",

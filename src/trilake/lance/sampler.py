@@ -15,14 +15,14 @@ from typing import TypeVar
 import numpy as np
 import pyarrow as pa
 
-from trilake.arguments import count
+from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.pylance.functions import dataset as open_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.scan.fragment_reader import Rows
 from trilake.lance.scan.scan import one_batch
 from trilake.lance.scan.tensors import rebatched
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 T = TypeVar("T")
 

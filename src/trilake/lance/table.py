@@ -8,9 +8,11 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from trilake.arguments import checked_methods
+from trilake.common.arguments import checked_methods
+from trilake.common.option_values import positive
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
+from trilake.common.timestamps import TimestampLike, timestamp_ns
 from trilake.errors import InvalidArgumentError, UnknownOptionError
-from trilake.explanation import Explanation
 from trilake.lance.commands import input_rows
 from trilake.lance.commands import write as writing
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, write_fragments
@@ -21,11 +23,9 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import Listing, list_versions
-from trilake.option_values import positive
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage.base import Store
-from trilake.table import FilterLike, Table
-from trilake.timestamps import TimestampLike, timestamp_ns
+from trilake.table.explanation import Explanation
+from trilake.table.table import FilterLike, Table
 
 #: Options of a write, by the names that users give them.
 OPTIONS = ("maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")

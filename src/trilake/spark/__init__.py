@@ -4,6 +4,6 @@ Importing this package imports no PySpark, so that :mod:`trilake.spark.session.j
 raises ``MissingDependencyError`` where PySpark is not installed.
 """
 
-from trilake.extras import need
+from trilake.common.extras import need
 
 need("pyspark", "Spark sessions")

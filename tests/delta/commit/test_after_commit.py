@@ -8,6 +8,7 @@ import pytest
 
 from tests.delta.tables import add, clocked, fixed_runtime, log_of, metadata, protocol, rows
 from tests.runtimes import runtime_in_ms
+from trilake.common.runtime import Runtime
 from trilake.delta.commit.after_commit import CHECKSUMS, COMPACTION_INTERVAL, maintain_log
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.commit.plan import CommitPlan
@@ -16,7 +17,6 @@ from trilake.delta.log.checksum import differences, read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.engine import standard_engine
-from trilake.runtime import Runtime
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 

@@ -13,6 +13,7 @@ import pytest
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
 from tests.runtimes import runtime_in_ms
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
@@ -26,7 +27,6 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, ProtocolChangedError, WriteFailedError
-from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore

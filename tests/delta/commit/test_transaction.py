@@ -14,6 +14,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, protocol, remove, rows
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WriteResult, write_arrow
 from trilake.delta.commit.conflicts import ReadSet, Winner, check
@@ -37,7 +38,6 @@ from trilake.errors import (
     TableExistsError,
     UnknownOutcomeError,
 )
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash

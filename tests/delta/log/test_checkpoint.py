@@ -16,6 +16,7 @@ import pytest
 import trilake
 from tests.delta.tables import add, fixed_runtime, lines, log_of, metadata, parquet, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoint_part_key, commit_key
@@ -25,7 +26,6 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
 from trilake.expr import parse_filter
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 UUID = "80a083e8-7026-4e79-81be-64bd76c43a11"

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import trilake
 from tests.delta.tables import add, fixed_runtime, log_of, metadata, protocol, remove, rows
 from tests.runtimes import runtime_in_ms
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_parts import owners
 from trilake.delta.log.checkpoint_writer import PART_SIZE, TOP_LEVEL_FORMAT, write_checkpoint
@@ -27,7 +28,6 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.statistics import StatisticsReader
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 KEEP_ALL = runtime_in_ms(lambda: 0)

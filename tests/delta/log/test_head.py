@@ -15,7 +15,7 @@ from trilake.delta.log.segment import checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TableNotFoundError
-from trilake.parquet_files import checked_footer
+from trilake.parquet.files import checked_footer
 from trilake.storage import open_store
 from trilake.storage.base import Store
 

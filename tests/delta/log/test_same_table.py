@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.commit import transaction
@@ -25,7 +26,6 @@ from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import MetadataChangedError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore

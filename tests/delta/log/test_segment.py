@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, lines, log_of, metadata, protocol, remove
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import (
@@ -22,7 +23,6 @@ from trilake.delta.log.segment import (
 )
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import ObjectMeta
 from trilake.storage.memory import MemoryStore
 

@@ -10,9 +10,9 @@ from uuid import uuid4
 import pytest
 
 from tests.delta.commands.alter.alter_case import Case
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 
 
 def intruding(t: Case, *rows: dict[str, Any], change: Any = None) -> Runtime:

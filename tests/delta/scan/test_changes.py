@@ -15,6 +15,7 @@ from pyroaring import BitMap64
 
 import trilake
 from tests.delta.tables import add, lines, log_of, metadata, parquet, remove
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
@@ -28,7 +29,6 @@ from trilake.errors import (
     MissingFileError,
     VersionNotFoundError,
 )
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 ON = {"delta__enableChangeDataFeed": "true"}

@@ -14,6 +14,7 @@ import pytest
 
 import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, remove
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint
@@ -21,7 +22,6 @@ from trilake.delta.log.segment import checkpoint_key
 from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore

@@ -14,6 +14,7 @@ import pytest
 import trilake
 from tests.delta.log.sidecar_world import ShuffledJobs
 from tests.delta.tables import add, log_of, metadata, protocol, remove
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log import checkpoint, replay
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
@@ -25,7 +26,6 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, FilterError, InvalidArgumentError
 from trilake.expr import parse_filter
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.memory import MemoryStore

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import trilake
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.table import ArrowDeltaTable
-from trilake.runtime import SYSTEM_RUNTIME
 
 NOTES = {b"org.apache.spark.version": b"2.4.8", b"org.apache.spark.timeZone": b"America/Los_Angeles"}
 #: Days as such a file has them, and the dates that they are.

@@ -17,7 +17,7 @@ from trilake.delta.scan.parquet_rows import as_dictionaries, as_texts, dictionar
 from trilake.delta.scan.read import read_positions
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import CorruptFileError, MissingFileError
-from trilake.parquet_files import checked_footer, open_parquet
+from trilake.parquet.files import checked_footer, open_parquet
 
 COUNT = 20_000
 

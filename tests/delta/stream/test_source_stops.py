@@ -9,6 +9,7 @@ import pytest
 from tests.delta.stream.streams import ALL, everything, paths, reading, stream
 from tests.delta.tables import Action, add, lines, log_of, metadata, protocol, remove
 from tests.runtimes import runtime_in_ms
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
@@ -23,7 +24,6 @@ from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.errors import UnsupportedProtocolError, VersionNotFoundError
-from trilake.runtime import SYSTEM_RUNTIME
 
 LONG_AB = json.dumps(
     {

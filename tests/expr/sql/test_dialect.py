@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.generator import Generator
 from sqlglot.parser import Parser
 
-import trilake.sql.standalone.query  # noqa: F401  # so that all classes of ours are there
+import trilake.sql.duckdb.query  # noqa: F401  # so that all classes of ours are there
 from trilake.expr.sql.dialect import statements
 
 

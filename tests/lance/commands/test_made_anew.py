@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import TrilakeError
 from trilake.lance import cleanup
 from trilake.lance.commands.fragment_writer import write_fragments
@@ -20,7 +21,6 @@ from trilake.lance.commands.write import Mode, plan_write
 from trilake.lance.file.errors import DatasetNotFoundError
 from trilake.lance.versions import transaction
 from trilake.lance.versions.versions import list_versions
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
 

@@ -12,6 +12,7 @@ import pytest
 
 import trilake
 from trilake import lance
+from trilake.common.runtime import Runtime
 from trilake.errors import ConflictError, UnknownOutcomeError, VersionNotFoundError
 from trilake.lance import cleanup
 from trilake.lance.commands.fragment_writer import write_fragments
@@ -19,7 +20,6 @@ from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.versions import holds, transaction
 from trilake.lance.versions.versions import list_versions
-from trilake.runtime import Runtime
 
 
 def made(uri: str, count: int = 4) -> LanceDataset:

@@ -11,11 +11,11 @@ import pytest
 from tests.lance.small_datasets import ROWS, begun, numbers, rows_of
 from tests.runtimes import runtime_in_ms
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import ClockError, ConflictError, InvalidArgumentError, VersionNotFoundError
 from trilake.lance import Compaction, FragmentMetadata, LanceDataset, LanceFragment, LanceOperation
 from trilake.lance.cleanup import cleanup
 from trilake.lance.optimize import CompactionTask, RewriteResult
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.faults import FaultStore
 
 # --- upkeep ----------------------------------------------------------------------------------------------------------

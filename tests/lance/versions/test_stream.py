@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from trilake import lance
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import InvalidArgumentError
 from trilake.lance.cleanup import cleanup
 from trilake.lance.commands.fragment_writer import write_fragments
@@ -20,7 +21,6 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.versions import transaction
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamError, LanceStreamGapError, parse_options
 from trilake.lance.versions.versions import list_versions
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore

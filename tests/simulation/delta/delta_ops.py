@@ -16,6 +16,7 @@ from tests.simulation.model import Rows, difference, new_rows, source_rows
 from tests.simulation.plan import Op
 from tests.simulation.store import SimStore
 from tests.simulation.world import DAY_MS, HOUR_MS, Actor, Violation, World
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.write.create import TableDescription, create_table, with_rules
@@ -42,7 +43,6 @@ from trilake.errors import (
     TrilakeError,
     VersionNotFoundError,
 )
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from tests.simulation.lance.lance_rows import SIDE, side_columns, wrong_side
 from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
 from tests.simulation.world import DAY_MS, Outcome, Violation
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import UnknownOutcomeError
 from trilake.lance.cleanup import files_of
 from trilake.lance.scan.snapshot import Snapshot
@@ -20,7 +21,6 @@ from trilake.lance.versions import operations, transaction
 from trilake.lance.versions.holds import REMOVALS
 from trilake.lance.versions.manifest import Manifest
 from trilake.lance.versions.versions import TAGS, list_versions
-from trilake.runtime import SYSTEM_RUNTIME
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -12,6 +12,7 @@ from tests.simulation.model import Rows, new_rows, upserted
 from tests.simulation.plan import Op
 from tests.simulation.store import SimStore
 from tests.simulation.world import DAY_MS, HOUR_MS, Actor, Violation, World
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     ClockError,
     ConflictError,
@@ -33,7 +34,6 @@ from trilake.lance.commands.update import update
 from trilake.lance.commands.write import plan_write, write
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 
 
 def begin(world: World) -> None:

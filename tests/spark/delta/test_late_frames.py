@@ -23,9 +23,9 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, StorageError
-from trilake.spark.native.manifest import NativeScanError
-from trilake.spark.native.planning import late_files
-from trilake.spark.native.planning.table_reads import own_reads
+from trilake.spark.scan.manifest import NativeScanError
+from trilake.spark.scan.planning import late_files
+from trilake.spark.scan.planning.table_reads import own_reads
 from trilake.spark.session.large_tables import LARGE_FILES
 
 FILES, ROWS = 4, 10
@@ -283,7 +283,7 @@ def test_a_file_that_spark_passes_over_is_an_error_of_ours(
     spark: SparkSession, path: str, large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frame = spark.read.format("delta").load(path)
-    monkeypatch.setattr("trilake.spark.native.refusal.unreadable", lambda paths, version: paths[0].as_py())
+    monkeypatch.setattr("trilake.spark.scan.refusal.unreadable", lambda paths, version: paths[0].as_py())
     with pytest.raises(NativeScanError, match="Spark does not read files of this name"):
         frame.where("id = 7").collect()
 

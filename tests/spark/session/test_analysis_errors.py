@@ -23,7 +23,7 @@ from trilake.spark.session.analysis_errors import (
     parse_error,
     unsupported_error,
 )
-from trilake.sql.session.problems import SqlSyntaxError
+from trilake.sql.spark.session.problems import SqlSyntaxError
 
 _TAKEN = TableExistsError("[TABLE_OR_VIEW_ALREADY_EXISTS] t already exists", help="choose another name")
 _ERRORS = {

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import trilake
-from trilake.spark.front.register import register
+from trilake.spark.patches.register import register
 from trilake.spark.session import internals
 from trilake.spark.session.settings import ZONE, session_zone, time_ms
 

@@ -8,8 +8,8 @@ from itertools import count
 import pyarrow as pa
 import pytest
 
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import TableExistsError, TrilakeError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore

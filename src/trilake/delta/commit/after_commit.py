@@ -16,6 +16,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commit import symlink_manifest
 from trilake.delta.commit.hooks import CommitEvent
 from trilake.delta.log import checksum
@@ -26,7 +27,6 @@ from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Head, PendingSnapshot, Snapshot
 from trilake.errors import TrilakeError
-from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")

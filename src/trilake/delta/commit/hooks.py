@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import Metadata
-from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

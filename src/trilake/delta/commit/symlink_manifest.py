@@ -17,15 +17,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.display import Displayed
+from trilake.common.progress import track
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import hive_directory, partition_fields
 from trilake.delta.protocol.property_values import is_on
-from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
-from trilake.progress import track
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
 

@@ -25,6 +25,8 @@ from urllib.parse import unquote
 
 import orjson
 
+from trilake.common.runtime import Runtime
+from trilake.common.version import __version__
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadAt, ReadSet, Winner, check, check_between
 from trilake.delta.commit.hooks import CommitEvent
@@ -46,8 +48,6 @@ from trilake.errors import (
     TableExistsError,
     UnknownOutcomeError,
 )
-from trilake.runtime import Runtime
-from trilake.version import __version__
 
 #: Attempts before a transaction gives up against ever new winners.
 MAX_ATTEMPTS = 1000

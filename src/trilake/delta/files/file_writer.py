@@ -16,7 +16,7 @@ from trilake.delta.files.file_plan import FilePlan, encode_path
 from trilake.delta.files.file_statistics import leaf_paths, stated_columns, statistics_text, type_at
 from trilake.delta.files.row_statistics import RowStatistics
 from trilake.errors import SchemaMismatchError
-from trilake.parquet_files import PAGE_CHECKSUMS
+from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 from trilake.storage.writer import AtomicWriter
 

@@ -15,7 +15,7 @@ from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.file_statistics import file_statistics
 from trilake.delta.files.file_writer import dictionary_columns, file_action, float_paths, has_nan, parquet_writer
 from trilake.delta.scan.statistics import NAN_TAG
-from trilake.parquet_splice.splice import NotSpliceable, Parts, SpliceWriter
+from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter
 
 #: What statistics state by column.
 _BY_COLUMN = ("minValues", "maxValues", "nullCount")
@@ -36,7 +36,7 @@ class OldStatistics:
     def parsed(self) -> dict[str, Any]:
         """The statistics, whose numbers stay the texts that they are: a double would cut decimals.
 
-        Raises :class:`~trilake.parquet_splice.splice.NotSpliceable` where there are none.
+        Raises :class:`~trilake.parquet.splice.NotSpliceable` where there are none.
         """
         try:
             stats = json.loads(

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.runtime import Runtime
 from trilake.delta.files.closing import Closing
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayout
@@ -26,8 +27,7 @@ from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter
-from trilake.parquet_splice.splice import Parts
-from trilake.runtime import Runtime
+from trilake.parquet.splice import Parts
 from trilake.storage.base import Store, WriteGroup
 from trilake.storage.ownership import discard
 

@@ -21,8 +21,8 @@ from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
-from trilake.old_calendar.rebase import rebasing_of
-from trilake.parquet_files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet
+from trilake.parquet.files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet
+from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:

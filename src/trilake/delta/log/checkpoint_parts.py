@@ -23,7 +23,7 @@ from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
 from trilake.expr.terms import engine
-from trilake.parquet_files import PAGE_CHECKSUMS
+from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
 #: Rows of a row group.  Files stand in the order in which the log added them, so that a group holds values and

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.parquet_files import DAMAGE, ColumnChunk, Footer, fetched_together
+from trilake.parquet.files import DAMAGE, ColumnChunk, Footer, fetched_together
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

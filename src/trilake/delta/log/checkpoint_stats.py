@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
+from trilake.common.text import double_quoted
 from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms import engine
-from trilake.text import double_quoted
 
 #: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
 _BOUNDED = {

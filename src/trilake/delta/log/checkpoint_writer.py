@@ -24,6 +24,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.common.runtime import Runtime
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import ADDS_TAG, SIDECARS_TAG
 from trilake.delta.log.checkpoint_content import Content, FilePieces, Unexpired, content_of, counted
@@ -47,8 +48,7 @@ from trilake.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
 )
-from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
-from trilake.runtime import Runtime
+from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
 #: Table property: actions of one file of a checkpoint, above which there are several.

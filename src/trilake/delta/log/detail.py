@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.display import text_of
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema_edit import path_text
-from trilake.display import text_of
 from trilake.errors import masked
 
 _NAMES = pa.list_(pa.string())

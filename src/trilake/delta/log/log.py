@@ -56,7 +56,7 @@ from trilake.errors import (
     VersionNotFoundError,
 )
 from trilake.storage.base import ObjectMeta, Store
-from trilake.table import as_version
+from trilake.table.table import as_version
 
 _H = TypeVar("_H", bound=Head)
 _T = TypeVar("_T")

@@ -20,6 +20,8 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.delta.log.checkpoint import checkpoint_pieces, read_checkpoint_rare, sidecar_keys
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import in_commit_timestamps_from, monotonic
@@ -38,7 +40,6 @@ from trilake.delta.log.segment import (
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import MAX_WRITER, REGISTRY, writer_features
 from trilake.delta.protocol.in_commit_timestamps import FIELD
-from trilake.display import Displayed
 from trilake.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -48,7 +49,6 @@ from trilake.errors import (
     UnsupportedProtocolError,
     VersionNotFoundError,
 )
-from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta
 from trilake.storage.ownership import agreed_time, old_temporaries, own_keys
 

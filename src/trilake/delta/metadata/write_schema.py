@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from trilake.common.runtime import Runtime
 from trilake.delta.log.clustering import DOMAIN, FEATURE, clustering_columns, clustering_domain
 from trilake.delta.log.snapshot import Head
 from trilake.delta.metadata.property_changes import prepared
@@ -19,7 +20,6 @@ from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.runtime import Runtime
 
 
 def no_place_for_rows(uri: str | None = None) -> SchemaMismatchError:

@@ -10,9 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from trilake.common.text import quote_name
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.text import quote_name
 
 Path = tuple[str, ...]
 PathLike = str | Sequence[str]

@@ -20,8 +20,8 @@ from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE
 from trilake.errors import ObjectNotFoundError
-from trilake.findings import Finding, PlannedStep, RepairStep
 from trilake.storage.base import Store
+from trilake.table.findings import Finding, PlannedStep, RepairStep
 
 
 def _paths(findings: Sequence[Finding]) -> tuple[str, ...]:

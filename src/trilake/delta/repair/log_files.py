@@ -16,9 +16,9 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.verify import checkpoints, checksums, compactions
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import StorageError
-from trilake.findings import Finding, NotCheckedError, PlannedStep, RepairStep
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, own_keys
+from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
 
 #: Names of the files that steps remove.
 _REMOVED = rf"{LOG}/\d{{20}}(?:\.crc|\.\d{{20}}\.compacted\.json|\.checkpoint\.[0-9A-Za-z.-]+)"

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from trilake.delta.engine import Engine
 from trilake.delta.repair import data_files, log_files
 from trilake.delta.verify import checkpoints, checksums, compactions, footers
-from trilake.findings import Finding, PlannedStep
 from trilake.storage.base import Store
+from trilake.table.findings import Finding, PlannedStep
 
 _Planner = Callable[[Store, Engine, Sequence[Finding]], list[PlannedStep]]
 

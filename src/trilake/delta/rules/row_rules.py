@@ -19,6 +19,7 @@ from functools import cached_property
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import quote_name
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import Length, apply_length, length_rule
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
@@ -38,7 +39,6 @@ from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.generated import GeneratedColumn, generated_columns, generation_text
 from trilake.errors import SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import evaluate_all
-from trilake.text import quote_name
 
 __all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
 

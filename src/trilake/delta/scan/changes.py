@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.protocol.actions import ActionBatch, Metadata
@@ -28,8 +29,7 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import ChangeFeedError, InvalidArgumentError, VersionNotFoundError
 from trilake.storage.base import Store
-from trilake.table import as_version
-from trilake.timestamps import timestamp_ms
+from trilake.table.table import as_version
 
 CHANGE_TYPE = "_change_type"
 COMMIT_VERSION = "_commit_version"

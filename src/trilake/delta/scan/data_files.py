@@ -19,8 +19,8 @@ from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.views import numbered_without_views
-from trilake.old_calendar.rebase import Rebasing, rebasing_of
-from trilake.parquet_files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet
+from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet
+from trilake.parquet.old_calendar.rebase import Rebasing, rebasing_of
 from trilake.storage.base import Store
 
 #: Bytes of a batch, as far as the sizes in a footer tell them, and rows that it has all the same.
@@ -82,7 +82,7 @@ def parquet_batches(
     source: pa.NativeFile, plan: ReadPlan, *, threads: bool, checked: bool = False, batch_rows: int = BATCH_ROWS
 ) -> FileBatches:
     """The batches of a Parquet file, as :func:`read_data_file` has them; ``checked`` is a footer that has passed
-    :func:`~trilake.parquet_files.checked_footer` or as much.
+    :func:`~trilake.parquet.files.checked_footer` or as much.
 
     Raises ``CorruptFileError``, one of ``DAMAGE`` or an ``OSError`` for a file that is damaged.
     """

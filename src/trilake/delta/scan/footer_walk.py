@@ -3,7 +3,7 @@
 The footers of a folder differ in numbers and bounds, hardly in layout.  So the place in each footer is an element of an
 array, and where all of them have the same field next, one step takes it in all.  Where they part, each branch goes its
 way to the end of the struct, and a branch that few take is given up: those footers are for
-:func:`trilake.parquet_files.checked_footer`, which takes one at a time and says what is wrong with it.
+:func:`trilake.parquet.files.checked_footer`, which takes one at a time and says what is wrong with it.
 
 What is taken here has passed the same checks, and those of Arrow's reader of footers, which has not seen it: fields
 have their types, none is missing that must be there.  Fields that are rare are left to Arrow.
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from trilake.parquet_files import TYPES, Leaf
+from trilake.parquet.files import TYPES, Leaf
 
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

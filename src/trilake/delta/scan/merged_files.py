@@ -6,7 +6,7 @@ put behind one another in memory, with a footer that has the row group of each::
     file 1 | file 2 | ... | file n | schema, n row groups, what file 1 says behind its own | its length, "PAR1"
 
 The numbers in it come from the files' own footers, which are walked together and pass the checks of
-:func:`trilake.parquet_files.checked_footer`; bounds and indexes are left out.  Pages keep their checksums.  A file that
+:func:`trilake.parquet.files.checked_footer`; bounds and indexes are left out.  Pages keep their checksums.  A file that
 is not like its neighbours, or not sound, stays one to be read alone, which also says what is wrong with it.
 """
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.delta.scan.footer_walk import Flags, Groups, Places, Walked, names_of, walk_alike
-from trilake.parquet_files import (
+from trilake.parquet.files import (
     DAMAGE,
     SMALL_FOOTER,
     TAIL,

@@ -15,7 +15,7 @@ from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.expr.terms import engine
-from trilake.old_calendar.rebase import rebasing_of_orc
+from trilake.parquet.old_calendar.rebase import rebasing_of_orc
 from trilake.storage.base import Store
 
 

@@ -22,8 +22,8 @@ from trilake.delta.scan.read import Positions, locate, partition_constants, read
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
-from trilake.old_calendar.rebase import rebasing_of
-from trilake.parquet_files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet
+from trilake.parquet.files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet
+from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
 
 #: Bytes a value at which a column chunk can hold little but numbers of dictionary entries.

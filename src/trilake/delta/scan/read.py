@@ -29,7 +29,7 @@ from trilake.delta.scan.merged_files import FEWEST, Run, merge_files
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptLogError, InvalidArgumentError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import numbered_without_views
-from trilake.parquet_files import DAMAGE
+from trilake.parquet.files import DAMAGE
 from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute

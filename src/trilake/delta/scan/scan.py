@@ -27,7 +27,7 @@ from trilake.delta.scan.skipping import Skipped, skip_files
 from trilake.delta.scan.statistics import files_count_nan, is_float
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 #: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
 BATCH_ROWS = 64 * 1024

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from trilake.common.option_values import MAX_FILES, flag, positive, starting_version
+from trilake.common.timestamps import timestamp_ms
 from trilake.delta.protocol.property_values import size_bytes
 from trilake.delta.stream.offset import Limit
 from trilake.errors import InvalidArgumentError, stating
-from trilake.option_values import MAX_FILES, flag, positive, starting_version
-from trilake.timestamps import timestamp_ms
 
 STREAM_READ_OPTIONS = (
     "startingVersion",

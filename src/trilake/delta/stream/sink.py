@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import orjson
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, on_new_table, resume_write
@@ -31,7 +32,6 @@ from trilake.errors import (
     ObjectNotFoundError,
     TableExistsError,
 )
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 OPERATION = "STREAMING UPDATE"

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.delta.log.commit_times import in_commit_timestamps_from
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.segment import commit_key
@@ -44,7 +45,6 @@ from trilake.delta.stream.tail import (
     tail_of,
 )
 from trilake.errors import ObjectNotFoundError, VersionNotFoundError
-from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")

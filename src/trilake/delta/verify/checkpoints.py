@@ -11,7 +11,7 @@ from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import differences
 from trilake.errors import ObjectNotFoundError, TrilakeError
-from trilake.findings import Finding, unreadable
+from trilake.table.findings import Finding, unreadable
 
 _PART = re.compile(rf"{LOG}/(\d{{20}})\.checkpoint\.(\d{{10}})\.(\d{{10}})\.parquet")
 #: The step of repair that writes a checkpoint again.

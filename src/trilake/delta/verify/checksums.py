@@ -17,7 +17,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import action_keys
 from trilake.errors import CorruptLogError, ObjectNotFoundError
 from trilake.expr.terms import engine
-from trilake.findings import Finding
+from trilake.table.findings import Finding
 
 #: The step of repair that removes a checksum file.
 DROP = "delta.drop-checksum"

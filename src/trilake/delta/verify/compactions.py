@@ -9,7 +9,7 @@ from trilake.delta.protocol.commits import parse_commits
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import differences
 from trilake.errors import TrilakeError
-from trilake.findings import Finding, unreadable
+from trilake.table.findings import Finding, unreadable
 
 #: The step of repair that removes a compaction file.
 DROP = "delta.drop-compaction"

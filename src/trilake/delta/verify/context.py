@@ -19,8 +19,8 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import EMPTY_BATCH, ActionBatch
 from trilake.delta.protocol.commits import parse_commits
 from trilake.errors import TableNotFoundError, TrilakeError, UnsupportedProtocolError, VersionNotFoundError
-from trilake.findings import Depth, NotCheckedError
 from trilake.storage.base import ObjectMeta, Store
+from trilake.table.findings import Depth, NotCheckedError
 
 #: Commits that are fetched and parsed at once.
 _AT_ONCE = 2000

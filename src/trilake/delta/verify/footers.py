@@ -15,9 +15,9 @@ from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import ObjectNotFoundError, TrilakeError
-from trilake.findings import Finding, unreadable
-from trilake.parquet_files import DAMAGE, checked_footer, open_parquet
+from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
+from trilake.table.findings import Finding, unreadable
 
 #: Files that are looked at at once.
 THREADS = 16

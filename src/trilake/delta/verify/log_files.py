@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from trilake.delta.log.segment import commit_key
 from trilake.delta.verify.context import DeltaContext
-from trilake.findings import Finding, NotCheckedError, unreadable
+from trilake.table.findings import Finding, NotCheckedError, unreadable
 
 
 def no_gap(table: DeltaContext) -> Generator[Finding, None, int]:

@@ -14,7 +14,7 @@ from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory, parse_v
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import CorruptLogError
-from trilake.findings import Finding
+from trilake.table.findings import Finding
 
 _HELP = "take the files out of the table and add their rows again with the right values"
 

@@ -17,7 +17,7 @@ from trilake.delta.protocol.features import REGISTRY, has_feature, required
 from trilake.delta.protocol.schema import StructField
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
-from trilake.findings import Finding, NotCheckedError
+from trilake.table.findings import Finding, NotCheckedError
 
 
 def lists_features(table: DeltaContext) -> Generator[Finding, None, int]:

@@ -12,7 +12,7 @@ from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
 from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
-from trilake.findings import Finding
+from trilake.table.findings import Finding
 
 _MARK_HELP = "set it anew before rows are written: new ids would be given to rows a second time"
 

@@ -21,8 +21,8 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import stored_files
 from trilake.errors import ExpressionError, MissingFileError, TrilakeError
 from trilake.expr import evaluate_all
-from trilake.findings import Finding, NotCheckedError, unreadable
 from trilake.storage.base import Store
+from trilake.table.findings import Finding, NotCheckedError, unreadable
 
 Path = tuple[str, ...]
 #: Files whose rows are read at once.

@@ -17,8 +17,8 @@ from trilake.delta.verify import (
     vectors,
 )
 from trilake.delta.verify.context import DeltaContext
-from trilake.findings import MAX_LISTED, Check, Depth, Findings, run_checks
 from trilake.storage.base import Store
+from trilake.table.findings import MAX_LISTED, Check, Depth, Findings, run_checks
 
 _LOG: tuple[Check[DeltaContext], ...] = (
     Check("delta.log-gap", "the versions in the log are contiguous", "log", log_files.no_gap),

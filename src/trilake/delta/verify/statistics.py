@@ -16,7 +16,7 @@ from trilake.delta.verify.footers import RECOMPUTE
 from trilake.delta.verify.rows import row_facts
 from trilake.expr import ColumnStats
 from trilake.expr.terms import engine
-from trilake.findings import Finding
+from trilake.table.findings import Finding
 
 Mask = npt.NDArray[np.bool_]
 _HELP = "let the statistics be computed again (trilake.repair): a filter may skip the file though it has matching rows"

@@ -14,8 +14,8 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import THREADS, stored_files
 from trilake.errors import TrilakeError
-from trilake.findings import Finding, unreadable
 from trilake.storage.base import Store
+from trilake.table.findings import Finding, unreadable
 
 _HELP = "restore the vector's file, or a version of the table without it: reading on would lose or revive rows"
 

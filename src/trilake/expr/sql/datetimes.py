@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.terms.duckdb_sql import Sql, counted, fail
-from trilake.text import single_quoted
 
 if TYPE_CHECKING:
     from trilake.expr.sql.calls import Call

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from sqlglot import exp
 
+from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import arithmetic, example, positive_modulo
 from trilake.expr.sql.calls import Call
@@ -18,7 +19,6 @@ from trilake.expr.sql.regex import to_re2
 from trilake.expr.sql.texts import concat, lower, rlike, substring, upper
 from trilake.expr.terms.casts import TYPES, cast
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, at_least, common_type, counted, decimal_parameters, fail
-from trilake.text import single_quoted
 
 #: Longest text that a filter may produce from nothing: repeat, lpad, rpad.
 _MAX_LENGTH = 10_000

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.regex import to_re2
 from trilake.expr.terms.casts import cast
 from trilake.expr.terms.duckdb_sql import Sql
-from trilake.text import single_quoted
 
 #: An integer of the text.
 _CONSTANT = re.compile(r"\((-?\d+)\)::INTEGER")

@@ -16,6 +16,7 @@ from typing import cast as typing_cast
 import pyarrow as pa
 from sqlglot import exp
 
+from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.sql.arithmetic import OPERATORS, arithmetic, example, shift
 from trilake.expr.sql.calls import Call
@@ -40,7 +41,6 @@ from trilake.expr.terms.duckdb_sql import Sql, common_type, type_name
 from trilake.expr.terms.literals import Kind, Literal
 from trilake.expr.terms.nested_order import sides
 from trilake.expr.terms.predicate import duckdb_name
-from trilake.text import single_quoted
 
 COMPARISONS: dict[type[exp.Expression], str] = {
     exp.EQ: "=",

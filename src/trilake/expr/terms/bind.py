@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.text import quote_name
 from trilake.errors import FilterError
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import duckdb_sql as duck
@@ -39,7 +40,6 @@ from trilake.expr.terms.predicate import (
     any_of,
     duckdb_name,
 )
-from trilake.text import quote_name
 
 #: Words that are no names without backticks.
 _RESERVED = frozenset(

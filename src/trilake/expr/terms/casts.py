@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.terms.duckdb_sql import INTEGERS, Sql, decimal_parameters, fail
-from trilake.text import single_quoted
 
 _SPACE = r"[\x00-\x20]*"
 _INTEGER = rf"{_SPACE}[+-]?[0-9]+{_SPACE}"

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from trilake.common.text import single_quoted
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.predicate import (
@@ -26,7 +27,6 @@ from trilake.expr.terms.predicate import (
     any_of,
     duckdb_name,
 )
-from trilake.text import single_quoted
 
 #: Metadata of an Arrow field that is ``char(n)``, with ``n`` as its value.
 CHAR = b"trilake.char"

@@ -11,10 +11,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 
+from trilake.common.text import double_quoted, single_quoted
 from trilake.errors import FilterError
 from trilake.expr.terms.datatypes import normal_type
 from trilake.expr.terms.literals import Kind, Literal
-from trilake.text import double_quoted, single_quoted
 
 #: Longest expression handed to DuckDB; some translations name their operand more than once.
 MAX_SQL = 1_000_000

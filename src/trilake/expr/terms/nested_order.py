@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from trilake.common.text import single_quoted
 from trilake.errors import FilterError
 from trilake.expr.terms.duckdb_sql import Sql
 from trilake.expr.terms.engine import children_of
-from trilake.text import single_quoted
 
 
 @lru_cache(4096)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.lance.commands import input_rows

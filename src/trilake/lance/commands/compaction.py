@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from trilake.arguments import count, flag
-from trilake.display import Displayed
+from trilake.common.arguments import count, flag
+from trilake.common.display import Displayed
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.lance.commands import indices
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, discard, discarded_on_failure, write_fragments

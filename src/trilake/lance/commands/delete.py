@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 
 from pyroaring import BitMap
 
-from trilake.display import Displayed
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.errors import FilterError
 from trilake.expr import Filter
 from trilake.lance.commands.replan import USUAL, Retries, replanned
@@ -19,8 +20,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import deletions
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
-from trilake.runtime import Runtime
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 
 def mark(reader: FragmentReader, rows: Rows, *, read_version: int, runtime: Runtime) -> Fragment | None:

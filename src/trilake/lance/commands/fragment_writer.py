@@ -13,7 +13,8 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from trilake.arguments import count
+from trilake.common.arguments import count
+from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
 from trilake.lance.file import null_masks
@@ -24,7 +25,6 @@ from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.scan import one_batch
 from trilake.lance.versions.manifest import DataFile, Fragment
-from trilake.runtime import Runtime
 from trilake.storage.base import Store, WriteGroup
 
 NullPolicy = Literal["error", "mask", "zero"]

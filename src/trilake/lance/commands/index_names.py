@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.lance.file.errors import IndexExistsError, UnknownColumnError
 from trilake.lance.scan.snapshot import Snapshot
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned

@@ -13,8 +13,8 @@ import pyarrow.dataset
 from trilake.errors import InvalidArgumentError
 from trilake.expr.nested import field_problem
 from trilake.expr.views import without_views, without_views_schema
-from trilake.frames import arrow_batches
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
+from trilake.table.frames import arrow_batches
 
 #: What rows may come as; whatever else has the Arrow stream interface may, too.
 ReaderLike: TypeAlias = (

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from trilake.arguments import count
+from trilake.common.arguments import count
+from trilake.common.runtime import Runtime
 from trilake.errors import ConflictError
 from trilake.lance.commands.fragment_writer import discard, discarded_on_failure
 from trilake.lance.file.errors import WrongTypeError
@@ -16,7 +17,6 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
-from trilake.runtime import Runtime
 
 #: Times that a change is planned anew after others have changed the same rows.
 REPLANS = 10

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from trilake.display import Displayed
+from trilake.common.display import Displayed
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.expr.terms.duckdb_sql import Sql
@@ -23,7 +23,7 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.arguments import count
+from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.index_names import check_name

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.errors import (
     InvalidArgumentError,
     SchemaMismatchError,
@@ -31,7 +32,6 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import check_place, list_versions
-from trilake.runtime import Runtime
 from trilake.storage.base import Store, WriteGroup
 
 Mode = Literal["create", "append", "overwrite"]

@@ -14,13 +14,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.common.utf8 import is_utf8
 from trilake.errors import CorruptFileError
 from trilake.lance.file import types
 from trilake.lance.file.pages import PageTable, check_offsets
 from trilake.lance.file.pages_source import Source
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import PageKind
-from trilake.utf8 import is_utf8
 
 #: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from trilake.common.utf8 import is_utf8
 from trilake.lance.file import types
 from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.pages import PageTableBuilder
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import PageKind
-from trilake.utf8 import is_utf8
 
 ALIGN = 16
 Part: TypeAlias = "bytes | memoryview"

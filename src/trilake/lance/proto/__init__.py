@@ -4,7 +4,7 @@ The package ``protobuf`` comes with the extra ``lance``.  What Lance's other mod
 that importing any of them without it raises ``MissingDependencyError``.
 """
 
-from trilake.extras import missing
+from trilake.common.extras import missing
 
 try:
     from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]

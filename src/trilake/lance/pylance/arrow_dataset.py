@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy
@@ -26,7 +26,7 @@ from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 
 class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]

@@ -17,7 +17,7 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.later_names import LaterNames
 from trilake.lance.pylance.merge_builder import MergeBuilder
 from trilake.lance.pylance.udf import BatchUDF
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 
 class ChangedDataset(LaterNames):

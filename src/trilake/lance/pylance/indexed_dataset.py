@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.lance.commands import indices, vector_indices
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.file.errors import UnsupportedIndexError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from trilake.arguments import count, flag
+from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup
 from trilake.lance.commands import delete

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset
 
-from trilake.arguments import count, flag
+from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
@@ -22,7 +22,7 @@ from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, orde
 from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import Nearest
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     import pandas

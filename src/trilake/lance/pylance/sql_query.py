@@ -15,10 +15,10 @@ from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.table import LanceTable
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 #: What runs queries.  It is left of this room, which knows it by name alone.
-_QUERIES = "trilake.sql.standalone.run"
+_QUERIES = "trilake.sql.duckdb.run"
 
 #: Where a row is.  Rows of this format do not move while they live, so that it is their row id.
 ROW_ADDRESS = "_rowaddr"

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from trilake.arguments import flag
+from trilake.common.arguments import flag
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan import scan

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyroaring import FrozenBitMap
 
-from trilake.arguments import count, flag
+from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.errors import CorruptFileError, CorruptLogError, MissingFileError
 from trilake.expr import Filter, parse_filter
 from trilake.lance.file.data_file import REPLACED
@@ -31,9 +32,8 @@ from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 
 class Snapshot:

@@ -12,14 +12,14 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
-from trilake.extras import load
 from trilake.lance.cache import CachedDataset
 from trilake.lance.pylance import lance_dataset
 from trilake.lance.pylance.functions import dataset as open_dataset
 from trilake.lance.sampler import FullScanSampler, Sampler, ShardedBatchSampler, ShardedFragmentSampler, maybe_sample
 from trilake.lance.scan.tensors import batch_to_numpy
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 _torch: Any = load("torch", "datasets of torch")
 _data: Any = load("torch.utils.data", "datasets of torch")

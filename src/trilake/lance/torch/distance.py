@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
-from trilake.extras import load
 
 #: Distances of vectors from all centres that are kept at a time.
 _ROOM = 1 << 25

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.extras import load
 from trilake.errors import InvalidArgumentError
-from trilake.extras import load
 from trilake.lance.file.errors import NotTrainedError, WrongTypeError
 from trilake.lance.torch.distance import cosine_distance, dot_distance, l2_distance
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.runtime import Runtime
 from trilake.errors import TrilakeError, UnsupportedProtocolError
-from trilake.findings import Depth, NotCheckedError
 from trilake.lance.file.data_file import DataFile
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
+from trilake.table.findings import Depth, NotCheckedError
 
 
 @dataclass(frozen=True)

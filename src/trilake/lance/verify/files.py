@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trilake.errors import TrilakeError
-from trilake.findings import Finding, unreadable
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import MAX_ROWS, Fragment
+from trilake.table.findings import Finding, unreadable
 
 _HELP = "restore the file from a copy, or an older version of the dataset"
 

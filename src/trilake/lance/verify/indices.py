@@ -8,15 +8,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.checksum import checksum
 from trilake.errors import MissingFileError, TrilakeError, UnsupportedProtocolError
-from trilake.findings import Finding, unreadable
 from trilake.lance.file.types import is_variable
 from trilake.lance.index.btree import ScalarIndex
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.manifest import IndexMetadata
+from trilake.table.checksum import checksum
+from trilake.table.findings import Finding, unreadable
 
 #: The step of repair that takes an index out of the dataset.
 DROP = "lance.drop-index"

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Generator
 
 from trilake.errors import ObjectNotFoundError, TrilakeError
-from trilake.findings import Finding, unreadable
 from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.versions import LATEST, TAGS, read_tags
+from trilake.table.findings import Finding, unreadable
 
 #: The step of repair that copies the newest manifest again.
 COPY_LATEST = "lance.copy-latest-manifest"

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from trilake.errors import TrilakeError
 from trilake.expr import ColumnStats
-from trilake.findings import Finding, unreadable
 from trilake.lance.file.data_file import DataFile
 from trilake.lance.file.statistics import trusted
 from trilake.lance.verify.context import LanceContext, OpenFile
+from trilake.table.findings import Finding, unreadable
 
 
 @dataclass

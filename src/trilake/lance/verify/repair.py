@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trilake.findings import Finding, PlannedStep, RepairStep
+from trilake.common.runtime import Runtime
 from trilake.lance.verify.indices import DROP
 from trilake.lance.verify.manifests import COPY_LATEST
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.transaction import begin, commit, load
 from trilake.lance.versions.versions import LATEST, list_versions
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own
+from trilake.table.findings import Finding, PlannedStep, RepairStep
 
 
 def copy_latest(store: Store, runtime: Runtime, findings: Sequence[Finding]) -> list[PlannedStep]:

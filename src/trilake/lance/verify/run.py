@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from trilake.common.runtime import Runtime
 from trilake.errors import CorruptLogError
-from trilake.findings import MAX_LISTED, Check, CheckRun, Depth, Findings, run_checks, unreadable
 from trilake.lance.verify import files, indices, manifests, pages
 from trilake.lance.verify.context import LanceContext
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
+from trilake.table.findings import MAX_LISTED, Check, CheckRun, Depth, Findings, run_checks, unreadable
 
 CHECKS: tuple[Check[LanceContext], ...] = (
     Check("lance.manifest-unreadable", "every manifest can be read", "log", manifests.readable),

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 
 import orjson
 
+from trilake.common.runtime import Runtime
 from trilake.errors import ObjectNotFoundError, UnknownOutcomeError
 from trilake.lance.file.errors import CommitConflictError
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 

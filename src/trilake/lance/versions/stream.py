@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from trilake.common.option_values import MAX_FILES, flag, positive, starting_version
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
@@ -24,7 +25,6 @@ from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.versions import Listing, list_versions
-from trilake.option_values import MAX_FILES, flag, positive, starting_version
 from trilake.storage.base import Store
 
 

@@ -26,6 +26,7 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.errors import (
     CorruptLogError,
     InvalidArgumentError,
@@ -64,7 +65,6 @@ from trilake.lance.versions.versions import (
     list_versions,
     manifest_key,
 )
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 _log = logging.getLogger("trilake.lance")

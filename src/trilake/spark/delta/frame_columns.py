@@ -18,7 +18,7 @@ from typing import Any, cast
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from trilake.spark.native.connect_columns import column_plans, frame_plans
+from trilake.spark.scan.connect_columns import column_plans, frame_plans
 from trilake.spark.session.compat import column_text, dataset_of, is_column
 from trilake.spark.session.internals import jvm, plan_id, query_execution, with_plan_id
 

@@ -39,7 +39,7 @@ from trilake.spark.delta.batch_rows import BatchRows, few_rows
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.stream.source import DeltaStreamReader
-from trilake.spark.native.scan import NativeScanError, native_scan
+from trilake.spark.scan.scan import NativeScanError, native_scan
 from trilake.spark.session.compat import arrow_frame, dataset_of, is_connect
 from trilake.spark.session.internals import java_session, jvm, query_execution
 from trilake.spark.session.options import Options

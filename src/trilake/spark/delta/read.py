@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.partition_predicate import PartitionPredicate
@@ -34,7 +35,6 @@ from trilake.delta.scan.scan import (
 from trilake.delta.scan.skipping import skip_files
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
-from trilake.explanation import Explanation
 from trilake.expr import Filter, parse_filter
 from trilake.spark.delta.large.late_frames import late_frame
 from trilake.spark.delta.large.lookup import looked_up
@@ -46,16 +46,16 @@ from trilake.spark.delta.reading.native_files import (
     native_output,
 )
 from trilake.spark.delta.source import TrilakeDeltaDataSource
-from trilake.spark.native import manifest as native_manifest
-from trilake.spark.native.bases import cache_value, cached_value
-from trilake.spark.native.char_padding import char_columns, with_padding
-from trilake.spark.native.columns import is_certain
-from trilake.spark.native.hidden_metadata import TrackedRows
-from trilake.spark.native.newest.each_plan import is_read_in_each_plan
-from trilake.spark.native.planning.plan_conditions import plan_filter
-from trilake.spark.native.planning.table_reads import TableReads
-from trilake.spark.native.row_counts import note_row_count
-from trilake.spark.native.scan import (
+from trilake.spark.live_frames.each_plan import is_read_in_each_plan
+from trilake.spark.scan import manifest as native_manifest
+from trilake.spark.scan.bases import cache_value, cached_value
+from trilake.spark.scan.char_padding import char_columns, with_padding
+from trilake.spark.scan.columns import is_certain
+from trilake.spark.scan.hidden_metadata import TrackedRows
+from trilake.spark.scan.planning.plan_conditions import plan_filter
+from trilake.spark.scan.planning.table_reads import TableReads
+from trilake.spark.scan.row_counts import note_row_count
+from trilake.spark.scan.scan import (
     NativeFiles,
     NativeScan,
     NativeScanError,
@@ -69,8 +69,8 @@ from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import reads_quotes_plainly, session_zone
 from trilake.spark.session.sources.pruned_source import pruned_source_frame
 from trilake.storage.base import Store
-from trilake.table import FilterLike
-from trilake.text import quote_name
+from trilake.table.explanation import Explanation
+from trilake.table.table import FilterLike
 
 _log = logging.getLogger("trilake.spark")
 #: What the log says of a file that its scan depends on, beside its size.

@@ -29,8 +29,8 @@ from trilake.delta.scan.statistics import record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.spark.delta.read import refuse_native
 from trilake.spark.delta.reading.native_files import load_vectors, native_files
-from trilake.spark.native.char_padding import char_columns, with_padding
-from trilake.spark.native.scan import NativeScanError, native_frame
+from trilake.spark.scan.char_padding import char_columns, with_padding
+from trilake.spark.scan.scan import NativeScanError, native_frame
 from trilake.spark.session.compat import to_arrow
 from trilake.spark.session.runner import task_rows
 from trilake.spark.session.schemas import to_spark

@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.common.display import card
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
-from trilake.display import card
 from trilake.errors import InvalidArgumentError, TrilakeError, stating
-from trilake.explanation import Explanation
 from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import detail_frame, history_frame
 from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log
-from trilake.spark.native.newest.frames import ReadVersion, following, note_version
-from trilake.spark.native.row_counts import note_row_count, row_count
-from trilake.spark.native.whole_tables import note_whole_table
+from trilake.spark.live_frames.frames import ReadVersion, following, note_version
+from trilake.spark.scan.row_counts import note_row_count, row_count
+from trilake.spark.scan.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import raises_for_spark
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.storage import session_options, session_store
 from trilake.storage import open_store
-from trilake.table import FilterLike
+from trilake.table.explanation import Explanation
+from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
     import pandas
@@ -130,7 +130,7 @@ class SessionTable:
         return note_version(named, ReadVersion.of(table))
 
     def to_pandas(self) -> pandas.DataFrame:
-        """The newest version as a pandas frame.  Raises as :meth:`trilake.table.Table.to_pandas`.
+        """The newest version as a pandas frame.  Raises as :meth:`trilake.table.table.Table.to_pandas`.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2]}, "lake/to-pandas", mode="overwrite")

@@ -27,7 +27,7 @@ from trilake.spark.delta.reading.conditions import violation_finder
 from trilake.spark.delta.session_table import SessionTable
 from trilake.spark.delta.table_builder import DeltaTableBuilder
 from trilake.spark.delta.update import update_rows
-from trilake.spark.native.columns import assignment_columns, checked_condition
+from trilake.spark.scan.columns import assignment_columns, checked_condition
 from trilake.spark.session.analysis_errors import java_error, raise_for_spark, raises_for_spark
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import is_utc

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import candidates
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
@@ -45,16 +46,15 @@ from trilake.spark.delta.session_transaction import Transaction, session_transac
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named, stored
-from trilake.spark.native.columns import empty_frame, read_condition
-from trilake.spark.native.reads_besides import reads_besides
-from trilake.spark.native.resolution import column_errors, resolving
-from trilake.spark.native.row_values import check_row_values
+from trilake.spark.scan.columns import empty_frame, read_condition
+from trilake.spark.scan.reads_besides import reads_besides
+from trilake.spark.scan.resolution import column_errors, resolving
+from trilake.spark.scan.row_values import check_row_values
 from trilake.spark.session.row_jobs import chunks, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc
 from trilake.storage.base import Store
-from trilake.text import quote_name
 
 
 def update_rows(

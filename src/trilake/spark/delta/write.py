@@ -32,10 +32,10 @@ from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.settings import session_log, with_session
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.zones import predicate_in_utc
-from trilake.spark.native.columns import plain_text
-from trilake.spark.native.local_rows import rows_on_driver
-from trilake.spark.native.planning.table_reads import own_reads
-from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.scan.columns import plain_text
+from trilake.spark.scan.local_rows import rows_on_driver
+from trilake.spark.scan.planning.table_reads import own_reads
+from trilake.spark.scan.write import native_write_refusal, write_natively
 from trilake.spark.session.compat import arrow_frame
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.row_jobs import failed_job, run_over_rows

@@ -30,7 +30,7 @@ from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_s
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import Store, open_store
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 _WRITTEN = ["fragment", "sizes"]
 _MODES: dict[str, Mode] = {"error": "create", "ignore": "create", "append": "append", "overwrite": "overwrite"}

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
+from trilake.common.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.lance.commands import update as updating
 from trilake.lance.commands.compaction import (
@@ -32,7 +33,6 @@ from trilake.lance.proto import format_pb2 as pb
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
-from trilake.runtime import Runtime
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import map_in_arrow
 from trilake.spark.session.storage import session_store

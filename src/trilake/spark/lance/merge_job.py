@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from trilake.common.text import quote_name, quote_parts
 from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import parse_filter
@@ -34,7 +35,6 @@ from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.session.storage import session_options
 from trilake.storage import open_store
-from trilake.text import quote_name, quote_parts
 
 _SOURCE, _TARGET, _UPDATES, _DELETES = "source", "target", "trilake_updates", "trilake_deletes"
 

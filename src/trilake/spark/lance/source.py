@@ -13,6 +13,7 @@ from itertools import chain
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from trilake.common.runtime import Runtime
 from trilake.engine import standard_engine
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, discard, write_fragments
@@ -29,7 +30,6 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import parse_options
 from trilake.lance.versions.versions import list_versions, read_tag
-from trilake.runtime import Runtime
 from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter, stored_names
 from trilake.spark.lance.vectors import Vectors, with_vectors
@@ -49,7 +49,7 @@ from trilake.spark.session.sources.api import (
 from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
 from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
-from trilake.table import table_gone
+from trilake.table.table import table_gone
 
 READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "mlVectors")
 WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)

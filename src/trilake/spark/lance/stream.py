@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 import pyarrow as pa
 from pyspark.sql import types as T
 
+from trilake.common.runtime import Runtime
 from trilake.delta.stream.sink import query_id
 from trilake.errors import SchemaMismatchError
 from trilake.lance.commands.fragment_writer import Target, WriteOptions
@@ -21,7 +22,6 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import LanceOffset, LanceStream, LanceStreamOptions
-from trilake.runtime import Runtime
 from trilake.spark.lance import ml_vectors
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark

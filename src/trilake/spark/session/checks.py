@@ -11,8 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
 
+from trilake.common.extras import need
 from trilake.errors import UnsupportedSparkError
-from trilake.extras import need
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.optimize.auto_compact import AutoCompaction
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.protocol.actions import Metadata
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.settings import overridden
-from trilake.text import quote_name
 
 _PREFIX = "spark.databricks.delta."
 _ADAPTIVE = "spark.sql.adaptive."

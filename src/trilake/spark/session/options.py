@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from trilake.common.option_values import whole_number
+from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import (
     IllegalArgumentError,
@@ -17,10 +19,8 @@ from trilake.errors import (
     VersionNotFoundError,
     stating,
 )
-from trilake.option_values import whole_number
 from trilake.spark.session.engine import spark_engine
 from trilake.storage import is_storage_option, open_store
-from trilake.timestamps import timestamp_ms
 
 _IGNORED = {"path", "serialization.format"}
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name, string_literal
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.schema import (
     ArrayType,
@@ -28,7 +29,6 @@ from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
-from trilake.text import quote_name, string_literal
 
 #: A column's type that has a limit; nested ones are left to the table's own schema.
 _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)

@@ -10,8 +10,8 @@ from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
+from trilake.common.timestamps import timestamp_ms
 from trilake.errors import InvalidArgumentError
-from trilake.timestamps import timestamp_ms
 
 #: Setting of a session: the zone of times that name none.
 ZONE = "spark.sql.session.timeZone"

@@ -12,7 +12,7 @@ from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.sources.pruned_source import filtered_frame, pruned_source_frame
 from trilake.spark.session.sources.rows_source import rows_schema
 from trilake.spark.trevni.source import TrilakeTrevniDataSource
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 from trilake.trevni.tables.table import TrevniTable
 
 

@@ -30,7 +30,7 @@ from trilake.spark.session.sources.rows_source import RowsReader, rows_schema
 from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.spark.trevni.stream import TREVNI_STREAM_OPTIONS, TrevniStreamReader, TrevniStreamWriter
 from trilake.storage import open_store
-from trilake.table import table_gone
+from trilake.table.table import table_gone
 from trilake.trevni.tables.dataset import Split, list_files, read_split
 from trilake.trevni.tables.row_groups import StagedFile
 from trilake.trevni.tables.stream import parse_limit

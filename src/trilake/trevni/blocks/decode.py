@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.utf8 import is_utf8
 from trilake.errors import CorruptFileError
 from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.codecs import Payload
 from trilake.trevni.blocks.kernel_loader import kernels
 from trilake.trevni.blocks.layout import ValueType
-from trilake.utf8 import is_utf8
 
 Int32s = np.ndarray[Any, np.dtype[np.int32]]
 Int64s = np.ndarray[Any, np.dtype[np.int64]]

@@ -14,6 +14,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.utf8 import is_utf8
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage.spill import spilling
 from trilake.trevni.blocks import codecs
@@ -21,7 +22,6 @@ from trilake.trevni.blocks import kinds as k
 from trilake.trevni.blocks.decode import KINDS
 from trilake.trevni.blocks.kernel_loader import kernels
 from trilake.trevni.blocks.layout import ValueType
-from trilake.utf8 import is_utf8
 
 Int64s = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -15,7 +15,7 @@ from typing import IO, Any, cast
 import numpy as np
 import pyarrow as pa
 
-from trilake.arguments import checked
+from trilake.common.arguments import checked
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec

@@ -1,6 +1,6 @@
 """fastavro, which comes with the extra ``trevni``."""
 
-from trilake.extras import missing
+from trilake.common.extras import missing
 
 try:
     import fastavro

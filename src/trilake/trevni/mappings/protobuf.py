@@ -28,8 +28,8 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, TypeVar, cast, overload
 
+from trilake.common.extras import missing
 from trilake.errors import CorruptFileError, InvalidArgumentError, SchemaMismatchError
-from trilake.extras import missing
 from trilake.storage import Store
 from trilake.trevni.blocks.encode import BLOCK_SIZE
 from trilake.trevni.blocks.layout import ValueType

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
+from trilake.common.runtime import Runtime
 from trilake.errors import StorageError
-from trilake.runtime import Runtime
 from trilake.storage import Store
 from trilake.trevni.tables import jobs
 from trilake.trevni.tables.jobs import Plan

@@ -22,7 +22,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.arguments import checked
+from trilake.common.arguments import checked
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     InvalidArgumentError,
     ObjectNotFoundError,
@@ -33,7 +34,6 @@ from trilake.errors import (
     UnknownOutcomeError,
     WriteFailedError,
 )
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import Store, open_store
 from trilake.storage.ownership import check_own
 from trilake.storage.staging import move, remove_folder, sync_names

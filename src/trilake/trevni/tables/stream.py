@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from trilake.common.option_values import MAX_FILES, positive
 from trilake.errors import TrilakeError
-from trilake.option_values import MAX_FILES, positive
 from trilake.storage.base import ObjectMeta, Store
 from trilake.trevni.tables.dataset import Split, is_hidden, split_of
 from trilake.trevni.tables.jobs import visible

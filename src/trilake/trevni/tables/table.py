@@ -14,12 +14,12 @@ from itertools import islice
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.arguments import checked_methods
+from trilake.common.arguments import checked_methods
 from trilake.errors import SchemaMismatchError
-from trilake.explanation import Explanation
 from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
-from trilake.table import FilterLike, Table
+from trilake.table.explanation import Explanation
+from trilake.table.table import FilterLike, Table
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import (
     DataFile,

@@ -15,6 +15,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     InvalidArgumentError,
     ObjectNotFoundError,
@@ -23,7 +24,6 @@ from trilake.errors import (
     TableExistsError,
     UnknownOptionError,
 )
-from trilake.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.storage import Store
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.file.column_options import ColumnOptions

@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from trilake.errors import TrilakeError
-from trilake.findings import Finding
+from trilake.table.findings import Finding
 from trilake.trevni.blocks.codecs import BlockChecksumError
 from trilake.trevni.blocks.decode import Budget
 from trilake.trevni.verify.context import OpenFile, TrevniContext

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from trilake.errors import SchemaMismatchError, TrilakeError
-from trilake.findings import Depth
 from trilake.storage import Store, open_store
+from trilake.table.findings import Depth
 from trilake.trevni.blocks.layout import BlockTable
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.dataset import DataFile, find_files, list_files

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.errors import TrilakeError
-from trilake.findings import Finding, unreadable
+from trilake.table.findings import Finding, unreadable
 from trilake.trevni.blocks.header_bytes import ParentError
 from trilake.trevni.verify.context import OpenFile, TrevniContext
 

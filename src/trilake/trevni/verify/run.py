@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trilake.findings import MAX_LISTED, Check, Depth, Findings, run_checks
+from trilake.table.findings import MAX_LISTED, Check, Depth, Findings, run_checks
 from trilake.trevni.verify import blocks, headers
 from trilake.trevni.verify.context import TrevniContext
 

@@ -15,6 +15,7 @@ import trilake
 from tests.delta.commands.alter import sparkle
 from tests.delta.tables import clocked, rows
 from tests.runtimes import runtime_in_ms
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.alter.feature_removal import history_trace, oldest_version, removable
 from trilake.delta.commands.rows.row_changes import run_here
@@ -36,7 +37,6 @@ from trilake.errors import (
     UnknownOptionError,
     UnsupportedProtocolError,
 )
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.delta.tables import add, log_of, metadata, protocol, remove, rows
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.commands.maintenance.carried_files import missing_files
 from trilake.delta.commands.maintenance.restore import restore, restored_metadata
@@ -38,11 +39,10 @@ from trilake.errors import (
     UnsupportedProtocolError,
     VersionNotFoundError,
 )
-from trilake.inspection.verify import verify
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
+from trilake.tools.verify import verify
 
 
 def write(log: DeltaLog, table: pa.Table, mode: Any = "append", **request: Any) -> None:

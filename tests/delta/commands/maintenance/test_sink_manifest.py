@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from tests.delta.commands.maintenance.parquet_folder import folder, read
-from trilake.conversion.parquet import find
 from trilake.delta.commands.maintenance.convert import convert_to_delta
 from trilake.delta.commands.maintenance.sink_manifest import committed_files
 from trilake.engine import standard_engine
 from trilake.errors import CorruptFileError, MissingFileError
 from trilake.storage.memory import MemoryStore
+from trilake.tools.convert.parquet import find
 
 _PLACE = "file:///some/p%3D1%20folder"
 

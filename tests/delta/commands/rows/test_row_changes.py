@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from pyroaring import BitMap64
 
 import trilake
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.row_changes import check_changeable, touched_files, whole_rows
 from trilake.delta.commands.rows.taken_rows import TakenRows, take_rows
@@ -25,7 +26,6 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import read_positions
 from trilake.engine import standard_engine
 from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage.memory import MemoryStore
 
 VECTORS = {"delta.enableDeletionVectors": "true"}

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol
@@ -26,7 +27,6 @@ from trilake.errors import (
     TableNotFoundError,
     TrilakeError,
 )
-from trilake.runtime import SYSTEM_RUNTIME
 from trilake.storage import open_store
 
 LONG, TEXT, DATE = PrimitiveType("long"), PrimitiveType("string"), PrimitiveType("date")

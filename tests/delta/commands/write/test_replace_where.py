@@ -25,10 +25,10 @@ from trilake.errors import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-from trilake.frames import arrow_batches
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
+from trilake.table.frames import arrow_batches
 
 VECTORS = {"delta.enableDeletionVectors": "true"}
 FEED = {"delta.enableChangeDataFeed": "true"}

@@ -167,7 +167,7 @@ def test_a_batch_asks_the_jvm_as_often_however_many_columns_it_has(
         return out
 
     monkeypatch.setattr(client, "send_command", counted)
-    monkeypatch.setattr("trilake.spark.front.foreach_batch.with_rows", batch)
+    monkeypatch.setattr("trilake.spark.patches.foreach_batch.with_rows", batch)
     for columns in (2, 40):
         rows = spark.range(3).selectExpr(*(f"id + {i} AS c{i}" for i in range(columns)))
         for source in ("delta", "parquet"):

@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 
 from trilake import register, write
 from trilake.errors import UnsupportedSparkError
-from trilake.spark.front import stream_writer
 from trilake.spark.lance.source import LanceDataSource
+from trilake.spark.patches import stream_writer
 from trilake.spark.session import compat
 from trilake.spark.session.sources import api as source_api
 from trilake.spark.session.sources import python_source

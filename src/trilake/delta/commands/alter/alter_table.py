@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from trilake.arguments import checked_methods
+from trilake.common.arguments import checked_methods
 from trilake.delta.commands.alter.feature_drops import FeatureDrops
 from trilake.delta.commit import row_tracking
 from trilake.delta.log.clustering import clustering_columns

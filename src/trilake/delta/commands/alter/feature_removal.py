@@ -20,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import purge_bins
 from trilake.delta.commands.optimize.footers import may_hold_dropped_columns, with_other_types
 from trilake.delta.commands.optimize.optimize import TARGET_SIZE
@@ -35,7 +36,6 @@ from trilake.delta.protocol.feature import Feature, FeatureRemoval, Numbers, Pas
 from trilake.delta.protocol.features import dependents, feature, features_of, with_features, without_feature
 from trilake.delta.protocol.table_features import checkpoint_protection
 from trilake.errors import FeatureInUseError, InvalidArgumentError
-from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

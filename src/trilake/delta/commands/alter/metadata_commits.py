@@ -16,6 +16,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter import feature_removal
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
@@ -40,7 +41,6 @@ from trilake.errors import (
     UnsupportedExpressionError,
     stating,
 )
-from trilake.runtime import Runtime
 
 #: Looks for a row for which a SQL condition is not true; ``None`` where there is none.
 FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]

@@ -12,6 +12,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.display import Displayed
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.add_actions import add_action
 from trilake.delta.commit.conflicts import ReadSet
@@ -28,7 +29,6 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan
 from trilake.delta.scan.statistics import IN_STATISTICS, StatisticsReader
-from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
 

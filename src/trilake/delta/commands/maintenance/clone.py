@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.carried_files import total_size, with_marks_of
 from trilake.delta.commands.maintenance.clone_files import (
     DeepPlan,
@@ -35,9 +37,7 @@ from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable, features_of, upgrade_protocol, upgraded, with_features
 from trilake.delta.protocol.properties import ParsedProperties, parse_properties
-from trilake.display import Displayed
 from trilake.errors import ConflictError, InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 

@@ -20,6 +20,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.progress import progress
 from trilake.delta.commands.maintenance.vacuum_listing import list_files
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.commit.add_actions import add_action
@@ -31,7 +32,6 @@ from trilake.delta.protocol.deletion_vectors import DeletionVectorDescriptor, z8
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.scan.read import locate
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError
-from trilake.progress import progress
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 from trilake.storage.uri import is_absolute

@@ -20,6 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.display import Displayed
+from trilake.common.progress import progress
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader, merged_schema
 from trilake.delta.commands.maintenance.convert_partitions import Partitions, discover, with_partition_columns
 from trilake.delta.commands.maintenance.sink_manifest import committed_files
@@ -36,10 +39,7 @@ from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.schema import StructField, parse_schema
-from trilake.display import Displayed
 from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.progress import progress
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: What Spark passes over when it looks for data: names that begin with a dot, or with an underscore unless they are a

@@ -31,8 +31,7 @@ from trilake.delta.protocol.schema import (
 )
 from trilake.delta.scan.footer_walk import FEWEST, walk_alike
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
-from trilake.old_calendar.rebase import Rebasing, old_values, rebasing_of
-from trilake.parquet_files import (
+from trilake.parquet.files import (
     DAMAGE,
     SMALL_FOOTER,
     TAIL,
@@ -43,6 +42,7 @@ from trilake.parquet_files import (
     leaves_of,
     open_parquet,
 )
+from trilake.parquet.old_calendar.rebase import Rebasing, old_values, rebasing_of
 from trilake.storage.base import Store
 from trilake.storage.reader import ObjectFile
 

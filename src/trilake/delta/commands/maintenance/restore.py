@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.carried_files import (
     logical_keys,
     missing_files,
@@ -36,10 +38,8 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, max_column_id
 from trilake.delta.protocol.features import check_writable, features_of, with_features
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
-from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, MissingFileError, stating
-from trilake.runtime import Runtime
-from trilake.table import as_version
+from trilake.table.table import as_version
 
 #: Missing files that an error names.
 _NAMED = 100

@@ -29,6 +29,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.display import Displayed
+from trilake.common.progress import progress
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.maintenance.vacuum_files import (
     LISTING,
     References,
@@ -56,7 +59,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LOG
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.features import check_writable
-from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
     IllegalArgumentError,
@@ -67,11 +69,9 @@ from trilake.errors import (
     VersionNotFoundError,
     masked,
 )
-from trilake.progress import progress
-from trilake.runtime import Runtime
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import Territory, agreed_time
-from trilake.table import as_version
+from trilake.table.table import as_version
 
 _log = logging.getLogger("trilake.delta")
 

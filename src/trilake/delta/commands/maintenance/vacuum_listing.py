@@ -13,10 +13,10 @@ from operator import attrgetter
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.progress import progress
 from trilake.delta.commands.maintenance.vacuum_files import LISTING, hidden
 from trilake.delta.log.segment import LOG
 from trilake.errors import InvalidArgumentError
-from trilake.progress import progress
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.local_writer import TEMP_PREFIX
 from trilake.storage.ownership import TEMPORARY, Territory, old_temporaries

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trilake.arguments import checked_methods
+from trilake.common.arguments import checked_methods
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.merge import merge

@@ -8,6 +8,7 @@ from typing import Any
 
 import orjson
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.merge.clauses import Clause, predicates
 from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
@@ -19,7 +20,6 @@ from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

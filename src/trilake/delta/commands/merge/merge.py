@@ -24,6 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
+from trilake.common.progress import progress
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.merge.clauses import (
     ambiguous_rows,
     check_clauses,
@@ -64,8 +66,6 @@ from trilake.delta.scan.read import Positions, read_positions
 from trilake.delta.scan.scan import ReadPlan, read_schema
 from trilake.errors import AmbiguousMergeError
 from trilake.expr import Filter
-from trilake.progress import progress
-from trilake.runtime import Runtime
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Source rows that are inserted at a time.

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import FromExpression, FromSource, FromTarget, Parts, ResolvedClause
 from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.delta.commands.merge.scope import Scope
@@ -23,7 +24,6 @@ from trilake.delta.rules.store_assignment import assign_array, check_assignable,
 from trilake.delta.scan.generated import generation_text
 from trilake.errors import ExpressionError, SchemaMismatchError, UnsupportedExpressionError
 from trilake.expr import Expression, evaluate_all
-from trilake.text import quote_name
 
 Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Indexes = np.ndarray[Any, np.dtype[np.int64]]

@@ -15,6 +15,7 @@ from typing import cast
 import pyarrow as pa
 from sqlglot import exp
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.merge.names import Side, VisibleColumns
 from trilake.delta.protocol.schema_edit import Path
 from trilake.errors import ExpressionError, FilterError, InvalidArgumentError
@@ -22,7 +23,6 @@ from trilake.expr import Expression, Filter, parse_expression, parse_filter
 from trilake.expr.sql.dialect import IN_BACKQUOTES, mistaken_text, text_for_column
 from trilake.expr.sql.parse import conjuncts, parse_text
 from trilake.expr.sql.translate import Translator, plain
-from trilake.text import quote_name
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize.bins import Numbers, partition_codes, sizes_of
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import Runner, run_here
@@ -27,7 +28,6 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.property_values import is_on
-from trilake.runtime import Runtime
 
 _log = logging.getLogger("trilake.delta")
 

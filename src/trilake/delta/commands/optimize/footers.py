@@ -19,7 +19,7 @@ from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructTy
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
 from trilake.errors import CorruptFileError, ObjectNotFoundError, TrilakeError
-from trilake.parquet_files import DAMAGE, UNREADABLE_HELP
+from trilake.parquet.files import DAMAGE, UNREADABLE_HELP
 from trilake.storage.base import Store
 
 #: Footers that are read at the same time.

@@ -21,6 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize import zcubes
 from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, purge_bins, whole_partitions
 from trilake.delta.commands.optimize.curve_order import Curve
@@ -47,13 +49,11 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text, split_names
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import matching_partitions
-from trilake.display import Displayed
 from trilake.errors import (
     InvalidArgumentError,
 )
 from trilake.expr import Filter
-from trilake.runtime import Runtime
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 #: Bytes of a file that is large enough, where neither the table nor the caller says.
 TARGET_SIZE = 1 << 30

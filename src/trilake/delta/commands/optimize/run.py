@@ -18,6 +18,8 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.progress import progress
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.optimize import zcubes
 from trilake.delta.commands.optimize.bins import Numbers, sizes_of
 from trilake.delta.commands.optimize.curve_order import Curve
@@ -52,8 +54,6 @@ from trilake.errors import (
     MetadataChangedError,
     ProtocolChangedError,
 )
-from trilake.progress import progress
-from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 #: Times that a commit is tried again with the bins that are left.

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import Committed, commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import ConflictError, InvalidArgumentError
-from trilake.runtime import Runtime
 from trilake.storage import ownership
 from trilake.storage.base import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trilake.display import Displayed, words
+from trilake.common.display import Displayed, words
 
 #: Metrics that a short description shows, and how.
 _SHOWN = {

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from trilake.common.progress import track
 from trilake.delta.commands.rows.change_commit import discard
 from trilake.delta.commands.rows.row_changes import (
     Runner,
@@ -27,7 +28,6 @@ from trilake.delta.protocol.deletion_vectors import row_indexes
 from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import TrilakeError
-from trilake.progress import track
 from trilake.storage.base import Store
 
 #: Bytes of the files of a partition whose rows go into one file.  In a table that changes often by a few rows, small

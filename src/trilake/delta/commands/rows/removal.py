@@ -15,6 +15,8 @@ import numpy as np
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from trilake.common.progress import track
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import (
     Runner,
     TouchedFile,
@@ -32,8 +34,6 @@ from trilake.delta.scan.read import Positions, read_positions, read_task
 from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
 from trilake.delta.scan.skipping import skip_files
 from trilake.expr import Filter
-from trilake.progress import track
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: What a predicate is asked of at once: to ask costs as much as 50,000 rows do.

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import change_file_plan, with_change_type
 from trilake.delta.commit import row_tracking
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
@@ -15,7 +16,6 @@ from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.scan.conform import as_nullable
 from trilake.delta.scan.parquet_rows import as_dictionaries
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 

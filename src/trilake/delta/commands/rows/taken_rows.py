@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.copied_files import copy_files
 from trilake.delta.commands.rows.row_changes import (
     Runner,
@@ -35,8 +36,7 @@ from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.scan import FileTask
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError
-from trilake.parquet_files import DAMAGE
-from trilake.runtime import Runtime
+from trilake.parquet.files import DAMAGE
 from trilake.storage.base import Store
 
 

@@ -13,6 +13,8 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
@@ -42,9 +44,7 @@ from trilake.delta.scan.generated import (
     generation_text,
     refuse_of_statement,
 )
-from trilake.display import Displayed
 from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
-from trilake.runtime import Runtime
 
 CreateMode = Literal["create", "create_if_not_exists", "replace", "create_or_replace"]
 #: What the protocol keeps in the metadata of a column about the values that rows lack.

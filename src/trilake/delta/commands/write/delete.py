@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import orjson
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_commit import commit_changes
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, find_rows
@@ -24,7 +25,6 @@ from trilake.delta.commit.partition_predicate import PartitionPredicate
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.expr import Filter
-from trilake.runtime import Runtime
 
 
 @dataclass

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import TaskWriter
@@ -21,7 +22,6 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.rules.identity import HIGH_WATER_MARK, shift_identity, shifts, updated_schema
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask, metadata_plan, read_schema
-from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import check_removable
 from trilake.delta.commands.write.write import moved_on
 from trilake.delta.commit.add_actions import add_action
@@ -33,8 +34,7 @@ from trilake.delta.rules.store_assignment import with_variants
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import InvalidArgumentError
-from trilake.runtime import Runtime
-from trilake.table import FilterLike
+from trilake.table.table import FilterLike
 
 #: The fields that every ``add`` action has.
 _FIELDS = {"path": str, "partitionValues": dict, "size": int, "modificationTime": int, "dataChange": bool}

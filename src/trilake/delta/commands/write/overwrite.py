@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.removal import remove_rows, write_inserts
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.commit.conflicts import ReadSet
@@ -22,7 +23,6 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.partitions import codes_of_values
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.expr import Filter
-from trilake.runtime import Runtime
 
 
 @dataclass(frozen=True)

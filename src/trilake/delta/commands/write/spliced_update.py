@@ -36,9 +36,9 @@ from trilake.delta.scan.read import Positions, locate, partition_constants
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import CorruptFileError, ExpressionError, ObjectNotFoundError, SchemaMismatchError
 from trilake.expr import Expression
-from trilake.old_calendar.rebase import rebasing_of
-from trilake.parquet_files import DAMAGE, Footer, checked_footer, open_parquet
-from trilake.parquet_splice.splice import NotSpliceable, Parts
+from trilake.parquet.files import DAMAGE, Footer, checked_footer, open_parquet
+from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.parquet.splice import NotSpliceable, Parts
 from trilake.storage.base import Store
 
 #: Rows that get their new values together, and bytes of the columns that wait for them.

@@ -20,6 +20,8 @@ import orjson
 import pyarrow as pa
 from pyroaring import BitMap64
 
+from trilake.common.progress import track
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_commit import commit_changes, discard
 from trilake.delta.commands.rows.change_result import ChangeResult
 from trilake.delta.commands.rows.removal import FoundRows, candidates, matching_rows
@@ -55,8 +57,6 @@ from trilake.delta.scan.read import Positions
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
-from trilake.progress import track
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: Rows that get their new values together.

@@ -15,6 +15,8 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
+from trilake.common.display import Displayed
+from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
 from trilake.delta.commands.write.create import TableDescription, clustering_of, described
 from trilake.delta.commands.write.identity_rebase import IdentityRebase
@@ -51,7 +53,6 @@ from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.store_assignment import with_variants
 from trilake.delta.scan.scan import parse_table_filter
-from trilake.display import Displayed
 from trilake.errors import (
     ConflictError,
     ForeignFilesError,
@@ -61,9 +62,8 @@ from trilake.errors import (
     TableExistsError,
     TableNotFoundError,
 )
-from trilake.runtime import Runtime
 from trilake.storage.ownership import discard
-from trilake.table import table_gone
+from trilake.table.table import table_gone
 
 
 @dataclass(frozen=True)

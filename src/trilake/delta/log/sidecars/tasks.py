@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from trilake.common.runtime import Runtime
 from trilake.delta.engine import Jobs
 from trilake.delta.log.checkpoint import FILE_BYTES, KEY_FIELDS, Share, checkpoint_actions, compare, shares
 from trilake.delta.log.checkpoint_content import Unexpired
@@ -29,7 +30,6 @@ from trilake.delta.log.replay import Touched, one_spelling, refuse_twice, twice_
 from trilake.delta.log.sidecars.reuse import Reuse, again, is_ours
 from trilake.delta.log.sidecars.writing import SidecarWriter, Written
 from trilake.delta.log.snapshot import PendingSnapshot
-from trilake.runtime import Runtime
 from trilake.storage.base import Store
 
 #: More actions of the commits since are written by this process, which has them.

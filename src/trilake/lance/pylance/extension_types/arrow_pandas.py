@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.common.extras import missing
 from trilake.errors import InvalidArgumentError
-from trilake.extras import missing
 from trilake.lance.pylance.extension_types.arrow_types import BFloat16, BFloat16Array, bfloat16_array
 
 try:

@@ -37,13 +37,13 @@ from trilake.errors import CorruptLogError, TrilakeError
 from trilake.expr import Filter
 from trilake.spark.delta.large.lookup import looked_up
 from trilake.spark.delta.reading.native_files import condition_columns, load_vectors, native_files, native_output
-from trilake.spark.native.bases import cache_value, cached_value
-from trilake.spark.native.late_scan import LateList, LateTable, late_scan
-from trilake.spark.native.manifest import Integers
-from trilake.spark.native.planning.plan_conditions import plan_filter
-from trilake.spark.native.planning.table_reads import TableReads
-from trilake.spark.native.row_counts import note_row_count
-from trilake.spark.native.scan import NativeFiles, NativeScan, NativeScanError
+from trilake.spark.scan.bases import cache_value, cached_value
+from trilake.spark.scan.late_scan import LateList, LateTable, late_scan
+from trilake.spark.scan.manifest import Integers
+from trilake.spark.scan.planning.plan_conditions import plan_filter
+from trilake.spark.scan.planning.table_reads import TableReads
+from trilake.spark.scan.row_counts import note_row_count
+from trilake.spark.scan.scan import NativeFiles, NativeScan, NativeScanError
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import say_once
 from trilake.spark.session.settings import session_zone

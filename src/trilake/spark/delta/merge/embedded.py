@@ -35,7 +35,7 @@ from trilake.spark.delta.merge.request import Expr
 from trilake.spark.delta.merge.source import FEW_BYTES, plan_bytes
 from trilake.spark.delta.merge.source_keys import SOURCE_NAME, TARGET_NAME, alias_of
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules
-from trilake.spark.native.columns import as_column, built_in_text, empty_frame
+from trilake.spark.scan.columns import as_column, built_in_text, empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.row_jobs import chunks, run_over_rows

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import FromExpression, FromSource, FromTarget, Parts, ResolvedClause
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
@@ -24,9 +25,8 @@ from trilake.spark.delta.merge.tasks import CLAUSE, TaskClause
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules
 from trilake.spark.delta.storing.computed import with_stages
 from trilake.spark.delta.storing.store_assignment import stored
-from trilake.spark.native.columns import as_column
+from trilake.spark.scan.columns import as_column
 from trilake.spark.session.schemas import to_spark
-from trilake.text import quote_name
 
 #: How columns begin that hold values of expressions before their turn.
 _HOISTED = "__trilake_value_"

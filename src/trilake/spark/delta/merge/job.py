@@ -25,6 +25,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import (
     Clause,
     ambiguous_rows,
@@ -59,13 +60,12 @@ from trilake.spark.delta.merge.tasks import CLAUSE, ROW_ID, SOURCE, MergeOutcome
 from trilake.spark.delta.row_addresses import FILE, OLD, ROW, AddressedRows, RowOrigins, addressed_rows
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
-from trilake.spark.native.columns import as_column, column_sql, read_condition
+from trilake.spark.scan.columns import as_column, column_sql, read_condition
 from trilake.spark.session.compat import arrow_frame, to_arrow
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.settings import is_utc
-from trilake.text import quote_name
 
 #: What takes the rows of a task.
 Task = Callable[[Iterator[pa.RecordBatch], int], TaskOutcome | None]

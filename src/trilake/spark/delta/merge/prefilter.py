@@ -14,9 +14,9 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.merge.pruning import KeyValues
 from trilake.spark.session.compat import HAS_SCALARS, arrow_frame
-from trilake.text import quote_name
 
 #: Bits a key: with 32, one row in thirty passes although it matches nothing.
 _BITS = 32

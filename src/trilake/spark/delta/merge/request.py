@@ -12,8 +12,8 @@ from trilake.delta.commands.merge.source import materialized
 from trilake.delta.protocol.schema import from_arrow
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.frame_columns import FrameColumns
-from trilake.spark.native.columns import checked_condition
-from trilake.spark.native.newest.frames import pinned
+from trilake.spark.live_frames.frames import pinned
+from trilake.spark.scan.columns import checked_condition
 from trilake.spark.session.compat import arrow_frame, is_frame
 
 Expr = str | Column

@@ -14,9 +14,9 @@ from trilake.delta.protocol.schema import StructType
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.delta.merge.request import SparkMerge
 from trilake.spark.delta.merge.source_keys import alias_of
-from trilake.spark.native.columns import as_column, empty_frame
-from trilake.spark.native.resolution import UnresolvedName, resolving
-from trilake.spark.native.row_values import check_row_values
+from trilake.spark.scan.columns import as_column, empty_frame
+from trilake.spark.scan.resolution import UnresolvedName, resolving
+from trilake.spark.scan.row_values import check_row_values
 from trilake.spark.session.analysis_errors import analysed_error
 from trilake.spark.session.compat import error_condition, is_connect
 

@@ -19,8 +19,8 @@ from trilake.spark.delta.merge.source import persisted
 from trilake.spark.delta.merge.upsert import upsert
 from trilake.spark.delta.session_transaction import session_transaction, settle
 from trilake.spark.delta.storing.store_assignment import OF_CHANGES, overflows_named
-from trilake.spark.native.reads_besides import reads_besides
-from trilake.spark.native.resolution import resolving
+from trilake.spark.scan.reads_besides import reads_besides
+from trilake.spark.scan.resolution import resolving
 
 
 def merge_dataframe(spark: SparkSession, table: ArrowDeltaTable, request: SparkMerge) -> MergeResult:

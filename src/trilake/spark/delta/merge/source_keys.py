@@ -17,7 +17,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.sql_types import BY_BYTES
 from trilake.errors import TrilakeError
-from trilake.spark.native.columns import empty_frame
+from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import connect_plan, query_execution
 from trilake.spark.session.schemas import from_spark

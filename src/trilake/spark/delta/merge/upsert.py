@@ -29,6 +29,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trilake.common.text import quote_name
 from trilake.delta.commands.merge.clauses import FromExpression, FromSource
 from trilake.delta.commands.merge.commit import MergeResult
 from trilake.delta.commands.merge.names import Side
@@ -48,11 +49,10 @@ from trilake.spark.delta.merge.tasks import SOURCE, Addresses, MergeOutcome, Tas
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.row_addresses import FILE, ROW, addressed_rows
-from trilake.spark.native.columns import as_column, empty_frame
-from trilake.spark.native.scan import NativeScanError, native_frame
-from trilake.spark.native.write import native_write_refusal, write_natively
+from trilake.spark.scan.columns import as_column, empty_frame
+from trilake.spark.scan.scan import NativeScanError, native_frame
+from trilake.spark.scan.write import native_write_refusal, write_natively
 from trilake.spark.session.row_jobs import chunks, failed_job
-from trilake.text import quote_name
 
 if TYPE_CHECKING:
     from trilake.delta.commands.merge.key_join import KeyJoin

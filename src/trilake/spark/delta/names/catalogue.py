@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
@@ -48,7 +49,6 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 from trilake.storage.base import Store
-from trilake.text import quote_parts
 
 _log = logging.getLogger("trilake.spark")
 #: The formats that a table of the catalogue may have, by the names of their providers.

@@ -18,6 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name, quote_parts, string_literal
 from trilake.delta.log.snapshot import Head
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import UnsupportedSparkError
@@ -27,7 +28,6 @@ from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.scala_values import case_class_value, changed, some, text_map
 from trilake.spark.session.schemas import ddl_text, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
-from trilake.text import quote_name, quote_parts, string_literal
 
 _CATALOG = "spark_catalog"
 #: Properties that Spark keeps for itself, and that no statement may set.

@@ -37,7 +37,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.spark.delta.read import files_refusal
 from trilake.spark.delta.reading.native_files import task_files
 from trilake.spark.delta.source import CHANGE_COLUMNS, TrilakeDeltaDataSource
-from trilake.spark.native.scan import NativeFiles, NativeScanError, native_frame
+from trilake.spark.scan.scan import NativeFiles, NativeScanError, native_frame
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.sources.python_source import source_frame
 from trilake.storage.base import Store

@@ -18,8 +18,8 @@ from trilake.delta.protocol.partitions import typed_partitions
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, read_schema
 from trilake.delta.scan.statistics import record_counts
-from trilake.spark.native.refusal import hadoop_uri
-from trilake.spark.native.scan import NativeFiles, scan_name
+from trilake.spark.scan.refusal import hadoop_uri
+from trilake.spark.scan.scan import NativeFiles, scan_name
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.storage.base import Store
 from trilake.storage.uri import check_same_kind

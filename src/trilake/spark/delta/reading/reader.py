@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
@@ -18,14 +19,13 @@ from trilake.spark.delta.reading.change_feed import change_feed, no_changes
 from trilake.spark.delta.reading.time_travel import split_place, version_of
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
-from trilake.spark.native.newest.frames import ReadVersion, note_version
-from trilake.spark.native.row_counts import note_row_count, row_count
+from trilake.spark.live_frames.frames import ReadVersion, note_version
+from trilake.spark.scan.row_counts import note_row_count, row_count
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.settings import time_ms
 from trilake.storage import open_store
-from trilake.text import quote_name
 
 _FEED = ("readChangeFeed", "readChangeData")
 _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")

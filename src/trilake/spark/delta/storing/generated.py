@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.scan.generated import generation_text, parse_generated
 from trilake.errors import ExpressionError
-from trilake.spark.native.columns import empty_frame
+from trilake.spark.scan.columns import empty_frame
 from trilake.spark.session.compat import error_condition, is_connect
 from trilake.spark.session.internals import query_execution
 from trilake.spark.session.schemas import to_spark

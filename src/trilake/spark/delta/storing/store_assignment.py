@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.store_assignment import needs_no_cast
@@ -23,7 +24,6 @@ from trilake.expr.nested import fields_problem
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
-from trilake.text import quote_name
 
 #: How Spark refuses a cast to a smaller number.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")

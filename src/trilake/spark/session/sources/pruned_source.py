@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.text import quote_name
 from trilake.expr import parse_filter
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.internals import (
@@ -31,8 +32,7 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 from trilake.spark.session.sources.filters import filter_text
 from trilake.spark.session.sources.python_source import source_frame
 from trilake.spark.session.sources.rows_source import FilterRows, rows_schema
-from trilake.table import FilterLike, Table
-from trilake.text import quote_name
+from trilake.table.table import FilterLike, Table
 
 _log = logging.getLogger("trilake.spark")
 _READ = "org.apache.spark.sql.connector.read"

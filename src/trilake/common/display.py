@@ -1,0 +1,140 @@
+"""How a notebook shows what this library returns: small tables of HTML, in which no value is ever markup.
+
+Nothing here reads a file or runs a job: what is shown is what an object already holds.  With ``%load_ext trilake``
+Arrow's own tables (histories, lists of files, rows) are shown so too, until ``%unload_ext trilake``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trilake.common.text import plain, plural, size_text
+
+#: Rows and columns of a table that are shown, and characters of a value.
+_ROWS, _COLUMNS, _TEXT = 20, 30, 120
+
+
+def text_of(value: object) -> str:
+    """A value as a cell of a table: escaped, cut, with nothing in it that hides.
+
+    >>> text_of("<b>"), text_of(None), text_of(1234567)
+    ('&lt;b&gt;', '', '1,234,567')
+    """
+    if value is None:
+        return ""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return html.escape(plain(value, _TEXT))
+
+
+def table_of(head: Sequence[str], rows: Iterable[Sequence[object]], more: int = 0) -> str:
+    """A table with a head; ``more`` rows are said to be left out.
+
+    >>> table_of(["n"], [[1]])
+    '<table><thead><tr><th scope="col">n</th></tr></thead><tbody><tr><td>1</td></tr></tbody></table>'
+    """
+    names = "".join(f'<th scope="col">{text_of(name)}</th>' for name in head)
+    lines = ["".join(f"<td>{text_of(value)}</td>" for value in row) for row in rows]
+    if more > 0:
+        lines.append(f'<td colspan="{max(len(head), 1)}">and {plural(more, "more row")}</td>')
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def arrow_of(table: Any) -> str:
+    """The first rows and columns of an Arrow table, and how large it is."""
+    shown = table.select(table.column_names[:_COLUMNS]) if _unique(table.column_names) else table
+    rows = shown.slice(0, _ROWS)
+    columns = [column.to_pylist() for column in rows.columns[:_COLUMNS]]
+    head = [f"{name} ({kind})" for name, kind in zip(shown.column_names, shown.schema.types, strict=True)][:_COLUMNS]
+    left = table.num_columns - len(head)
+    about = f"{plural(table.num_rows, 'row')}, {plural(table.num_columns, 'column')}"
+    about += f", of which {left:,} are not shown" if left > 0 else ""
+    lines = zip(*columns, strict=True) if columns else ()
+    return f"<div>{table_of(head, lines, table.num_rows - rows.num_rows)}<p>{about}</p></div>"
+
+
+def _unique(names: Sequence[str]) -> bool:
+    return len(set(names)) == len(names)
+
+
+def card(title: str, facts: Iterable[tuple[str, object]]) -> str:
+    """A title, and what there is to say under it, as a table of two columns.
+
+    >>> card("WRITE", [("rows added", 2)])
+    '<div><b>WRITE</b><table><tbody><tr><th scope="row">rows added</th><td>2</td></tr></tbody></table></div>'
+    """
+    lines = "".join(
+        f'<tr><th scope="row">{text_of(name)}</th><td>{_cell(name, value)}</td></tr>' for name, value in facts
+    )
+    return f"<div><b>{text_of(title)}</b><table><tbody>{lines}</tbody></table></div>"
+
+
+def _cell(name: str, value: object) -> str:
+    if hasattr(value, "column_names") and hasattr(value, "num_rows"):
+        return arrow_of(value) if value.num_rows else "none"
+    if isinstance(value, Mapping):
+        return table_of(("", ""), list(value.items())[:_ROWS], len(value) - _ROWS)
+    if isinstance(value, tuple | list | set | frozenset):
+        shown = [plain(v, _TEXT) for v in list(value)[:_ROWS]]
+        more = len(value) - len(shown)
+        return html.escape(", ".join(shown)) + (f", and {more:,} more" if more else "") if value else "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) and re.search(r"\b(?:size|bytes)\b", name):
+        return f"{size_text(value)} ({value:,} bytes)" if value >= 1000 else f"{value:,} bytes"
+    return text_of(value)
+
+
+def _fields(value: Any) -> list[tuple[str, object]]:
+    values = [(words(f.name), getattr(value, f.name)) for f in dataclasses.fields(value) if f.repr]
+    return [(name, shown) for name, shown in values if shown is not None]
+
+
+def words(name: str) -> str:
+    """A name of code as words.
+
+    >>> words("num_copied_files"), words("numTargetRowsInserted")
+    ('copied files', 'target rows inserted')
+    """
+    spread = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", name).replace("_", " ").lower()
+    return re.sub(r"^num (?:of )?", "", spread)
+
+
+class Displayed:
+    """A dataclass that a notebook shows as a table of its fields."""
+
+    def _repr_html_(self) -> str:
+        return card(self._title(), self._facts())
+
+    def _title(self) -> str:
+        """What stands above the fields: the name of the class, as words."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).removesuffix(" Result")
+
+    def _facts(self) -> list[tuple[str, object]]:
+        return _fields(self)
+
+
+# --- the extension ----------------------------------------------------------------------------------------------------
+
+#: Classes that are shown, by the module and name that a notebook looks them up by: none of them is imported here.
+_CLASSES = (("pyarrow.lib", "Table"), ("pyarrow.lib", "RecordBatch"))
+_HTML = "text/html"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Show Arrow tables as tables in the notebook of ``shell``; IPython calls it for ``%load_ext trilake``."""
+    formatter = shell.display_formatter.formatters[_HTML]
+    for module, name in _CLASSES:
+        formatter.for_type_by_name(module, name, arrow_of)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Show Arrow tables as before; IPython calls it for ``%unload_ext trilake``."""
+    formatter = shell.display_formatter.formatters[_HTML]
+    for module, name in _CLASSES:
+        formatter.pop(f"{module}.{name}", None)

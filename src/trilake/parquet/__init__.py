@@ -1,0 +1,1 @@
+"""Everything about Parquet files: footers, statistics, column chunks, the old calendar."""

@@ -1,0 +1,494 @@
+"""Parquet files whose bytes nobody vouches for: opened with page checksums verified, footers read without a crash.
+
+Arrow's accessors of a column chunk (``row_group(g).column(i)``, ``.statistics``) end the whole process where a footer
+contradicts itself: the exception of the library below passes through code that may not throw (pyarrow 26; seen in
+``tests/parquet/test_files.py``).  So a footer is walked here first, as the bytes that it is, and only one that is
+consistent in all that those accessors look at is handed to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+from trilake.storage.reader import ObjectFile, expect
+
+#: What Arrow raises for a file that is not what it should be: names that are no UTF-8, counts that are no numbers.
+DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
+
+#: What helps where a data file is damaged.
+UNREADABLE_HELP = "restore the file, or read a version of the table without it"
+
+#: What every writer of Parquet passes to Arrow: a checksum in the head of every page.
+PAGE_CHECKSUMS: Mapping[str, Any] = {"write_page_checksum": True}
+
+#: Bytes at the end of a file: the length of the footer, and the magic.
+TAIL = 8
+_MAGIC = b"PAR1"
+#: A footer is larger only by damage or intent: 100,000 column chunks with statistics are about 20 MB.
+_MAX_FOOTER = 1 << 28
+#: A footer up to here is kept with what it says.
+SMALL_FOOTER = 1 << 18
+_MAX_DEPTH = 32
+#: Bytes that are fetched ahead of a file.
+_AHEAD = 64 << 20
+TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+#: Bytes of a bound by physical type; texts have any, those of fixed length that of their column.
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+
+
+def open_parquet(source: pa.NativeFile, **options: Any) -> pq.ParquetFile:
+    """A Parquet file whose pages are checked against their checksums, where the file has any, as they are read.
+
+    Times of the old INT96 come in microseconds; extension types come as what they are stored as.  ``options`` are those
+    of ``pyarrow.parquet.ParquetFile``.  A page that is not what it was when it was written raises an ``OSError`` as any
+    other damage does.  Who looks at column chunks of the footer calls :func:`checked_footer` first.
+    """
+    import pyarrow.parquet as pq
+
+    defaults = {"coerce_int96_timestamp_unit": "us", "arrow_extensions_enabled": False}
+    return pq.ParquetFile(source, page_checksum_verification=True, **{**defaults, **options})
+
+
+class ColumnChunk(NamedTuple):
+    """One column of one row group as the footer states it; ``null_count`` is ``None`` where it states none."""
+
+    #: Its path in the schema, and whether a row may have many values of it.
+    path: str
+    repeated: bool
+    physical_type: str
+    num_values: int
+    null_count: int | None
+    uncompressed_size: int
+    has_dictionary_page: bool
+    #: The file's bytes that it takes; the place is as the footer states it, and may be anything.
+    start: int
+    stored_size: int
+
+
+#: The column chunks of each row group.
+Footer = Sequence[Sequence[ColumnChunk]]
+
+
+def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
+    """The column chunks of each row group, after which Arrow's accessors of them are safe to call.
+
+    A small footer is walked once in a process, however often it is read: a checkpoint is, for each kind of action.
+
+    Parameters
+    ----------
+    source: the file's bytes.
+    file: the same file as Arrow opened it.
+
+    Raises ``pyarrow.ArrowInvalid`` where row groups and columns contradict each other or the size of the file: another
+    number of columns than the schema has, a chunk of another type, bounds of a wrong width, encrypted columns, counts
+    or places that cannot be.
+    """
+    size = source.size()
+    source.seek(max(0, size - TAIL))
+    length = footer_length(bytes(source.read(TAIL)), size)
+    if length is None:
+        raise pa.ArrowInvalid("the end of the file is not that of a plain Parquet file")
+    source.seek(size - TAIL - length)
+    return checked_bytes(bytes(source.read(length)), size, file.metadata)
+
+
+def footer_length(tail: bytes, size: int) -> int | None:
+    """Bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is no plain footer."""
+    length = int.from_bytes(tail[-TAIL:-4], "little")
+    plain = len(tail) >= TAIL and tail[-4:] == _MAGIC and 0 < length <= min(size - TAIL, _MAX_FOOTER)
+    return length if plain else None
+
+
+def checked_bytes(footer: bytes, size: int, metadata: pq.FileMetaData) -> Footer:
+    """What :func:`checked_footer` does, of the bytes of a footer and of what Arrow made of them."""
+    data = _Bytes(footer, size, metadata)
+    return _checked_once(data) if len(footer) <= SMALL_FOOTER else _checked(data)
+
+
+def end_of_schema(footer: bytes) -> int | None:
+    """The place behind the schema in a footer that has the fields of the format in their order, else ``None``."""
+    walk = Walk(footer)
+    try:
+        if footer[0] != 0x15 or footer[(at := walk.skip(1, 5, 0))] != 0x19:  # version, schema
+            return None
+        return walk.skip(at + 1, _LIST, 0)
+    except (IndexError, ValueError):
+        return None
+
+
+def notes_behind_groups(rest: bytes) -> tuple[bytes, int]:
+    """Of what a footer says behind its row groups: the writer, and how many columns have the order of their type.
+
+    Raises ``IndexError`` or ``ValueError`` where that is damaged.
+    """
+    fields = Walk(rest).behind_groups()
+    orders = fields.get(7, [])
+    return fields.get(6, b""), sum(isinstance(order, dict) and 1 in order for order in orders)
+
+
+def fetched_together(
+    source: pa.NativeFile, file: pq.ParquetFile, groups: Sequence[int], columns: Sequence[str]
+) -> Iterator[list[int]]:
+    """The row groups in runs to read one after another; the columns of a run are fetched at once from an object store.
+
+    Parameters
+    ----------
+    source: the file's bytes, not from a local disk where anything is to be fetched ahead.
+    file: the same file as Arrow opened it.
+    groups: the row groups that will be read, ascending.
+    columns: the top-level columns that will be read, or leaves by their path.
+
+    A local file is one run for each stretch of neighbours.  Raises as :func:`checked_footer` does.
+    """
+    if not isinstance(source, ObjectFile):
+        yield from _neighbours(groups)
+        return
+    footer = checked_footer(source, file)
+    paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
+    leaves = [i for i, path in enumerate(paths) if any(path == c or path.startswith(f"{c}.") for c in columns)]
+    run: list[int] = []
+    size = 0
+    for stretch in _neighbours(groups):
+        for group in stretch:
+            more = sum(footer[group][i].stored_size for i in leaves)
+            if run and (size + more > _AHEAD or group != run[-1] + 1):
+                yield _expected(source, footer, run, leaves)
+                run, size = [], 0
+            run.append(group)
+            size += more
+    if run:
+        yield _expected(source, footer, run, leaves)
+
+
+def _expected(source: pa.NativeFile, footer: Footer, run: list[int], leaves: Sequence[int]) -> list[int]:
+    chunks = [footer[group][i] for group in run for i in leaves]
+    # What is larger is read a column at a time: to fetch it ahead would be to have it in memory twice.
+    fits = sum(c.stored_size for c in chunks) <= _AHEAD
+    expect(source, [(c.start, c.stored_size) for c in chunks] if fits else [])
+    return run
+
+
+def _neighbours(groups: Sequence[int]) -> list[list[int]]:
+    runs: list[list[int]] = []
+    for g in groups:
+        if runs and runs[-1][-1] == g - 1:
+            runs[-1].append(g)
+        else:
+            runs.append([g])
+    return runs
+
+
+@dataclass(frozen=True)
+class _Bytes:
+    """A footer in a file of ``size`` bytes, and ``metadata``, which Arrow made of it and of nothing else."""
+
+    data: bytes
+    size: int
+    metadata: Any = field(compare=False)
+
+
+def leaves_of(schema: pq.ParquetSchema) -> list[Leaf]:
+    """What a schema says of each of its columns."""
+    return [Leaf.of(schema.column(i)) for i in range(len(schema))]
+
+
+def _checked(footer: _Bytes) -> Footer:
+    schema = footer.metadata.schema
+    try:
+        groups = Walk(footer.data).file()
+        leaves = leaves_of(schema)
+    except (IndexError, ValueError, OverflowError) as e:  # a name that is no UTF-8 is a ValueError
+        raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
+    if len(groups) != footer.metadata.num_row_groups:
+        raise pa.ArrowInvalid("the footer states two numbers of row groups")
+    return tuple(_checked_group(g, leaves, footer.size, number) for number, g in enumerate(groups))
+
+
+_checked_once = lru_cache(maxsize=32)(_checked)
+
+
+class Leaf(NamedTuple):
+    """What the schema says of one column."""
+
+    path: str
+    physical_type: str
+    repeated: bool
+    #: Bytes of a bound, where all have as many.
+    width: int | None
+    #: Greatest repetition and definition level.
+    levels: tuple[int, int]
+
+    @classmethod
+    def of(cls, column: Any) -> Leaf:
+        kind = column.physical_type
+        width = column.length if kind == "FIXED_LEN_BYTE_ARRAY" else _WIDTHS.get(kind)
+        levels = (column.max_repetition_level, column.max_definition_level)
+        return cls(column.path, kind, levels[0] > 0, width, levels)
+
+
+def _checked_group(group: Any, leaves: Sequence[Leaf], size: int, number: int) -> Sequence[ColumnChunk]:
+    chunks = group.get(1) if isinstance(group, dict) else None
+    if not isinstance(chunks, list) or len(chunks) != len(leaves):
+        raise pa.ArrowInvalid(f"row group {number} has not the columns of the file")
+    rows = group.get(3)
+    if not isinstance(rows, int) or rows < 0:
+        raise pa.ArrowInvalid(f"row group {number} states no number of rows")
+    return tuple(_checked_chunk(c, leaf, rows, size) for c, leaf in zip(chunks, leaves, strict=True))
+
+
+def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
+    path = leaf.path
+    if not isinstance(chunk, dict):
+        raise pa.ArrowInvalid(f"column {path} is not described")
+    meta = chunk.get(3)
+    if 8 in chunk or 9 in chunk or not isinstance(meta, dict):
+        raise pa.ArrowInvalid(f"column {path} is encrypted or without a description")
+    number = meta.get(1)
+    kind = TYPES[number] if isinstance(number, int) and 0 <= number < len(TYPES) else "unknown"
+    if kind != leaf.physical_type:
+        raise pa.ArrowInvalid(f"column {path} is {leaf.physical_type} in the schema and {kind} in a row group")
+    names = meta.get(3)
+    if not isinstance(names, list) or b".".join(n for n in names if isinstance(n, bytes)) != path.encode():
+        raise pa.ArrowInvalid(f"column {path} has another name in a row group")
+    _check_sizes(meta.get(16), leaf)
+    values, stored, plain = meta.get(5), meta.get(7), meta.get(6)
+    if not isinstance(plain, int) or plain < 0:
+        raise pa.ArrowInvalid(f"column {path} states {plain} bytes before compression")
+    if not isinstance(values, int) or values < 0 or (values != rows and not leaf.repeated):
+        raise pa.ArrowInvalid(f"column {path} states {values} values in a row group of {rows} rows")
+    if not isinstance(stored, int) or not 0 <= stored <= size:
+        raise pa.ArrowInvalid(f"column {path} states {stored} bytes in a file of {size}")
+    statistics = meta.get(12)
+    nulls = None
+    if isinstance(statistics, dict):
+        for key in (1, 2, 5, 6):
+            bound = statistics.get(key)
+            # A bound of no bytes is none.
+            if bound and not (isinstance(bound, bytes) and leaf.width in (None, len(bound))):
+                raise pa.ArrowInvalid(f"column {path} has the bound {bound!r:.80}, {kind} takes {leaf.width} bytes")
+        nulls = statistics.get(3)
+        if nulls is not None and not (isinstance(nulls, int) and 0 <= nulls <= values):
+            raise pa.ArrowInvalid(f"column {path} states {nulls} nulls among {values} values")
+    pages, dictionary = meta.get(9), meta.get(11)
+    # A dictionary comes before the pages; some writers state 0 where there is none.
+    places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
+    has_dictionary, start = isinstance(dictionary, int), min(places, default=-1)
+    return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, has_dictionary, start, stored)
+
+
+def _check_sizes(sizes: Any, leaf: Leaf) -> None:
+    """Refuse histograms of levels that the column does not have."""
+    if not isinstance(sizes, dict):
+        return
+    for key, level in zip((2, 3), leaf.levels, strict=True):
+        histogram = sizes.get(key)
+        if histogram and not (isinstance(histogram, list) and len(histogram) == level + 1):
+            raise pa.ArrowInvalid(f"column {leaf.path} has a histogram of other levels than its own")
+    if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
+        raise pa.ArrowInvalid(f"column {leaf.path} states the bytes of texts that it cannot have")
+
+
+class Walk:
+    """Reads the compact protocol of Thrift: structs as ``{field id: value}``, of those fields that are asked for."""
+
+    def __init__(self, data: Any) -> None:  # bytes, or a view of bytes
+        self.data = data
+
+    def file(self) -> list[dict[int, Any]]:
+        """The row groups of the footer."""
+        return list(self.struct(0, _FILE, 0)[1].get(4, ()))
+
+    def behind_groups(self) -> dict[int, Any]:
+        """Those of the fields behind the row groups that say how bounds are to be taken."""
+        at, fields = self.struct(0, _BEHIND_GROUPS, 0, last=4)
+        if at != len(self.data):
+            raise ValueError("bytes that belong to nothing are behind the footer")
+        return fields
+
+    def varint(self, at: int) -> tuple[int, int]:
+        """The place behind a number, and the number."""
+        data = self.data
+        value = data[at]
+        at += 1
+        if value >= 0x80:
+            value &= 0x7F
+            shift = 7
+            while True:
+                byte = data[at]
+                at += 1
+                value |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift > 63:
+                    raise ValueError("a number of more than 64 bits")
+        return at, value
+
+    def _count(self, at: int) -> tuple[int, int]:
+        """The place behind the number of bytes or elements that follow, and that number."""
+        at, count = self.varint(at)
+        if count > len(self.data) - at:  # every element takes a byte at least
+            raise ValueError("a text or list ends after the footer")
+        return at, count
+
+    def list_head(self, at: int) -> tuple[int, int, int]:
+        """The place behind the head of a list, the type of its elements, and how many there are."""
+        head = self.data[at]
+        if head < 0xF0:
+            return at + 1, head & 0x0F, head >> 4
+        at, count = self._count(at + 1)
+        return at, head & 0x0F, count
+
+    def struct(self, at: int, wanted: Mapping[int, Any], depth: int, *, last: int = 0) -> tuple[int, dict[int, Any]]:
+        """The place behind a struct, and those of its fields that are ``wanted``: an id, and what of the struct there
+        is wanted in turn; ``at`` is behind the field ``last``.
+        """
+        if depth > _MAX_DEPTH:
+            raise ValueError("nested too deeply")
+        out: dict[int, Any] = {}
+        data = self.data
+        while True:
+            head = data[at]
+            at += 1
+            kind = head & 0x0F
+            if kind == 0:
+                return at, out
+            delta = head >> 4
+            if delta:
+                last += delta
+            else:
+                at, last = self.varint(at)
+                last = (last >> 1) ^ -(last & 1)
+            if kind <= 2:  # a truth value is in the head
+                continue
+            inside = wanted.get(last)
+            if kind in _INTEGERS:  # most fields: told apart here, as a call for each takes longer than the reading
+                if inside is None:
+                    while data[at] >= 0x80:
+                        at += 1
+                    at += 1
+                    continue
+                value = data[at]
+                if value < 0x80:
+                    at += 1
+                else:
+                    at, value = self.varint(at)
+                out[last] = (value >> 1) ^ -(value & 1)
+            elif kind == _TEXT:
+                count = data[at]
+                if count < 0x80 and count < len(data) - at:
+                    at += 1
+                else:
+                    at, count = self._count(at)
+                if inside is not None:
+                    out[last] = data[at : at + count]
+                at += count
+            elif inside is None:
+                at = self.skip(at, kind, depth)
+            elif kind == _STRUCT:
+                at, out[last] = self.struct(at, inside, depth + 1)
+            else:
+                at, out[last] = self._value(at, kind, inside, depth)
+
+    def _value(self, at: int, kind: int, wanted: Mapping[int, Any], depth: int) -> tuple[int, Any]:
+        if kind in _INTEGERS:
+            at, value = self.varint(at)
+            return at, (value >> 1) ^ -(value & 1)
+        if kind == _TEXT:
+            at, count = self._count(at)
+            return at + count, self.data[at : at + count]
+        if kind == _STRUCT:
+            return self.struct(at, wanted, depth + 1)
+        if kind == _LIST:
+            at, kind, count = self.list_head(at)
+            if kind == _TEXT:
+                return self._texts(at, count)
+            out = []
+            for _ in range(count):
+                at, value = self._value(at, kind, wanted, depth + 1)
+                out.append(value)
+            return at, out
+        return self.skip(at, kind, depth), None
+
+    def _texts(self, at: int, count: int) -> tuple[int, list[bytes]]:
+        """The place behind the texts of a list, which every chunk has for its path, and they themselves."""
+        data = self.data
+        out = []
+        for _ in range(count):
+            size = data[at]
+            if size < 0x80 and size < len(data) - at:
+                at += 1
+            else:
+                at, size = self._count(at)
+            out.append(data[at : at + size])
+            at += size
+        return at, out
+
+    def skip(self, at: int, kind: int, depth: int) -> int:
+        """The place behind a value that nobody asked for."""
+        data = self.data
+        if kind in _INTEGERS:
+            while data[at] >= 0x80:
+                at += 1
+            return at + 1
+        if kind == _TEXT:
+            at, count = self._count(at)
+            return at + count
+        if kind == _STRUCT:
+            if depth > _MAX_DEPTH:
+                raise ValueError("nested too deeply")
+            while True:
+                head = data[at]
+                at += 1
+                if head == 0:
+                    return at
+                if head < 0x10:
+                    at, _ = self.varint(at)
+                inner = head & 0x0F
+                if inner in _INTEGERS:
+                    while data[at] >= 0x80:
+                        at += 1
+                    at += 1
+                elif inner > 2:
+                    at = self.skip(at, inner, depth + 1)
+                elif inner == 0:
+                    raise ValueError("a struct ends amid a field")
+        if kind in (_LIST, _SET):
+            at, inner, count = self.list_head(at)
+            for _ in range(count):
+                at = self.skip(at, inner, depth + 1)
+            return at
+        if kind <= 3:  # a truth value in a list, or a byte
+            return at + 1
+        if kind == _DOUBLE:
+            return at + 8
+        if kind == _MAP:
+            at, count = self._count(at)
+            if count:
+                head = data[at]
+                at += 1
+                for _ in range(count):
+                    at = self.skip(at, head >> 4, depth + 1)
+                    at = self.skip(at, head & 0x0F, depth + 1)
+            return at
+        raise ValueError(f"type {kind} is unknown")
+
+
+_INTEGERS = frozenset((4, 5, 6))
+_DOUBLE, _TEXT, _LIST, _SET, _MAP, _STRUCT = 7, 8, 9, 10, 11, 12
+_NOTHING: Mapping[int, Any] = {}
+#: Fields of ``FileMetaData`` that are walked: row groups -> columns -> meta_data -> statistics.
+_STATISTICS = dict.fromkeys((1, 2, 3, 5, 6), _NOTHING)
+_SIZES = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING}
+_COLUMN = {**dict.fromkeys((1, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
+_CHUNK = {3: _COLUMN, 8: _NOTHING, 9: _NOTHING}
+_FILE = {4: {1: _CHUNK, 3: _NOTHING}}
+_BEHIND_GROUPS = {6: _NOTHING, 7: {1: _NOTHING}}

@@ -1,0 +1,174 @@
+"""Rows of a file of the old calendar as rows of today's.
+
+Spark notes in the footer of each file which release wrote it and whether days and instants are those of the old
+calendar; releases before 3.0 (3.1 for INT96) had no other.  A file without a release is taken as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.parquet.old_calendar.switches import DAYS, Switches, of_zone
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+_VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
+_LEGACY, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
+#: The first releases that write today's calendar; as texts, which is how Spark compares them.
+_FIRST, _FIRST_INT96 = b"3.0.0", b"3.1.0"
+_PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+
+_Change = Callable[[pa.Array], pa.Array]
+
+
+def _same(array: pa.Array) -> pa.Array:
+    return array
+
+
+def old_values(notes: Mapping[bytes, bytes] | None) -> tuple[bool, bool]:
+    """Whether days and instants of a file are of the old calendar, and whether those of INT96 are, by its notes.
+
+    >>> old_values({b"org.apache.spark.version": b"2.4.8"}), old_values({b"org.apache.spark.version": b"3.0.1"})
+    ((True, True), (False, True))
+    """
+    version = (notes or {}).get(_VERSION)
+    if notes is None or version is None:
+        return False, False
+    return version < _FIRST or _LEGACY in notes, version < _FIRST_INT96 or _LEGACY_INT96 in notes
+
+
+def rebasing_of(file: pq.ParquetFile) -> Rebasing | None:
+    """What turns the rows of a file into those of today's calendar; ``None`` where they are.
+
+    Raises ``ValueError`` where the time zone of the old values is not known.
+    """
+    notes = file.metadata.metadata
+    old, old_int96 = old_values(notes)
+    if not old and not old_int96:
+        return None
+    schema = file.metadata.schema
+    leaves = iter([schema.column(i).physical_type for i in range(file.metadata.num_columns)])
+    found = _Leaves(old, old_int96, notes.get(_ZONE, b"UTC").decode(), iter(enumerate(leaves)), {})
+    changes = {f.name: change for f in file.schema_arrow if (change := found.change(f.type)) is not None}
+    return Rebasing(changes, found.switches) if changes else None
+
+
+def rebasing_of_orc(schema: pa.Schema) -> Rebasing | None:
+    """The same of an ORC file with this schema and its notes: the days that Spark writes there are old to this day."""
+    if _VERSION not in (schema.metadata or {}):
+        return None
+    found = _Leaves(True, False, "UTC", ((i, "") for i in count()), {})
+    changes = {f.name: change for f in schema if (change := found.change(f.type)) is not None}
+    return Rebasing(changes, found.switches) if changes else None
+
+
+@dataclass(frozen=True)
+class Rebasing:
+    """How the columns of one file change; ``leaves`` are those of its footer with their last switch, if it is known."""
+
+    changes: Mapping[str, _Change]
+    leaves: Mapping[int, int | None]
+
+    def rows(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of some columns of the file, in today's calendar."""
+        if self.changes.keys().isdisjoint(batch.schema.names):
+            return batch
+        named = zip(batch.schema.names, batch.columns, strict=True)
+        columns = [self.changes[name](column) if name in self.changes else column for name, column in named]
+        return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+    def doubtful(self, metadata: pq.FileMetaData) -> list[int]:
+        """The columns of the footer whose bounds may be of old values: they are not those of the rows.
+
+        The footer has passed :func:`~trilake.parquet.files.checked_footer`.
+        """
+        groups = range(metadata.num_row_groups)
+        return [i for i, last in self.leaves.items() if any(_before(metadata, g, i, last) for g in groups)]
+
+
+def _before(metadata: pq.FileMetaData, group: int, leaf: int, last: int | None) -> bool:
+    """Whether a row group may state a bound from before the last switch."""
+    statistics = metadata.row_group(group).column(leaf).statistics
+    if statistics is None or not statistics.has_min_max:
+        return False
+    return last is None or statistics.min_raw < last
+
+
+@dataclass(frozen=True)
+class _Leaves:
+    """Walks the types of a file's columns, and with them the columns of its footer, each a number and what it is."""
+
+    old: bool
+    old_int96: bool
+    zone: str
+    physical: Iterator[tuple[int, str]]
+    switches: dict[int, int | None]
+
+    def change(self, t: pa.DataType) -> _Change | None:
+        """How values of the type change; ``None`` where they do not."""
+        is_ = pa.types
+        if is_.is_struct(t):
+            changes = {f.name: change for f in t if (change := self.change(f.type)) is not None}
+            return None if not changes else lambda array: _struct(array, changes)
+        if is_.is_map(t):
+            key, value = self.change(t.key_type), self.change(t.item_type)
+            return None if key is None and value is None else lambda array: _map(array, key, value)
+        if is_.is_nested(t):
+            element = self.change(t.value_type)
+            return None if element is None else lambda array: _with_children(array, [element(array.values)])
+        leaf, physical = next(self.physical)
+        return self._leaf(leaf, physical, t)
+
+    def _leaf(self, leaf: int, physical: str, t: pa.DataType) -> _Change | None:
+        if pa.types.is_date32(t) and self.old:
+            self.switches[leaf] = DAYS.last
+            return lambda array: _rebased(array, DAYS, 1, np.dtype(np.int32))
+        is_int96 = physical == "INT96"
+        # Times of no zone came after the old calendar.
+        if not pa.types.is_timestamp(t) or not (self.old_int96 if is_int96 else self.old and t.tz is not None):
+            return None
+        per_second = _PER_SECOND.get(t.unit)
+        if per_second is None:  # nanoseconds, which Spark does not write
+            return None
+        switches = of_zone(self.zone)
+        self.switches[leaf] = None if is_int96 else switches.last * per_second
+        return lambda array: _rebased(array, switches, per_second, np.dtype(np.int64))
+
+
+def _rebased(array: pa.Array, switches: Switches, per_unit: int, stored: np.dtype[np.signedinteger]) -> pa.Array:
+    """Days or instants of today's calendar.  What a null has for a value does not matter."""
+    least = pc.min(array.view(pa.from_numpy_dtype(stored))).as_py()
+    if least is None or least >= switches.last * per_unit:
+        return array
+    validity, data = array.buffers()
+    start, end = array.offset, array.offset + len(array)
+    values = np.zeros(end, stored)
+    values[start:] = switches.rebased(np.frombuffer(data, stored, end)[start:], per_unit)
+    return pa.Array.from_buffers(array.type, len(array), [validity, pa.py_buffer(values)], array.null_count, start)
+
+
+def _struct(array: pa.StructArray, changes: Mapping[str, _Change]) -> pa.Array:
+    """By names, since a checkpoint is read in parts of its structs."""
+    children = [changes.get(f.name, _same)(array.field(i)) for i, f in enumerate(array.type)]
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask)
+
+
+def _map(array: pa.MapArray, key: _Change | None, value: _Change | None) -> pa.Array:
+    keys, items = (key or _same)(array.keys), (value or _same)(array.items)
+    entries = pa.StructArray.from_arrays([keys, items], fields=[array.type.key_field, array.type.item_field])
+    return _with_children(array, [entries])
+
+
+def _with_children(array: pa.Array, children: list[pa.Array]) -> pa.Array:
+    """The same lists or maps of other values, which are those that the whole buffer of places is about."""
+    own = array.buffers()[: array.type.num_buffers]
+    return pa.Array.from_buffers(array.type, len(array), own, array.null_count, array.offset, children)

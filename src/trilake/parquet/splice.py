@@ -1,0 +1,258 @@
+"""A Parquet file with the column chunks of an older one, byte by byte, but for some columns that are encoded anew.
+
+Both have the same row groups.  The footer is the older file's: its schema, its notes and its writer, on which depends
+how readers take the values.  What points to places outside of the column chunks (page indexes, Bloom filters) and what
+speaks of the order of rows is left out.  Nothing is decoded, so what such a file costs is what its new columns cost.
+
+Whatever is not as expected raises :class:`NotSpliceable`: then the rows have to be decoded and encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, NamedTuple
+
+import pyarrow as pa
+
+from trilake.parquet.compact import (
+    I32,
+    Struct,
+    Value,
+    number,
+    parse_struct,
+    parse_structs,
+    struct_bytes,
+    struct_list,
+    to_bytes,
+    to_int,
+)
+from trilake.parquet.files import TAIL, footer_length
+from trilake.parquet.pages import check_pages
+from trilake.storage.reader import expect
+
+_MAGIC = b"PAR1"
+#: Bytes of the columns of a row group that are fetched at once, and most of a column that is copied.
+_AHEAD, _LARGEST = 64 << 20, 256 << 20
+#: The fields that are known, of a footer, a row group, a column chunk and its description: another may be a place.
+_FILE, _GROUP, _CHUNK, _META = frozenset(range(1, 8)), frozenset(range(1, 8)), frozenset(range(2, 8)), range(1, 18)
+_KEPT_OF_GROUP, _KEPT_OF_META = (3, 7), (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 16, 17)
+#: Fields of an element of the schema that say how values are stored, and those that say what they mean.
+_STORED, _CONVERTED, _LOGICAL = (1, 2, 3, 7, 8, 9), 6, 10
+#: Converted types that mean one thing, whether the newer logical type stands beside them or not.
+_CLEAR = frozenset(number(n, I32) for n in (0, 5, 6, 15, 16))
+#: INT32 as INT_32, and INT64 as INT_64.
+_INTEGERS = {(number(1, I32), number(17, I32)), (number(2, I32), number(18, I32))}
+
+
+class NotSpliceable(Exception):
+    """A file cannot be made of parts of another one: no error, but a reason to write its rows again."""
+
+
+class Column(NamedTuple):
+    """A top-level column: its element of the schema, and the number of its leaf; ``None`` for a nested one."""
+
+    element: Struct
+    leaf: int | None
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """A column chunk and its place in the file."""
+
+    meta: Struct
+    start: int
+    size: int
+    #: Bytes before compression, and values with those that are null.
+    plain_size: int
+    values: int
+
+    @classmethod
+    def of(cls, chunk: Struct) -> _Chunk:
+        if not _CHUNK.issuperset(chunk):
+            raise NotSpliceable("a column is in another file, encrypted, or said to be something unknown")
+        meta = parse_struct(chunk[3].data)
+        if not all(key in _META for key in meta):
+            raise NotSpliceable("a column is said to be something unknown")
+        # Some writers state 0 where there is no dictionary.
+        start = min(place for key in (9, 11) if key in meta and (place := to_int(meta[key])) > 0)
+        return cls(meta, start, to_int(meta.get(7)), to_int(meta.get(6)), to_int(meta.get(5)))
+
+    def at(self, start: int) -> Struct:
+        """The column chunk as a footer states it that has it at another place."""
+        meta = {key: value for key, value in self.meta.items() if key in _KEPT_OF_META}
+        for key in (9, 11):
+            if key in meta and (place := to_int(meta[key])) > 0:
+                meta[key] = number(place - self.start + start)
+        return {2: number(0), 3: Value(12, struct_bytes(meta))}
+
+
+class Parts:
+    """The column chunks of a file, and what its footer says of them.
+
+    Parameters
+    ----------
+    source: the file's bytes.
+
+    Raises :class:`NotSpliceable` where the footer is damaged, or has what is not known here.
+    """
+
+    def __init__(self, source: pa.NativeFile) -> None:
+        self.source, self.size = source, source.size()
+        source.seek(max(0, self.size - TAIL))
+        length = footer_length(bytes(source.read(TAIL)), self.size)
+        if length is None:
+            raise NotSpliceable("the end of the file is not that of a plain Parquet file")
+        source.seek(self.size - TAIL - length)
+        with damage():
+            self.footer = parse_struct(bytes(source.read(length)))
+            if not _FILE.issuperset(self.footer):
+                raise NotSpliceable("the file is encrypted, or said to be something unknown")
+            self.groups = parse_structs(self.footer[4])
+            if not all(_GROUP.issuperset(g) for g in self.groups):
+                raise NotSpliceable("a row group is said to be something unknown")
+            self.columns = dict(_columns(parse_structs(self.footer[2])))
+            self.rows = [to_int(g.get(3)) for g in self.groups]
+
+    def chunks(self, group: int) -> list[_Chunk]:
+        """The column chunks of a row group."""
+        with damage():
+            return [_Chunk.of(c) for c in parse_structs(self.groups[group][1])]
+
+    def stored(self, chunks: Sequence[_Chunk]) -> Iterator[pa.Buffer]:
+        """The bytes of some column chunks, whose pages have been looked at."""
+        wanted = [(c.start, c.size) for c in chunks]
+        if any(start < len(_MAGIC) or not 0 <= size <= min(self.size - start, _LARGEST) for start, size in wanted):
+            raise NotSpliceable("a column is not where the file is, or very large")
+        expect(self.source, wanted if sum(size for _, size in wanted) <= _AHEAD else [])
+        for chunk in chunks:
+            self.source.seek(chunk.start)
+            data = self.source.read_buffer(chunk.size)
+            with damage():
+                if data.size != chunk.size:
+                    raise ValueError("the file ends within a column")
+                check_pages(memoryview(data).cast("B"), chunk.values)
+            yield data
+
+
+class damage:
+    """A block in which what is damaged raises :class:`NotSpliceable`: whoever decodes the file says what is wrong."""
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ValueError | IndexError | KeyError):
+            raise NotSpliceable(f"the file is damaged: {error}") from error
+
+
+def _columns(elements: Sequence[Struct]) -> Iterator[tuple[bytes, Column]]:
+    """The top-level columns by name, those of a name that comes twice left out."""
+    found: dict[bytes, Column | None] = {}
+    at, leaf = 1, 0
+    for _ in range(to_int(elements[0].get(5))):
+        first, start, open_ = at, leaf, 1
+        while open_:
+            children = to_int(elements[at][5]) if 5 in elements[at] else 0
+            leaf += not children
+            open_ += children - 1
+            at += 1
+        name = to_bytes(elements[first].get(4))
+        found[name] = None if name in found else Column(elements[first], start if at == first + 1 else None)
+    if at != len(elements):
+        raise ValueError("the schema has elements that belong to nothing")
+    for name, column in found.items():
+        if column is None:
+            raise NotSpliceable(f"the file has two columns of the name {name!r}")
+        yield name, column
+
+
+def same_values(old: Struct, new: Struct) -> bool:
+    """Whether two elements of a schema say that values are stored alike and mean the same."""
+    if any(_plain(old, key) != _plain(new, key) for key in _STORED):
+        return False
+    (converted, logical), (other_converted, other_logical) = _meaning(old), _meaning(new)
+    if logical is not None and other_logical is not None:
+        return logical == other_logical and (None in (converted, other_converted) or converted == other_converted)
+    return converted == other_converted and (logical == other_logical or converted in _CLEAR)
+
+
+def _meaning(element: Struct) -> tuple[Value | None, Value | None]:
+    """The converted and the logical type; none for integers that are said to be what they are anyway."""
+    converted = element.get(_CONVERTED)
+    if converted is not None and (element.get(1), converted) in _INTEGERS:
+        return None, None
+    return converted, element.get(_LOGICAL)
+
+
+def _plain(element: Struct, key: int) -> Value | None:
+    """A field; some writers state 0 for a length, scale or precision that a type does not have."""
+    value = element.get(key)
+    return None if key in (2, 7, 8) and value is not None and to_int(value) == 0 else value
+
+
+class SpliceWriter:
+    """Writes the file, one row group after another.
+
+    Parameters
+    ----------
+    sink: where the bytes go.
+    old: the file that the other columns are taken from.
+    """
+
+    def __init__(self, sink: IO[bytes], old: Parts) -> None:
+        self._sink, self._old = sink, old
+        self._groups: list[Struct] = []
+        self.size = 0
+        self._write(_MAGIC)
+
+    def _write(self, data: bytes | pa.Buffer) -> int:
+        """The place at which the bytes are."""
+        at, view = self.size, memoryview(data).cast("B")
+        self._sink.write(view)
+        self.size += len(view)
+        return at
+
+    def write_group(self, new: pa.Buffer) -> None:
+        """Write the next row group, with the columns of ``new``, a Parquet file of one row group, in place of the old.
+
+        Raises :class:`NotSpliceable` where that has another number of rows, or holds values otherwise than the schema
+        of the old file says.
+        """
+        group = len(self._groups)
+        parts = Parts(pa.BufferReader(new))
+        if parts.rows != self._old.rows[group : group + 1]:
+            raise NotSpliceable("the new columns have other row groups")
+        chunks, replaced = parts.chunks(0), dict[int, _Chunk]()
+        with damage():
+            for name, column in parts.columns.items():
+                old = self._old.columns.get(name)
+                alike = old is not None and same_values(old.element, column.element)
+                if old is None or old.leaf is None or column.leaf is None or not alike:
+                    raise NotSpliceable(f"the values of column {name!r} are stored otherwise in the old file")
+                replaced[old.leaf] = chunks[column.leaf]
+        self._copy(group, replaced, memoryview(new))
+
+    def _copy(self, group: int, replaced: Mapping[int, _Chunk], source: memoryview) -> None:
+        chunks = self._old.chunks(group)
+        kept = self._old.stored([c for i, c in enumerate(chunks) if i not in replaced])
+        placed, first, stored, plain = [], self.size, 0, 0
+        for i, chunk in enumerate(chunks):
+            other = replaced.get(i)
+            if other is None:
+                at = self._write(next(kept))
+            else:
+                at, chunk = self._write(source[other.start : other.start + other.size]), other
+            placed.append(chunk.at(at))
+            stored, plain = stored + chunk.size, plain + chunk.plain_size
+        old = self._old.groups[group]
+        out = {1: struct_list(placed), 2: number(plain), 5: number(first), 6: number(stored)}
+        out |= {key: old[key] for key in _KEPT_OF_GROUP if key in old}
+        self._groups.append(dict(sorted(out.items())))
+
+    def close(self) -> int:
+        """Write the footer; the size of the file.  Raises :class:`NotSpliceable` where row groups are missing."""
+        if len(self._groups) != len(self._old.groups):
+            raise NotSpliceable("row groups are missing")
+        footer = struct_bytes({**self._old.footer, 4: struct_list(self._groups)})
+        self._write(footer + len(footer).to_bytes(4, "little") + _MAGIC)
+        return self.size

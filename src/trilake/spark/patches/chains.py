@@ -1,0 +1,235 @@
+"""The readers and writers of PySpark, classic and Connect, and what their chains of calls write down."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.spark.live_frames.frames import pinned
+from trilake.spark.patches.recorder import Record, watch
+from trilake.spark.session.compat import frame_of_plan
+
+#: Where each class is, by what it does: the classic one, and that of Spark Connect.
+_CLASSES: dict[str, tuple[str, ...]] = {
+    "reader": ("pyspark.sql.readwriter:DataFrameReader", "pyspark.sql.connect.readwriter:DataFrameReader"),
+    "writer": ("pyspark.sql.readwriter:DataFrameWriter", "pyspark.sql.connect.readwriter:DataFrameWriter"),
+    "table_writer": ("pyspark.sql.readwriter:DataFrameWriterV2", "pyspark.sql.connect.readwriter:DataFrameWriterV2"),
+    "stream_reader": (
+        "pyspark.sql.streaming.readwriter:DataStreamReader",
+        "pyspark.sql.connect.streaming.readwriter:DataStreamReader",
+    ),
+    "stream_writer": (
+        "pyspark.sql.streaming.readwriter:DataStreamWriter",
+        "pyspark.sql.connect.streaming.readwriter:DataStreamWriter",
+    ),
+    "frame": (
+        "pyspark.sql.classic.dataframe:DataFrame",
+        "pyspark.sql.dataframe:DataFrame",  # before PySpark 4.0 the classic one, then what both are made of
+        "pyspark.sql.connect.dataframe:DataFrame",
+    ),
+    "session": ("pyspark.sql.session:SparkSession", "pyspark.sql.connect.session:SparkSession"),
+    "catalog": ("pyspark.sql.catalog:Catalog", "pyspark.sql.connect.catalog:Catalog"),
+    "query": ("pyspark.sql.streaming.query:StreamingQuery", "pyspark.sql.connect.streaming.query:StreamingQuery"),
+    "batch_function": ("pyspark.sql.utils:ForeachBatchFunction",),  # a Connect server runs these elsewhere
+}
+
+
+def classes(kind: str) -> Iterator[type]:
+    """The classes of one kind that this PySpark has; those of Connect need its requirements to be installed."""
+    for place in _CLASSES[kind]:
+        module, _, name = place.partition(":")
+        try:
+            member = getattr(importlib.import_module(module), name, None)
+        except ImportError:  # Spark Connect's own requirements are not installed
+            continue
+        if isinstance(member, type):
+            yield member
+
+
+def is_connect_class(cls: type) -> bool:
+    """Whether a class is one of Spark Connect's."""
+    return cls.__module__.startswith("pyspark.sql.connect")
+
+
+def watch_chains() -> None:
+    """Let all readers and writers keep what they are asked for; doing it again changes nothing."""
+    for kind in _CLASSES:
+        for cls in classes(kind):
+            for name, note in _NOTES[kind].items():
+                watch(cls, name, note)
+
+
+def frame_of(record: Record) -> DataFrame:
+    """The DataFrame that a writer writes."""
+    first: DataFrame = record.made_of[0]
+    if hasattr(first, "sparkSession"):
+        return first
+    return frame_of_plan(first, record.made_of[1])  # Connect's writers are made of a plan and a session
+
+
+def table_of(record: Record) -> str:
+    """The table that ``df.writeTo`` names."""
+    return next(str(a) for a in record.made_of[1:] if isinstance(a, str))
+
+
+def session_of(record: Record) -> SparkSession:
+    """The session of a writer's frame."""
+    return frame_of(record).sparkSession
+
+
+def source_of(record: Record, format: Any, spark: SparkSession) -> str:
+    """The name of the format that a chain reads or writes, in lower case."""
+    return str(format or record.format or default_source(spark)).lower()
+
+
+def default_source(spark: SparkSession) -> str:
+    """The name of the format of what says none, in lower case."""
+    return str(spark.conf.get("spark.sql.sources.default", "parquet")).lower()
+
+
+def option_text(value: Any) -> str | None:
+    """An option's value as the text that Spark makes of it."""
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def all_options(record: Record, options: Mapping[str, Any]) -> dict[str, str]:
+    """The options of a chain and of its last call, whose own win, in whatever case their names are spelled."""
+    texts = {k: t for k, v in options.items() if (t := option_text(v)) is not None}
+    lowered = {k.lower() for k in texts}
+    return {**{k: v for k, v in record.options.items() if k.lower() not in lowered}, **texts}
+
+
+def all_partitions(record: Record, partition_by: Any) -> tuple[str, ...] | None:
+    """The columns that a chain, or its last call, partitions by."""
+    if partition_by is None:
+        return record.partition_by
+    return (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
+
+
+# --- notes -----------------------------------------------------------------------------------------------------------
+
+
+def _record_origin(record: Record, *args: Any, **kwargs: Any) -> None:
+    record.made_of = tuple(map(pinned, (*args, *kwargs.values())))
+
+
+def _format(record: Record, source: str) -> None:
+    record.format = source.lower()
+
+
+def _schema(record: Record, schema: Any) -> None:
+    record.schema = schema
+
+
+def _option(record: Record, key: str, value: Any) -> None:
+    text = option_text(value)
+    if text is not None:
+        for known in [k for k in record.options if k.lower() == key.lower()]:
+            del record.options[known]  # names of options know no case, and the newest value counts
+        record.options[key] = text
+
+
+def _options(record: Record, **options: Any) -> None:
+    for key, value in options.items():
+        _option(record, key, value)
+
+
+def _mode(record: Record, saveMode: str | None) -> None:
+    record.mode = record.mode if saveMode is None else saveMode
+
+
+def _output_mode(record: Record, outputMode: str) -> None:
+    record.mode = outputMode
+
+
+def _partition_by(record: Record, *cols: Any) -> None:
+    record.partition_by = _flat(cols) or None
+
+
+def _bucket_by(record: Record, numBuckets: int, col: Any, *cols: Any) -> None:
+    record.bucket_by = (numBuckets, *_flat((col, *cols)))
+
+
+def _sort_by(record: Record, col: Any, *cols: Any) -> None:
+    record.sort_by = _flat((col, *cols))
+
+
+def _cluster_by(record: Record, *cols: Any) -> None:
+    record.cluster_by = _flat(cols) or None
+
+
+def _property(record: Record, property: str, value: str) -> None:
+    record.properties[property] = value
+
+
+def _query_name(record: Record, queryName: str) -> None:
+    record.query_name = queryName
+
+
+def _trigger(record: Record, **trigger: Any) -> None:
+    record.trigger = {k: v for k, v in trigger.items() if v is not None}
+
+
+def _function(record: Record, *_: Any, **__: Any) -> None:
+    record.format = "foreach"
+
+
+def _flat(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Columns that are given one by one or as a single list."""
+    return tuple(columns[0]) if len(columns) == 1 and isinstance(columns[0], list | tuple) else columns
+
+
+_READS: dict[str, Callable[..., None]] = {
+    "__init__": _record_origin,
+    "format": _format,
+    "schema": _schema,
+    "option": _option,
+    "options": _options,
+}
+_NOTES: dict[str, dict[str, Callable[..., None]]] = {
+    "reader": _READS,
+    "stream_reader": _READS,
+    "writer": {
+        "__init__": _record_origin,
+        "format": _format,
+        "option": _option,
+        "options": _options,
+        "mode": _mode,
+        "partitionBy": _partition_by,
+        "bucketBy": _bucket_by,
+        "sortBy": _sort_by,
+        "clusterBy": _cluster_by,
+    },
+    "table_writer": {
+        "__init__": _record_origin,
+        "using": _format,
+        "option": _option,
+        "options": _options,
+        "tableProperty": _property,
+        "partitionedBy": _partition_by,
+        "clusterBy": _cluster_by,
+    },
+    "stream_writer": {
+        "__init__": _record_origin,
+        "format": _format,
+        "option": _option,
+        "options": _options,
+        "outputMode": _output_mode,
+        "partitionBy": _partition_by,
+        "clusterBy": _cluster_by,
+        "queryName": _query_name,
+        "trigger": _trigger,
+        "foreach": _function,
+        "foreachBatch": _function,
+    },
+    "frame": {},
+    "session": {},
+    "catalog": {},
+    "query": {},
+    "batch_function": {},
+}

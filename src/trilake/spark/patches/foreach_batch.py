@@ -1,0 +1,343 @@
+"""``trilake.foreach_batch``: functions for ``df.writeStream.foreachBatch`` that write every batch exactly once.
+
+Spark calls such a function again for a batch that may have been written already.  Each of them commits under the
+query's id and the batch's number, and does nothing for a batch that the table has::
+
+    df.writeStream.foreachBatch(trilake.foreach_batch.append("/data/t")).option("checkpointLocation", "/cp").start()
+
+One query may write to several tables, each by its own function; two functions that write to one table need an
+``app_id`` of their own each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trilake.common.arguments import checked
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import WritePlan, WriteResult
+from trilake.delta.files.file_plan import WrittenFiles
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.stream.errors import StreamError
+from trilake.delta.stream.sink import BatchId, batch_request, commit_batch, committed
+from trilake.errors import ConflictError, InvalidArgumentError
+from trilake.spark.delta.batch_rows import BatchRows
+from trilake.spark.delta.merge.merge import DeltaMergeBuilder
+from trilake.spark.delta.native_batch import with_rows
+from trilake.spark.delta.table import DeltaTable
+from trilake.spark.delta.write import write_dataframe
+from trilake.spark.delta.writer import write_request
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.options import Options
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.storage import session_store
+
+_QUERY_ID = "sql.streaming.queryId"
+#: What options of a write say of each batch.
+_OPTION_FIELDS = (
+    "partition_by",
+    "properties",
+    "replace_where",
+    "partition_overwrite",
+    "schema_mode",
+    "isolation",
+    "user_metadata",
+    "data_format",
+    "optimize_write",
+    "max_records_per_file",
+    "compression",
+    "data_change",
+    "must_exist",
+)
+#: How often a merge that meets conflicts is tried.
+_ATTEMPTS = 5
+
+
+def running_query(df: DataFrame, app_id: str | None) -> str:
+    """The id that batches of ``df`` are committed under: that of the query whose batch it is, unless one is given.
+
+    Raises ``StreamError`` outside of a query, and on Spark Connect, where the query cannot be asked.
+    """
+    if app_id is not None:
+        return app_id
+    query_id = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
+    if not query_id:
+        raise StreamError(
+            "the query that this batch belongs to is not known, so a batch that is repeated could not be told from a"
+            " new one",
+            help="use the function with df.writeStream.foreachBatch, or pass an app_id that only this query uses",
+        )
+    return query_id
+
+
+@dataclass(frozen=True)
+class WriteBatch:
+    """Writes each batch as one commit."""
+
+    path: str
+    mode: Literal["append", "overwrite"]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    app_id: str | None = None
+    store: Mapping[str, str] = field(default_factory=dict)
+    #: Options that the session's settings do not decide.
+    decided: tuple[str, ...] = ()
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write a batch, unless the table has it."""
+        batch = BatchId(running_query(df, self.app_id), batch_id)
+        if committed(DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine()), batch):
+            return
+        schema = from_spark(df.schema, limits=True)
+        request = batch_request(WriteRequest(mode=self.mode, schema=schema, **self.fields), batch)
+
+        def finish(
+            log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner = run_here
+        ) -> WriteResult:
+            return commit_batch(log, plan, batch, written, run=run)
+
+        def write(rows: BatchRows) -> None:
+            if rows.here is None:
+                write_dataframe(rows.frame, self.path, self.store, request, finish=finish, decided=self.decided)
+            else:
+                write_dataframe(df, self.path, self.store, request, finish=finish, decided=self.decided, here=rows.here)
+
+        with_rows(df, write, small=True)
+
+
+def sink_batches(path: str, options: Options, schema: T.StructType, *, complete: bool) -> WriteBatch:
+    """What writes the batches of ``df.writeStream.format("delta")`` with these options.
+
+    Raises ``InvalidArgumentError`` for options that make no sense.
+    """
+    request = write_request(options, schema, complete)
+    if request.txn is not None:
+        raise InvalidArgumentError(
+            "txnAppId and txnVersion are those of the query and its batch here", help="leave both options out"
+        )
+    return WriteBatch(
+        path,
+        "overwrite" if complete else "append",
+        {name: getattr(request, name) for name in _OPTION_FIELDS},
+        store=dict(options.store),
+        decided=("partitionOverwriteMode", *options.values),
+    )
+
+
+@dataclass(frozen=True)
+class MergeBatch:
+    """Merges each batch as one commit."""
+
+    path: str
+    condition: str
+    describe: Callable[[DeltaMergeBuilder], DeltaMergeBuilder]
+    target_alias: str
+    source_alias: str
+    app_id: str | None = None
+    store: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Merge a batch, unless the table has it; where another commit gets in the way, on the table as it is then."""
+        batch = BatchId(running_query(df, self.app_id), batch_id)
+        log = DeltaLog(session_store(df.sparkSession, self.path, self.store), spark_engine())
+        if not committed(log, batch):
+            with_rows(df, lambda rows: self._merge(rows.frame, log, batch))
+
+    def _merge(self, rows: DataFrame, log: DeltaLog, batch: BatchId) -> None:
+        for attempt in range(_ATTEMPTS):
+            table = DeltaTable.forPath(rows.sparkSession, self.path, self.store).alias(self.target_alias)
+            builder = table.merge(rows.alias(self.source_alias), self.condition)
+            try:
+                self.describe(builder).withTransaction(*batch.txn).execute()
+                return
+            except ConflictError:
+                if committed(log, batch):
+                    return
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+
+
+class foreach_batch:
+    """Functions for ``foreachBatch`` that write every batch exactly once; see :mod:`trilake.spark.patches.foreach_batch`.
+
+    >>> import trilake
+    >>> write = trilake.foreach_batch.append("lake/batches", app_id="batches")
+    >>> write(spark.range(2), 0)  # as ``df.writeStream.foreachBatch(write)`` calls it
+    >>> write(spark.range(2), 1)
+    >>> trilake.open("lake/batches").count()
+    4
+    """
+
+    @staticmethod
+    @checked
+    def append(
+        path: str | PathLike[str],
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        merge_schema: bool = False,
+        properties: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> WriteBatch:
+        """Append the rows of each batch to a Delta table.
+
+        Parameters
+        ----------
+        path: where the table is, or is to be.
+        partition_by, properties: of a table that is new.
+        merge_schema: add columns that the table does not have.
+        user_metadata: a note on each commit.
+        app_id: what batches are known by instead of the query's id.
+        storage_options: credentials, region and endpoint of an object store.
+
+        >>> import trilake
+        >>> write = foreach_batch.append("lake/appended", app_id="nightly")
+        >>> write(spark.range(3), 0)
+        >>> write(spark.range(3), 0)  # the same batch again
+        >>> trilake.open("lake/appended").count()
+        3
+        """
+        fields = _fields(partition_by, properties, user_metadata)
+        fields["schema_mode"] = "merge" if merge_schema else None
+        return WriteBatch(fspath(path), "append", fields, app_id, dict(storage_options or {}))
+
+    @staticmethod
+    @checked
+    def overwrite(
+        path: str | PathLike[str],
+        *,
+        replace_where: str | None = None,
+        dynamic_partitions: bool | None = None,
+        overwrite_schema: bool = False,
+        merge_schema: bool = False,
+        partition_by: str | Sequence[str] | None = None,
+        properties: Mapping[str, str] | None = None,
+        user_metadata: str | None = None,
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> WriteBatch:
+        """Replace rows by those of each batch: all of them, those of ``replace_where``, or the batch's partitions.
+
+        Parameters
+        ----------
+        path: where the table is, or is to be.
+        replace_where: a condition: the rows for which it is true are replaced.
+        dynamic_partitions: whether the batch's partitions are replaced; as the session's
+            ``spark.sql.sources.partitionOverwriteMode`` says by default.
+        overwrite_schema: give the table the batch's columns.
+        merge_schema, partition_by, properties, user_metadata, app_id, storage_options: those of :meth:`append`.
+
+        Raises ``InvalidArgumentError`` for arguments that exclude each other.
+
+        >>> import trilake
+        >>> write = foreach_batch.overwrite("lake/latest", app_id="latest")
+        >>> for number in range(3):
+        ...     write(spark.range(number, number + 1), number)
+        >>> trilake.open("lake/latest").to_arrow()["id"].to_pylist()
+        [2]
+        """
+        _exclude("overwrite_schema and merge_schema", overwrite_schema and merge_schema)
+        _exclude("overwrite_schema and replace_where", overwrite_schema and replace_where is not None)
+        _exclude("dynamic_partitions and replace_where", bool(dynamic_partitions) and replace_where is not None)
+        _exclude("dynamic_partitions and overwrite_schema", bool(dynamic_partitions) and overwrite_schema)
+        fields = _fields(partition_by, properties, user_metadata)
+        fields["schema_mode"] = "overwrite" if overwrite_schema else "merge" if merge_schema else None
+        fields["replace_where"] = replace_where
+        fields["partition_overwrite"] = "dynamic" if dynamic_partitions else "static"
+        decided = () if dynamic_partitions is None else ("partitionOverwriteMode",)
+        return WriteBatch(fspath(path), "overwrite", fields, app_id, dict(storage_options or {}), decided)
+
+    @staticmethod
+    @checked
+    def merge(
+        path: str | PathLike[str],
+        condition: str,
+        *,
+        update_all: bool = False,
+        insert_all: bool = False,
+        update: Mapping[str, str] | None = None,
+        insert: Mapping[str, str] | None = None,
+        delete: str | None = None,
+        build: Callable[[DeltaMergeBuilder], DeltaMergeBuilder] | None = None,
+        schema_evolution: bool = False,
+        target_alias: str = "t",
+        source_alias: str = "s",
+        app_id: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> MergeBatch:
+        """Merge each batch into a Delta table that exists.
+
+        Parameters
+        ----------
+        path: where the table is.
+        condition: when a row of the table, ``t``, and one of the batch, ``s``, match: ``"t.id = s.id"``.
+        update_all, insert_all: set all columns of rows that match, add rows that match none.
+        update, insert: the same with chosen columns: expressions by column.
+        delete: a condition under which rows that match are deleted; it comes before the update.
+        build: adds any other clauses to the merge; it gets the builder that the clauses above were given to.
+        schema_evolution: add columns that the table does not have.
+        target_alias, source_alias: what table and batch are called in conditions and expressions.
+        app_id: what batches are known by instead of the query's id.
+        storage_options: credentials, region and endpoint of an object store.
+
+        A batch that meets a conflicting commit is merged again, into what that commit left.  A batch that changes
+        nothing makes no version.  Raises ``InvalidArgumentError`` where no clause is given.
+
+        >>> import trilake
+        >>> _ = trilake.write([{"id": 1, "n": 1}], "lake/merged", mode="overwrite")
+        >>> write = foreach_batch.merge("lake/merged", "t.id = s.id", update_all=True, insert_all=True, app_id="m")
+        >>> write(spark.createDataFrame([(1, 10), (2, 20)], "id bigint, n bigint"), 0)
+        >>> sorted(trilake.open("lake/merged").to_arrow()["n"].to_pylist())
+        [10, 20]
+        """
+        _exclude("update_all and update", update_all and update is not None)
+        _exclude("insert_all and insert", insert_all and insert is not None)
+        for name, chosen in (("update", update), ("insert", insert)):
+            if chosen is not None and not chosen:
+                raise InvalidArgumentError(f"{name} names no column", help=f"leave it out, or pass {name}_all=True")
+        if not (update_all or insert_all or update or insert or delete is not None or build):
+            raise InvalidArgumentError(
+                "the merge says not what is to happen", help="pass update_all=True, insert_all=True, or other clauses"
+            )
+
+        def describe(builder: DeltaMergeBuilder) -> DeltaMergeBuilder:
+            if delete is not None:
+                builder = builder.whenMatchedDelete(delete)
+            if update_all:
+                builder = builder.whenMatchedUpdateAll()
+            elif update is not None:
+                builder = builder.whenMatchedUpdate(set=update)
+            if insert_all:
+                builder = builder.whenNotMatchedInsertAll()
+            elif insert is not None:
+                builder = builder.whenNotMatchedInsert(values=insert)
+            if build is not None:
+                builder = build(builder)
+            return builder.withSchemaEvolution() if schema_evolution else builder
+
+        store = dict(storage_options or {})
+        return MergeBatch(fspath(path), condition, describe, target_alias, source_alias, app_id, store)
+
+
+def _exclude(names: str, both: bool) -> None:
+    if both:
+        raise InvalidArgumentError(f"{names} exclude each other", help="pass one of them")
+
+
+def _fields(
+    partition_by: str | Sequence[str] | None, properties: Mapping[str, str] | None, user_metadata: str | None
+) -> dict[str, Any]:
+    columns = (partition_by,) if isinstance(partition_by, str) else partition_by
+    return {
+        "partition_by": None if columns is None else tuple(columns),
+        "properties": properties,
+        "user_metadata": user_metadata,
+    }

@@ -1,0 +1,198 @@
+"""``spark.read`` and ``spark.table`` for tables of ours: frames over Spark's own scan wherever that is possible.
+
+``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` lead
+here after :func:`take_over_reads`.  A name shows the columns that its table has now, whatever the catalogue remembers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike, fspath
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
+from trilake.spark.delta.names.catalogue import NamedTable, table_at
+from trilake.spark.delta.reading.reader import load_delta
+from trilake.spark.live_frames.frames import following, follows, keeping, made_of
+from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
+from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, our_table, record_option
+from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.scan.whole_tables import note_whole_table
+from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.internals import frame_named, say_once
+from trilake.spark.session.storage import session_options
+from trilake.spark.trevni.read import load_trevni
+
+
+class Loader(Protocol):
+    """How a format reads a place as a DataFrame."""
+
+    def __call__(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+        """The frame; ``schema`` is what ``spark.read.schema`` was given."""
+
+
+def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+    """The frame of a Lance dataset, whose libraries are an extra."""
+    from trilake.spark.lance.frames import load_lance as load
+
+    return load(spark, path, options, schema)
+
+
+_LOADERS: dict[str, Loader] = {"delta": load_delta, "lance": load_lance, "trevni": load_trevni}
+#: Methods of a frame that take another one.
+_WITH_OTHERS = (
+    "join",
+    "crossJoin",
+    "lateralJoin",
+    "union",
+    "unionAll",
+    "unionByName",
+    "intersect",
+    "intersectAll",
+    "subtract",
+    "exceptAll",
+)
+#: Formats whose reads are taken over, by the names that they are registered under.
+LOADERS: dict[str, Loader] = {}
+
+
+def take_over_reads(registered: list[str]) -> None:
+    """Teach ``spark.read`` and ``spark.table`` of this process the formats that are registered under these names."""
+    LOADERS.update({name: _LOADERS[name.removeprefix("trilake-")] for name in registered})
+    watch_chains()
+    for cls in classes("reader"):
+        patch(cls, "load", _load)
+        patch(cls, "table", _read_table)
+    for cls in classes("session"):
+        patch(cls, "table", _session_table)
+    for cls in classes("frame"):
+        for name in _WITH_OTHERS:
+            patch(cls, name, _beside_others)
+        if is_connect_class(cls):
+            patch(cls, "persist", _persist)
+    for module in {functions, getattr(functions, "builtin", functions)}:  # a module of its own since PySpark 4.0
+        patch(module, "broadcast", _broadcast)
+
+
+def _load(
+    own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
+) -> Action | None:
+    record = record_of(reader)
+    if record is None:
+        return None
+    spark = record.made_of[0]
+    source = source_of(record, format, spark)
+    if source not in LOADERS:
+        return None
+    merged = all_options(record, options)
+    wanted = record.schema if schema is None else schema
+
+    def act() -> DataFrame:
+        others = {k: v for k, v in merged.items() if k.lower() != "path"}
+        place = _one_path(path, record_option(merged, "path"))
+        check_one_place(place, merged)
+        frame = following(lambda: LOADERS[source](spark, place, session_options(spark, place, others), wanted))
+        is_whole = not others and wanted is None
+        return note_whole_table(frame, source.removeprefix("trilake-"), place) if is_whole else frame
+
+    return lambda: _translated(act)
+
+
+def _beside_others(own: Any, frame: DataFrame, *others: Any, **named: Any) -> Action | None:
+    """What is made of frames of which one follows a table follows it, too.
+
+    A frame that follows a table sees to it by itself, but not in ``reduce(DataFrame.union, frames)``, which calls the
+    method of Spark's class.
+    """
+    if not any(map(follows, (frame, *others, *named.values()))):
+        return None
+    return lambda: made_of(own(*others, **named), frame, *others, *named.values())
+
+
+def _persist(own: Any, frame: DataFrame, *level: Any, **named: Any) -> Action | None:
+    """What the server keeps of a frame that follows tables is what the frame shows while it is kept."""
+    return keeping(frame, lambda: own(*level, **named))
+
+
+def _broadcast(own: Any, frame: Any) -> Action | None:
+    """The frame of a table that is to be sent to all executors follows it, too."""
+    return (lambda: made_of(own(), frame)) if follows(frame) else None
+
+
+def _one_path(path: Any, option: str | None) -> str:
+    """The one place to read.  Raises ``InvalidArgumentError`` where there is none, or more than one."""
+    paths = [path] if isinstance(path, str | PathLike) else list(path or ([] if option is None else [option]))
+    if len(paths) > 1:
+        raise InvalidArgumentError(
+            f"one read is of one table, not of several paths: {', '.join(map(str, paths))}",
+            help="read each and union() the frames; parts of one table are chosen with where()",
+        )
+    if not paths or not fspath(paths[0]):
+        raise IllegalArgumentError("no path was given", help='write .load("/path/to/table")')
+    return fspath(paths[0])
+
+
+def _read_table(own: Any, reader: Any, tableName: str) -> Action | None:
+    record = record_of(reader)
+    return None if record is None else _table(record.made_of[0], tableName, record)
+
+
+def _session_table(own: Any, spark: Any, tableName: str) -> Action | None:
+    return _table(spark, tableName, Record())
+
+
+def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
+    table, names = table_at(name), list[str]()  # a path may have a version behind it
+    if table is None:
+        table, names = _table_of(spark, name)
+    if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
+        return None
+    known, place, load = table, table.location, _LOADERS[table.format]
+    options = {k: v for k, v in record.options.items() if k.lower() != "path"}
+
+    def act() -> DataFrame:
+        must_be_at(known, name, record_option(record.options, "path"))
+        frame = following(
+            lambda: load(spark, place, session_options(spark, place, options), record.schema),
+            lambda read: with_table_name(spark, read, names),
+        )
+        is_whole = not options and record.schema is None
+        return note_whole_table(frame, table.format, place) if is_whole else frame
+
+    return lambda: _translated(act)
+
+
+def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
+    """The table of a name, if it is one of ours and no view, and the parts of its whole name."""
+    if not spark.catalog.tableExists(name):
+        return None, []
+    known = spark.catalog.getTable(name)
+    if known.tableType in ("VIEW", "TEMPORARY", "METRIC_VIEW"):
+        return None, []
+    return our_table(spark, name), [*filter(None, (known.catalog, *(known.namespace or ()))), known.name]
+
+
+def with_table_name(spark: SparkSession, frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The frame of a table of the catalogue, before whose columns the table's name may stand: ``sales.id``.
+
+    ``names`` are the parts of its whole name; without any, and over Connect, the frame stays as it is.
+    """
+    if not names or is_connect(spark):
+        return frame
+    try:
+        return frame_named(spark, frame, names)
+    except Py4JError as e:
+        say_once("columns are found by their own names alone", e)
+        return frame
+
+
+def _translated(read: Callable[[], DataFrame]) -> DataFrame:
+    """Run a read whose errors Spark's callers can catch."""
+    try:
+        return read()
+    except TrilakeError as e:
+        raise_for_spark(e, analysis_error(e))

@@ -1,0 +1,439 @@
+"""``df.writeStream`` and ``spark.readStream`` for what Spark does not pass on to a Python data source.
+
+Spark drops ``partitionBy`` silently on the way to a Python sink, and keeps to itself a checkpoint that only settings of
+the session name.  After :func:`take_over_streams` both reach the sinks of our formats as options.  ``toTable`` and
+``readStream.table`` find tables of the catalogue that are ours.
+
+A stream to a Delta table is written batch by batch by :mod:`trilake.spark.patches.foreach_batch`, on the driver: that can
+let Spark write the files, and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect,
+which runs such functions elsewhere, keeps to the Python sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from os import PathLike, fspath
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.common.timestamps import iso
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.rules.row_rules import depending_on_zone
+from trilake.errors import (
+    IllegalArgumentError,
+    InvalidArgumentError,
+    TableExistsError,
+    UnsupportedExpressionError,
+)
+from trilake.spark.delta.names.catalogue import NamedTable, absolute, find_table, known_table, new_name
+from trilake.spark.delta.reading.time_travel import split_place
+from trilake.spark.delta.settings import FEED_BEYOND, session_flag, session_log, with_session
+from trilake.spark.delta.source import WRITE_OPTIONS
+from trilake.spark.delta.stream.source import STREAM_LIMITS
+from trilake.spark.delta.writer import write_request
+from trilake.spark.patches.chains import (
+    all_options,
+    all_partitions,
+    classes,
+    frame_of,
+    is_connect_class,
+    session_of,
+    source_of,
+    watch_chains,
+)
+from trilake.spark.patches.data_sources import SOURCES
+from trilake.spark.patches.dataframe_writer import (
+    SaveRequest,
+    check_one_place,
+    format_of_new,
+    is_there,
+    must_be_at,
+    must_be_of,
+    our_table,
+    record_option,
+    rename,
+    save_as_table,
+    store_options,
+    translated,
+)
+from trilake.spark.patches.foreach_batch import sink_batches
+from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.job_errors import error_at_end
+from trilake.spark.session.options import Options
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.settings import is_utc, session_zone, time_ms
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, check_limits
+from trilake.spark.session.sources.python_source import SinkBatch, check_streams
+from trilake.spark.session.sources.registry import ensure_source
+from trilake.spark.session.storage import check_shared, session_options, session_store
+from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS, checkpoint_of
+from trilake.storage import open_store
+
+_CHECKPOINT = "checkpointLocation"
+_START, _BEYOND = "startingTimestamp", "beyondNewest"
+_CHECKPOINTS = "spark.sql.streaming.checkpointLocation"
+
+_DELTA = ("delta", "trilake-delta")
+
+#: Names of formats whose streams are taken over.
+STREAMED: set[str] = set()
+
+
+def take_over_streams(registered: Iterable[str]) -> None:
+    """Teach streams of this process the formats registered under these names; again is harmless."""
+    STREAMED.update(registered)
+    watch_chains()
+    for cls in classes("stream_writer"):
+        patch(cls, "start", _start)
+        patch(cls, "toTable", _to_table)
+    for cls in classes("stream_reader"):
+        patch(cls, "table", _table)
+        patch(cls, "load", _load)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a chain on ``df.writeStream`` and its last call ask for together."""
+
+    df: DataFrame
+    format: str
+    mode: str
+    options: dict[str, str]
+    partition_by: tuple[str, ...]
+    query_name: str | None
+    trigger: dict[str, Any] | None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Where the query's checkpoint is."""
+        return record_option(self.options, _CHECKPOINT) or None
+
+
+def _request(
+    record: Record, format: str, output_mode: Any, partition_by: Any, query_name: Any, options: dict[str, Any]
+) -> _Request:
+    if record.cluster_by is not None:
+        raise InvalidArgumentError(
+            "clusterBy of a stream is not supported", help="make the table with trilake.create(..., cluster_by=[...])"
+        )
+    return _Request(
+        frame_of(record),
+        format,
+        str(output_mode or record.mode or "append").lower(),
+        all_options(record, options),
+        all_partitions(record, partition_by) or (),
+        query_name or record.query_name,
+        record.trigger,
+    )
+
+
+def _start(
+    own: Any,
+    writer: Any,
+    path: Any = None,
+    format: Any = None,
+    outputMode: Any = None,
+    partitionBy: Any = None,
+    queryName: Any = None,
+    **options: Any,
+) -> Action | None:
+    record = record_of(writer)
+    source = "" if record is None else source_of(record, format, session_of(record))
+    if record is None or source not in STREAMED:
+        return None
+    batches = not is_connect_class(type(writer))
+
+    def act() -> Any:
+        request = _request(record, source, outputMode, partitionBy, queryName, options)
+        return _started(request, path, batches=batches)
+
+    return lambda: translated(act)
+
+
+def _to_table(
+    own: Any,
+    writer: Any,
+    tableName: str,
+    format: Any = None,
+    outputMode: Any = None,
+    partitionBy: Any = None,
+    queryName: Any = None,
+    **options: Any,
+) -> Action | None:
+    record = record_of(writer)
+    if record is None:
+        return None
+    source = str(format or record.format or "").lower()
+    table = None if source and source not in STREAMED else our_table(session_of(record), tableName)
+    streamed = source or (format_of_new(session_of(record), tableName) if table is None else _streamed(table))
+    if streamed is None or streamed not in STREAMED:
+        return None
+    batches = not is_connect_class(type(writer))
+
+    def act() -> Any:
+        request = _request(record, streamed, outputMode, partitionBy, queryName, options)
+        path = record_option(request.options, "path")
+        if table is not None:
+            must_be_of(table, tableName, streamed.removeprefix("trilake-"))
+            must_be_at(table, tableName, path)
+        place = _created_place(request, tableName, path) if table is None else table.location
+        others = {k: v for k, v in request.options.items() if k.lower() != "path"}
+        spark = request.df.sparkSession
+        if table is None or is_there(table.format, session_store(spark, place, store_options(others))):
+            others[EXISTING] = "true"  # where it is dropped, no batch makes one that has no name
+        return _started(replace(request, options=others), place, batches=batches)
+
+    return lambda: translated(act)
+
+
+def _streamed(table: NamedTable | None) -> str | None:
+    """The name under which streams of a table's format are registered, ``None`` where none of ours are."""
+    known = [] if table is None else [table.format, f"trilake-{table.format}"]
+    return next((name for name in known if name in STREAMED), None)
+
+
+def _started(request: _Request, place: Any, *, batches: bool) -> Any:
+    """Start a query.  With ``batches``, those of a Delta table are written here, on the driver: their rows need not
+    pass through Python.  Other sinks run in a process that may be in another folder, so places are said whole."""
+    place = place or record_option(request.options, "path")
+    check_one_place(place, request.options)
+    place = _whole(place)
+    # Spark takes a place said twice, as option and to start(), for a mistake.
+    request = replace(request, options={k: v for k, v in request.options.items() if k.lower() != "path"})
+    request = replace(request, options=_sink_options(request))
+    if isinstance(place, str | PathLike):
+        request = replace(request, options=session_options(request.df.sparkSession, place, request.options))
+    if not batches:
+        check_streams(request.df.sparkSession, "write a stream to it")
+        _check_zone(request, place)
+    if request.format in _DELTA and batches:
+        return _start_by_batches(request, place)
+    if not HAS_DATA_SOURCES:
+        return _start_sink_by_batches(request, place)
+    ensure_source(request.df.sparkSession, _source(request.format))
+    stream = _writer(request).format(request.format)
+    return stream.start() if place is None else stream.start(fspath(place))
+
+
+def _check_zone(request: _Request, place: Any) -> None:
+    """Refuse a stream whose sink, in a process that knows no zone but UTC, would compute what depends on the session's.
+
+    Raises ``UnsupportedExpressionError``.
+    """
+    spark = request.df.sparkSession
+    if request.format not in _DELTA or is_utc(spark) or not isinstance(place, str | PathLike):
+        return
+    log = DeltaLog(open_store(fspath(place), store_options(request.options)), spark_engine())
+    if not log.exists():
+        return
+    found = depending_on_zone(log.head().metadata, from_spark(request.df.schema), log.engine.runtime.now())
+    if found:
+        raise UnsupportedExpressionError(
+            f"over Spark Connect the rows of a stream are computed in UTC, and not in {session_zone(spark)}: "
+            + ", ".join(found),
+            help="write the stream in a classic session, or set spark.sql.session.timeZone to UTC",
+            file=log.store.uri,
+        )
+
+
+def _source(name: str) -> type[DataSource]:
+    """The data source of a format's name, which a session that another one has made does not know."""
+    return next(s for s in SOURCES if s.name() == name)
+
+
+def _writer(request: _Request) -> Any:
+    """Spark's own writer, told all that was asked except for the format."""
+    stream: Any = request.df.writeStream.outputMode(request.mode).options(**request.options)
+    if request.query_name is not None:
+        stream = stream.queryName(request.query_name)
+    return stream if request.trigger is None else stream.trigger(**request.trigger)
+
+
+def _sink_options(request: _Request) -> dict[str, str]:
+    """The options, with those that tell the sink what Spark keeps to itself."""
+    options = {k: _whole(v) if k.lower() == _CHECKPOINT.lower() else v for k, v in request.options.items()}
+    if request.partition_by:
+        if any("," in c for c in request.partition_by):
+            raise InvalidArgumentError("a stream cannot be partitioned by a column with a comma in its name")
+        options["partitionBy"] = ",".join(request.partition_by)
+    if not request.checkpoint:
+        folder = request.df.sparkSession.conf.get(_CHECKPOINTS, None)
+        if folder:
+            options[_CHECKPOINT] = f"{folder.rstrip('/')}/{request.query_name or spark_engine().runtime.new_id()}"
+    return options
+
+
+def _whole(place: Any) -> Any:
+    """A path that means the same in every process of this machine; whatever is no path as it is."""
+    return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
+
+
+def _start_by_batches(request: _Request, place: Any) -> Any:
+    if not isinstance(place, str | PathLike):
+        raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
+    if request.mode not in ("append", "complete"):
+        raise InvalidArgumentError(
+            f"a Delta table takes no stream in output mode {request.mode}",
+            help="it is append or complete; rows are updated by trilake.foreach_batch.merge",
+            condition="DELTA_UNSUPPORTED_OUTPUT_MODE",
+        )
+    options = Options(request.options, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
+    checkpoint_of(options)  # without one, Spark would take a folder that is gone with the query
+    write = sink_batches(fspath(place), options, request.df.schema, complete=request.mode == "complete")
+    return _writer(request).foreachBatch(write).start()
+
+
+def _start_sink_by_batches(request: _Request, place: Any) -> Any:
+    """Start a query into a sink of ours on a Spark that has no Python data sources."""
+    if not isinstance(place, str | PathLike):
+        raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
+    source = _source(request.format)
+    options, schema = {**request.options, "path": fspath(place)}, request.df.schema
+    sink = partial(source(options).streamWriter, schema, request.mode == "complete")
+    return _writer(request).foreachBatch(SinkBatch(sink)).start()
+
+
+def _created_place(request: _Request, name: str, path: str | None) -> str:
+    """The place of a new table of the catalogue, ``path`` where it is to have one of its own, with the stream's
+    columns."""
+    spark = request.df.sparkSession
+    if request.format not in _DELTA:
+        return _created_empty(request, name)
+    schema = from_spark(request.df.schema, limits=True)
+    others = {k: v for k, v in request.options.items() if k.lower() != "path"}
+    options = Options(others, (*WRITE_OPTIONS, *STREAM_WRITE_OPTIONS), properties=True)
+    asked = write_request(options, request.df.schema, False)
+    write = WriteRequest(
+        "append",
+        schema,
+        partition_by=request.partition_by or asked.partition_by,
+        properties=asked.properties,
+        data_format=asked.data_format,
+        user_metadata=asked.user_metadata,
+        operation="CREATE TABLE",
+    )
+    write = with_session(spark, write, decided=("mergeSchema",))
+    try:
+        with new_name(spark, name, schema, path=path, options=store_options(request.options)) as place:
+            store = session_store(spark, place, store_options(request.options))
+            write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
+            rename(spark, name, place, request.options, managed=path is None)
+    except TableExistsError:
+        made = find_table(spark, name)  # by another one, meanwhile
+        if made is None:
+            raise
+        must_be_of(made, name, "delta")
+        return made.location
+    return place
+
+
+def _created_empty(request: _Request, name: str) -> str:
+    """The place of a new table of the catalogue that is no Delta table, with the stream's columns and no row."""
+    spark = request.df.sparkSession
+    of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
+    options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}
+    empty = spark.createDataFrame([], request.df.schema)
+    save_as_table(SaveRequest(empty, request.format, "error", options, request.partition_by or None), name)
+    return known_table(spark, name).location
+
+
+def _table(own: Any, reader: Any, tableName: str) -> Action | None:
+    record = record_of(reader)
+    if record is None:
+        return None
+    table = our_table(record.made_of[0], tableName)
+    streamed = _streamed(table)
+    if table is None or streamed is None:
+        return None
+
+    def load(path: str, **more: str) -> Any:
+        return reader.format(streamed).load(path, **more)
+
+    return _loaded(load, record, streamed, table.location, record.options)
+
+
+def _load(
+    own: Any, reader: Any, path: Any = None, format: Any = None, schema: Any = None, **options: Any
+) -> Action | None:
+    record = record_of(reader)
+    source = "" if record is None else source_of(record, format, record.made_of[0])
+    if record is None or source not in STREAMED:
+        return None
+    told = all_options(record, options)
+    option = next((name for name in told if name.lower() == "path"), None)
+    if path is not None or option is None:
+        return _loaded(partial(own, format=format, schema=schema, **options), record, source, _whole(path), told)
+    others = {name: value for name, value in options.items() if name.lower() != "path"}
+
+    def load(_: None, **more: str) -> Any:  # Spark takes a place said twice, as option and to load(), for a mistake
+        reader.option("path", _whole(told[option]))
+        return own(format=format, schema=schema, **others, **more)
+
+    return _loaded(load, record, source, None, told)
+
+
+def _loaded(load: Callable[..., Any], record: Record, source: str, path: Any, options: Mapping[str, str]) -> Action:
+    """A stream from one of our formats, whose planning, in a process of its own, is told what the session knows.
+
+    What this release cannot do is refused here: an error of that process would arrive as one of Spark's.
+    """
+    spark = record.made_of[0]
+    place = path or record_option(options, "path")
+
+    def act() -> Any:
+        check_one_place(place, options)
+        if source in _DELTA:
+            _check_no_travel(place, options)
+        check_streams(spark, "read a stream of it")
+        limits = STREAM_LIMITS if source in _DELTA else {"maxFilesPerTrigger"}
+        check_limits(limit for limit in limits if record_option(options, limit) is not None)
+        if HAS_DATA_SOURCES:
+            ensure_source(spark, _source(source))
+        known = {}
+        if isinstance(place, str | PathLike):
+            check_shared(place)
+            known = session_options(spark, place, store_options(options))
+        known = {k: v for k, v in known.items() if k not in options}
+        try:
+            return load(path, **known, **_start_of_session(spark, source, options))
+        except AnalysisException as e:
+            found = error_at_end(str(e))  # that process's own, below its traceback
+            if found is None:
+                raise
+            raise_for_spark(found, analysis_error(found))
+
+    return act
+
+
+def _start_of_session(spark: SparkSession, source: str, options: Mapping[str, str]) -> dict[str, str]:
+    """Where a stream begins, for a process that knows neither the session's zone nor its settings."""
+    beyond = {_BEYOND: "true"} if source in _DELTA and session_flag(spark, FEED_BEYOND, False) else {}
+    text = record_option(options, _START)
+    if text is None:
+        return beyond
+    try:
+        return {_START: iso(time_ms(spark, text)), **beyond}
+    except InvalidArgumentError:
+        return beyond  # the stream refuses it in its own words
+
+
+def _check_no_travel(place: Any, options: Mapping[str, str]) -> None:
+    """Refuse a stream of one version, which will never have more rows.  Raises ``InvalidArgumentError``."""
+    named = [n for n in ("versionAsOf", "timestampAsOf") if record_option(options, n) is not None]
+    if isinstance(place, str | PathLike) and split_place(fspath(place), store_options(options)).is_travel:
+        named.append(f"the version in {fspath(place)}")
+    if named:
+        error = InvalidArgumentError(
+            f"a stream is of all versions that are to come, and {' and '.join(named)} is of one",
+            help="begin with startingVersion or startingTimestamp, or read one version with spark.read",
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+        )
+        raise_for_spark(error, analysis_error(error))

@@ -1,0 +1,183 @@
+"""``trilake.write_stream`` and ``trilake.stream_lag``: streams in one call, and how far behind they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyspark.sql import DataFrame, SparkSession
+
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError
+from trilake.spark.patches.foreach_batch import foreach_batch
+from trilake.spark.session.compat import is_connect
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.storage import session_options
+from trilake.storage import open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+def write_stream(
+    df: DataFrame,
+    path: str | PathLike[str],
+    *,
+    checkpoint: str | PathLike[str],
+    output_mode: Literal["append", "complete"] = "append",
+    partition_by: str | Sequence[str] | None = None,
+    merge_schema: bool = False,
+    properties: Mapping[str, str] | None = None,
+    query_name: str | None = None,
+    available_now: bool = False,
+    processing_time: str | None = None,
+    user_metadata: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> StreamingQuery:
+    """Write a streaming DataFrame to a Delta table, every row exactly once, and return the running query.
+
+    It does what ``df.writeStream.format("delta")`` does, and more: the rows go through :func:`trilake.write`, so
+    expressions that only Spark evaluates work in generated columns and constraints, and so do optimized writes.
+
+    Parameters
+    ----------
+    df: a streaming DataFrame.
+    path: where the table is, or is to be.
+    checkpoint: folder of the query's checkpoint; the query is known by it, so each query needs its own.
+    output_mode: ``append``, or ``complete`` to replace all rows with each batch.
+    partition_by, properties: of a table that is new.
+    merge_schema: add columns that the table does not have.
+    query_name: the query's name in the session.
+    available_now: read what there is now, in as many batches as the limits ask for, and end.
+    processing_time: how often to look for new data, such as ``"10 seconds"``.
+    user_metadata: a note on each commit.
+    storage_options: credentials, region and endpoint of an object store.
+
+    Raises ``InvalidArgumentError`` for a frame that is no stream, and ``UnsupportedSparkError`` over Spark Connect.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(3), "lake/raw", mode="overwrite")
+    >>> rows = spark.readStream.format("delta").load("lake/raw")
+    >>> query = write_stream(rows, "lake/copy", checkpoint="lake/checkpoints/copy", available_now=True)
+    >>> query.awaitTermination()
+    >>> trilake.open("lake/copy").count()
+    3
+    """
+    if is_connect(df.sparkSession):
+        raise UnsupportedSparkError(
+            "over Spark Connect a batch cannot be told which query it belongs to",
+            help='use df.writeStream.format("delta"), or trilake.foreach_batch with an app_id',
+        )
+    if not df.isStreaming:
+        raise InvalidArgumentError("the DataFrame is no stream", help="use trilake.write")
+    if output_mode not in ("append", "complete"):
+        raise InvalidArgumentError(
+            f"output_mode is {output_mode!r}",
+            help="it is append or complete; rows are updated by trilake.foreach_batch.merge",
+        )
+    if available_now and processing_time is not None:
+        raise InvalidArgumentError("available_now and processing_time exclude each other", help="pass one of them")
+    how: dict[str, Any] = {
+        "partition_by": partition_by,
+        "merge_schema": merge_schema,
+        "properties": properties,
+        "user_metadata": user_metadata,
+        "storage_options": storage_options,
+    }
+    write = foreach_batch.append(path, **how) if output_mode == "append" else foreach_batch.overwrite(path, **how)
+    stream = df.writeStream.outputMode(output_mode).option("checkpointLocation", fspath(checkpoint)).foreachBatch(write)
+    if query_name is not None:
+        stream = stream.queryName(query_name)
+    if available_now:
+        stream = stream.trigger(availableNow=True)
+    elif processing_time is not None:
+        stream = stream.trigger(processingTime=processing_time)
+    return stream.start()
+
+
+@dataclass(frozen=True)
+class StreamLag:
+    """How far a query is behind one of its sources.
+
+    ``version`` is the newest version whose rows were read completely, -1 for none; ``newest`` the source's newest;
+    ``versions`` how many are left.  While the first snapshot is read, all of that counts as one version.
+    """
+
+    table_id: str
+    version: int
+    newest: int
+
+    @property
+    def versions(self) -> int:
+        """Versions that are still to be read."""
+        return max(0, self.newest - self.version)
+
+
+def stream_lag(
+    query: StreamingQuery,
+    path: str | PathLike[str] | None = None,
+    *,
+    storage_options: Mapping[str, str] | None = None,
+) -> list[StreamLag]:
+    """How many versions ``query`` has still to read, one entry for each of its Delta sources.
+
+    What was read is taken from the query's last progress.  The newest version is taken from there too, and so is as old
+    as the last trigger; with ``path``, only the source at that place is looked at, and its newest version is the
+    table's own of this moment, looked up with ``storage_options`` and with what the session knows of the store.
+
+    A query without progress gives an empty list.
+
+    >>> import trilake
+    >>> _ = trilake.write(spark.range(3), "lake/lag", mode="overwrite")
+    >>> rows = spark.readStream.format("delta").load("lake/lag")
+    >>> query = write_stream(rows, "lake/lag-copy", checkpoint="lake/checkpoints/lag", available_now=True)
+    >>> query.awaitTermination()
+    >>> _ = trilake.write(spark.range(3), "lake/lag", mode="append")
+    >>> [lag.versions for lag in stream_lag(query, "lake/lag")]
+    [1]
+    """
+    progress = _last_progress(query)
+    if progress is None:
+        return []
+    newest: int | None = None
+    wanted: str | None = None
+    if path is not None:
+        spark = SparkSession.getActiveSession()
+        options = storage_options if spark is None else session_options(spark, path, storage_options)
+        head = DeltaLog(open_store(path, dict(options or {})), spark_engine()).head()
+        newest, wanted = head.version, head.metadata.id
+    return [
+        lag
+        for source in progress.get("sources", [])
+        if (lag := _lag(source, newest)) is not None and wanted in (None, lag.table_id)
+    ]
+
+
+def _last_progress(query: StreamingQuery) -> dict[str, Any] | None:
+    progress = query.lastProgress
+    if progress is None:
+        return None
+    parsed: dict[str, Any] = json.loads(progress.json)
+    return parsed
+
+
+def _lag(source: Mapping[str, Any], newest: int | None) -> StreamLag | None:
+    end, latest = _offset(source.get("endOffset")), _offset(source.get("latestOffset"))
+    if end is None:
+        return None
+    version = int(end["reservoirVersion"]) - 1
+    if newest is None:
+        newest = version if latest is None else int(latest["reservoirVersion"]) - 1
+    return StreamLag(str(end["reservoirId"]), version, newest)
+
+
+def _offset(value: Any) -> Mapping[str, Any] | None:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except json.JSONDecodeError:
+            return None
+    return value if isinstance(value, dict) and "reservoirVersion" in value else None

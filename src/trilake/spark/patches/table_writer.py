@@ -1,0 +1,246 @@
+"""``df.writeTo(name)``: the second interface for writing tables of the catalogue, for tables of ours.
+
+Spark plans such writes against its catalogue, which hands a Python source no place to write to.  After
+:func:`take_over_tables`, those that say ``using("delta")``, ``lance`` or ``trevni``, or name a table of ours, go the
+way of :func:`trilake.write`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, TableExistsError, TableNotFoundError
+from trilake.spark.delta.names.catalogue import NamedTable, table_at
+from trilake.spark.patches.chains import classes, frame_of, table_of, watch_chains
+from trilake.spark.patches.dataframe_writer import (
+    NAMED,
+    SAVERS,
+    SaveRequest,
+    format_of_new,
+    must_be_at,
+    must_be_of,
+    new_place,
+    our_table,
+    record_option,
+    registered,
+    save_named,
+    store_options,
+    table_there,
+    translated,
+)
+from trilake.spark.patches.recorder import Action, Record, patch, record_of
+from trilake.spark.scan.columns import column_sql, read_condition
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.settings import is_utc, quoted_plainly
+from trilake.spark.session.storage import session_store
+
+#: The property by which Spark's ``tableProperty`` says where a new table is to be; no property of the table.
+_LOCATION = "location"
+
+
+def take_over_tables() -> None:
+    """Teach ``df.writeTo`` of this process the tables that are ours; doing it again changes nothing."""
+    watch_chains()
+    for cls in classes("table_writer"):
+        for name, decide in _DECIDERS.items():
+            patch(cls, name, decide)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """What a chain of calls asks for; ``known`` is the table of that name, if there is one of ours, ``format`` the name
+    under which its format, or that of the table to be made, is registered."""
+
+    df: DataFrame
+    table: str
+    known: NamedTable | None
+    format: str
+    record: Record
+
+
+def _name(column: str | Column) -> str:
+    text = column if isinstance(column, str) else column_sql(column)
+    if text is None and (shown := re.fullmatch(r"Column<'(.*)'>", str(column))):
+        text = shown[1]  # on Spark Connect
+    if text is None or "(" in text:
+        raise InvalidArgumentError(
+            f"a table is partitioned by columns, not by {column}", help="add a generated column, and name that"
+        )
+    return text
+
+
+def _decider(act: Callable[..., None]) -> Callable[..., Action | None]:
+    def decide(own: Any, writer: Any, *args: Any) -> Action | None:
+        record = record_of(writer)
+        if record is None or record.format not in (None, *SAVERS):
+            return None
+        df, table = frame_of(record), table_of(record)
+        named = our_table(df.sparkSession, table)
+        format = record.format or (format_of_new(df.sparkSession, table) if named is None else registered(named.format))
+        if format is None:
+            return None
+
+        def write() -> None:
+            known = None if named is None else table_there(df.sparkSession, table, record.options)
+            act(_Request(df, table, known, format, record), *args)
+
+        return lambda: translated(write)
+
+    return decide
+
+
+def _create(request: _Request, verb: str = "CREATE") -> None:
+    if request.known is not None:
+        raise TableExistsError(
+            f"table {request.table} already exists",
+            file=request.known.location,
+            condition="TABLE_OR_VIEW_ALREADY_EXISTS",
+        )
+    record = request.record
+    save, path = SaveRequest(request.df, request.format, "error", record.options, None), _place_said(record)
+    managed = path is None and table_at(request.table) is None
+    with new_place(save, request.table, path) as place:
+        _save(request, place, "error", verb=verb, managed=managed)
+
+
+def _place_said(record: Record) -> str | None:
+    """The place that a chain of calls gives its table, if any."""
+    return record_option(record.options, "path") or record.properties.get(_LOCATION)
+
+
+def _replace(request: _Request, verb: str = "REPLACE") -> None:
+    _check_replaces_schema(request)
+    more = {"partitionOverwriteMode": "static"} if request.format in NAMED else {}
+    place = _known(request)
+    managed = request.known is not None and request.known.managed
+    _save(request, place, "overwrite", replaces=True, verb=verb, managed=managed, **more)
+
+
+def _create_or_replace(request: _Request) -> None:
+    if request.known is None:
+        _check_replaces_schema(request)
+        try:
+            _create(request, "CREATE OR REPLACE")
+        except TableExistsError:
+            known = table_there(request.df.sparkSession, request.table, request.record.options)
+            if known is None:
+                raise
+            _create_or_replace(replace(request, known=known))  # another one made it meanwhile
+    else:
+        _replace(request, "CREATE OR REPLACE")
+
+
+def _check_replaces_schema(request: _Request) -> None:
+    """Refuse to keep the schema of a Delta table that is replaced.  Raises ``InvalidArgumentError``."""
+    stated = record_option(request.record.options, "overwriteSchema")
+    if request.format in NAMED and stated is not None and stated.lower() == "false":
+        raise InvalidArgumentError(
+            "overwriteSchema is not allowed when replacing a Delta table: its schema goes with its rows",
+            help="leave overwriteSchema out; overwritePartitions() and overwrite(condition) keep the schema",
+            condition="DELTA_ILLEGAL_USAGE",
+        )
+
+
+def _append(request: _Request) -> None:
+    _save(request, _known(request), "append")
+
+
+def _overwrite(request: _Request, condition: Any) -> None:
+    known = _delta_alone(request, "overwrite(condition)")
+    if record_option(request.record.options, "replaceWhere") is not None:
+        raise InvalidArgumentError(
+            "the option replaceWhere and the condition of overwrite() both say what is replaced",
+            help="leave one of them out",
+            file=known,
+            condition="DELTA_REPLACE_WHERE_IN_OVERWRITE",
+        )
+    store = session_store(request.df.sparkSession, known, store_options(request.record.options))
+    schema = DeltaLog(store, spark_engine()).head().schema
+    read = read_condition(request.df.sparkSession, condition, schema)
+    where = None if read.filter is None else read.filter.text
+    if where is None and not is_utc(request.df.sparkSession):
+        where = read.text  # of which the write makes one in UTC, or refuses it
+    if where is None:
+        raise InvalidArgumentError(
+            f"rows to be replaced cannot be chosen by {condition}", help="use comparisons of columns with values"
+        )
+    with quoted_plainly(request.df.sparkSession):  # as the condition is, once it was read
+        _save(request, known, "overwrite", replaceWhere=where)
+
+
+def _overwrite_partitions(request: _Request) -> None:
+    _save(request, _delta_alone(request, "overwritePartitions()"), "overwrite", partitionOverwriteMode="dynamic")
+
+
+_DECIDERS: dict[str, Callable[..., Action | None]] = {
+    "create": _decider(_create),
+    "replace": _decider(_replace),
+    "createOrReplace": _decider(_create_or_replace),
+    "append": _decider(_append),
+    "overwrite": _decider(_overwrite),
+    "overwritePartitions": _decider(_overwrite_partitions),
+}
+
+
+def _known(request: _Request) -> str:
+    if request.known is None:
+        raise TableNotFoundError(
+            f"table {request.table} cannot be found", help="make it with create()", condition="TABLE_OR_VIEW_NOT_FOUND"
+        )
+    must_be_of(request.known, request.table, request.format.removeprefix("trilake-"))
+    must_be_at(request.known, request.table, _place_said(request.record))
+    return request.known.location
+
+
+def _delta_alone(request: _Request, call: str) -> str:
+    place = _known(request)
+    if request.format not in NAMED:
+        raise InvalidArgumentError(
+            f"{call} is not done for {request.format} tables: they replace all rows or none",
+            help="use replace(), or append()",
+            file=place,
+        )
+    return place
+
+
+def _save(
+    request: _Request,
+    place: str,
+    mode: str,
+    *,
+    replaces: bool = False,
+    verb: str | None = None,
+    managed: bool = False,
+    **more: str,
+) -> None:
+    """Write the rows; with a ``verb``, the history tells that a table was made or replaced."""
+    record = request.record
+    properties = {key: value for key, value in record.properties.items() if key != _LOCATION}
+    if properties and request.format not in NAMED:
+        raise InvalidArgumentError(
+            f"a {request.format} table has no properties: {', '.join(properties)}",
+            help="leave tableProperty out; option() says how its files are written",
+            file=place,
+        )
+    columns = None if record.partition_by is None else tuple(_name(c) for c in record.partition_by)
+    options = {**record.options, **more}
+    save = SaveRequest(
+        request.df,
+        request.format,
+        mode,
+        options,
+        columns,
+        properties,
+        record.cluster_by,
+        replaces=replaces,
+        operation=None if verb is None else f"{verb} TABLE AS SELECT",
+        managed=managed,
+    )
+    kept = managed if request.known is None else request.known.managed
+    save_named(save, request.table, place, managed=kept)

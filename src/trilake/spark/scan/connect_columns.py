@@ -1,0 +1,170 @@
+"""The SQL text of a column of Spark Connect, from the message that would be sent to the server.
+
+Nothing is analysed here: names are as they were given, and functions are those of SQL.  What has no text for certain,
+such as functions of users, windows, subqueries and columns that belong to a frame, gives ``None``.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from trilake.common.text import quote_parts, string_literal
+from trilake.spark.session.internals import connect_plan
+
+_PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
+_NAME = re.compile(rf"(?:{_PART.pattern})(?:\.(?:{_PART.pattern}))*")
+_FUNCTION = re.compile(r"[A-Za-z_]\w*")
+_BINARY = {
+    **{sign: sign for sign in ("<", "<=", ">", ">=", "<=>", "+", "-", "*", "/", "%", "&", "|", "^")},
+    "==": "=",
+    "and": "AND",
+    "or": "OR",
+    "like": "LIKE",
+    "ilike": "ILIKE",
+    "rlike": "RLIKE",
+}
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MICROSECOND = dt.timedelta(microseconds=1)
+
+
+class _NoTextError(Exception):
+    """There is no text of which it is certain that it means the same."""
+
+
+def connect_sql(spark: SparkSession, column: Column) -> str | None:
+    """The text of a column of a Connect session, ``None`` where it has none."""
+    session: Any = spark
+    unsent: Any = column
+    try:
+        return _text(unsent.to_plan(session.client))
+    except (_NoTextError, AttributeError, OverflowError, ValueError):  # the messages differ between releases
+        return None
+
+
+def column_plans(spark: SparkSession, column: Column) -> set[int]:
+    """The numbers of the frames whose columns a column of a Connect session names."""
+    session: Any = spark
+    unsent: Any = column
+    return set(_plan_ids(unsent.to_plan(session.client)))
+
+
+def frame_plans(frame: DataFrame) -> set[int]:
+    """The numbers of a Connect frame, and of all frames that it is made of; none for a classic frame."""
+    session: Any = frame.sparkSession
+    plan = connect_plan(frame)
+    return set() if plan is None else set(_plan_ids(plan.to_proto(session.client)))
+
+
+def _plan_ids(message: Any) -> Iterator[int]:
+    for field, value in message.ListFields():
+        if field.name == "plan_id":
+            yield value
+        elif field.message_type is not None:  # one message, a list of them, or values by key
+            parts = [value] if _is_message(value) else value.values() if isinstance(value, Mapping) else value
+            for part in filter(_is_message, parts):
+                yield from _plan_ids(part)
+
+
+def _is_message(value: object) -> bool:
+    return hasattr(value, "ListFields")
+
+
+def _text(message: Any) -> str:
+    kind = message.WhichOneof("expr_type")
+    write = _KINDS.get(kind)
+    if write is None:
+        raise _NoTextError(kind)
+    return write(getattr(message, kind))
+
+
+def _attribute(message: Any) -> str:
+    name = message.unparsed_identifier
+    if message.HasField("plan_id") or message.is_metadata_column or not _NAME.fullmatch(name):
+        raise _NoTextError(name)
+    return quote_parts((quoted or plain).replace("``", "`") for quoted, plain in _PART.findall(name))
+
+
+def _function(message: Any) -> str:
+    name, arguments = message.function_name, [_text(a) for a in message.arguments]
+    if message.is_distinct or message.is_user_defined_function or getattr(message, "is_internal", False):
+        raise _NoTextError(name)
+    if name in _BINARY and len(arguments) == 2:
+        return f"({arguments[0]} {_BINARY[name]} {arguments[1]})"
+    if name == "not" and len(arguments) == 1:
+        return f"(NOT {arguments[0]})"
+    if name == "negative" and len(arguments) == 1:
+        return f"(- {arguments[0]})"
+    if name == "in" and len(arguments) > 1:
+        return f"({arguments[0]} IN ({', '.join(arguments[1:])}))"
+    if name == "when":
+        cases = [f"WHEN {if_} THEN {then}" for if_, then in zip(arguments[::2], arguments[1::2], strict=False)]
+        other = f" ELSE {arguments[-1]}" if len(arguments) % 2 else ""
+        return f"(CASE {' '.join(cases)}{other} END)"
+    if name in ("in", "like", "ilike", "rlike") or not _FUNCTION.fullmatch(name):
+        raise _NoTextError(name)
+    return f"{name}({', '.join(arguments)})"
+
+
+def _cast(message: Any) -> str:
+    if message.WhichOneof("cast_to_type") != "type_str":
+        raise _NoTextError("a type that is no text")
+    mode = getattr(message, "eval_mode", 0)
+    if mode not in (0, 3):
+        raise _NoTextError("another way to cast")
+    return f"{'TRY_CAST' if mode == 3 else 'CAST'}({_text(message.expr)} AS {message.type_str})"
+
+
+def _literal(message: Any) -> str:
+    kind = message.WhichOneof("literal_type")
+    write = _LITERALS.get(kind)
+    if write is None:
+        raise _NoTextError(kind)
+    return write(getattr(message, kind))
+
+
+def _double(value: float) -> str:
+    return f"{value!r}D" if math.isfinite(value) else f"CAST('{value}' AS DOUBLE)"
+
+
+def _decimal(message: Any) -> str:
+    _, digits, exponent = decimal.Decimal(message.value).as_tuple()
+    if not isinstance(exponent, int):
+        raise _NoTextError(message.value)
+    scale = max(-exponent, 0)
+    return f"CAST('{message.value}' AS DECIMAL({max(len(digits) + max(exponent, 0), scale)}, {scale}))"
+
+
+def _moment(microseconds: int) -> str:
+    return (_EPOCH + microseconds * _MICROSECOND).replace(tzinfo=None).isoformat(sep=" ")
+
+
+_LITERALS: Mapping[str | None, Callable[[Any], str]] = {
+    "null": lambda _: "NULL",
+    "boolean": lambda value: "TRUE" if value else "FALSE",
+    "byte": lambda value: f"CAST({value} AS TINYINT)",
+    "short": lambda value: f"CAST({value} AS SMALLINT)",
+    "integer": str,
+    "long": lambda value: f"{value}L",
+    "double": _double,
+    "decimal": _decimal,
+    "string": string_literal,
+    "binary": lambda value: f"X'{value.hex()}'",
+    "date": lambda days: f"DATE'{(_EPOCH + dt.timedelta(days)).date().isoformat()}'",
+    "timestamp": lambda value: f"TIMESTAMP'{_moment(value)}Z'",
+    "timestamp_ntz": lambda value: f"TIMESTAMP_NTZ'{_moment(value)}'",
+}
+_KINDS: Mapping[str | None, Callable[[Any], str]] = {
+    "literal": _literal,
+    "unresolved_attribute": _attribute,
+    "unresolved_function": _function,
+    "expression_string": lambda message: f"({message.expression}\n)",  # a comment may end it
+    "alias": lambda message: _text(message.expr),
+    "cast": _cast,
+}

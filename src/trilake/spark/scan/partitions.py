@@ -1,0 +1,168 @@
+"""Partition columns of a native scan: inferred by Spark from the folders, or looked up in the plan.
+
+Where the folders spell the logged values as Hive does, Spark itself infers the columns and prunes them.  Only what it
+certainly reads as the logged value counts, whatever the session's settings; see :func:`hive_columns`.
+
+Elsewhere a column is an array of the distinct values, folded to a constant of the plan, indexed by a number that comes
+with the file.  Such an expression depends on nothing but the file, so Spark evaluates filters over it while it plans
+the scan, and skips files by them too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.delta.protocol.partitions import HIVE_NULL
+from trilake.expr.terms import engine
+from trilake.spark.scan.manifest import Integers
+from trilake.storage import split_absolute
+
+#: What Spark escapes in a folder's name; the percent sign stands first because escaping adds it.
+_ESCAPED = "%" + "".join(map(chr, range(1, 32))) + "\x7f\"#'*/:=?\\{[]^"
+_SPECIAL = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
+_INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
+_DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+
+
+class Tuples(NamedTuple):
+    """The distinct combinations of some columns' values, and which one each file has."""
+
+    number: Integers
+    #: The values by column, one a combination.
+    values: Mapping[str, pa.Array]
+
+
+def hive_columns(
+    root: str, paths: pa.ChunkedArray, values: Mapping[str, pa.ChunkedArray], aliases: Mapping[str, str]
+) -> dict[str, str] | None:
+    """The folders' names of the partition columns, in the folders' order, if Spark's inference gives ``values``.
+
+    Parameters
+    ----------
+    root: URI of the table.
+    paths: absolute, decoded paths of the files.
+    values: typed partition values of the files by column.
+    aliases: another name a column's folders may have.
+
+    Returns the columns by folder name, or ``None`` where Spark might infer anything else: a file elsewhere, further or
+    missing levels, other values, or a type whose text does not come back the same.
+    """
+    base = "/" + split_absolute(root)[1] + "/"
+    if "=" in base.rstrip("/").rpartition("/")[2]:
+        return None  # Spark takes this folder for a partition too
+    if not pc.all(pc.starts_with(paths, base)).as_py():
+        return None
+    below = pc.utf8_slice_codeunits(paths, len(base))
+    folders = pc.dictionary_encode(pc.replace_substring_regex(below, r"(?s)/?[^/]*$", "")).combine_chunks()
+    levels = pc.split_pattern(folders.dictionary, "/")
+    if not pc.all(pc.equal(pc.list_value_length(levels), len(values))).as_py():
+        return None
+    out: dict[str, str] = {}
+    for level in range(len(values)):
+        parts = pc.list_element(levels, level)
+        folder = str(parts[0]).partition("=")[0]
+        column = next((c for c in values if folder in (c, aliases.get(c)) and c not in out.values()), None)
+        if column is None or "%" in folder or not pc.all(pc.starts_with(parts, f"{folder}=")).as_py():
+            return None
+        spelled = pc.utf8_slice_codeunits(parts, len(folder) + 1)
+        if not _reads_as(spelled, folders.indices, _flat(values[column])):
+            return None
+        out[folder] = column
+    return out
+
+
+def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
+    """The distinct combinations of partition values."""
+    flat = {name: _flat(v) for name, v in values.items()}
+    codes = [pc.dictionary_encode(v, null_encoding="encode") for v in flat.values()]
+
+    def combine(left: Integers, right: pa.DictionaryArray) -> Integers:
+        # Numbered anew after each column, so that the numbers stay below the number of files.
+        both = left * len(right.dictionary) + right.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.unique(both, return_inverse=True)[1].astype(np.int64)
+
+    number = reduce(combine, codes, np.zeros(len(next(iter(flat.values()))), np.int64))
+    first = pa.array(np.unique(number, return_index=True)[1])
+    return Tuples(number, {name: v.take(first) for name, v in flat.items()})
+
+
+def attached(values: pa.Array, type_: T.DataType, number: Column) -> Column:
+    """The element of ``values`` that ``number`` says, as a column of ``type_``.
+
+    The array comes as a JSON text and casts, which Spark folds to one constant before it plans the scan.
+    """
+    if pa.types.is_binary(values.type):
+        texts = pc.cast(_base64(values), pa.string())
+        return F.unbase64(F.get(_texts(texts), number))
+    texts = values.cast(pa.string())
+    if pa.types.is_timestamp(values.type) and values.type.tz is not None:
+        utc = values.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us")).cast(pa.string())
+        texts = pc.binary_join_element_wise(utc, "Z", "")  # an instant, whatever the session's zone
+    array = _texts(texts)
+    return F.get(array if isinstance(type_, T.StringType) else array.cast(T.ArrayType(type_)), number)
+
+
+def _texts(texts: pa.Array) -> Column:
+    return F.from_json(F.lit(orjson.dumps(texts.to_pylist()).decode()), "array<string>")
+
+
+def _base64(values: pa.Array) -> pa.Array:
+    return engine.query("SELECT to_base64(v) AS v FROM t", t=pa.table({"v": values}))["v"].combine_chunks()
+
+
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    flat = values.combine_chunks()
+    if isinstance(flat, pa.ChunkedArray):
+        flat = flat.chunk(0) if flat.num_chunks else pa.array([], values.type)
+    return flat.dictionary_decode() if pa.types.is_dictionary(flat.type) else flat
+
+
+def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
+    """Whether Spark reads ``spelled[folder]``, the text in a file's folder, as its value, for all files."""
+    typed = pc.dictionary_encode(values, null_encoding="encode")
+    allowed = _spellings(typed.dictionary)
+    if allowed is None:
+        return False
+    folder_texts = spelled.take(folder)
+    equal = reduce(pc.or_, (pc.equal(folder_texts, texts.take(typed.indices)) for texts in allowed))
+    return bool(pc.all(equal).as_py())
+
+
+def _spellings(values: pa.Array) -> list[pa.Array] | None:
+    """The texts that Spark certainly reads as each of ``values``; ``None`` where one has no such text."""
+    type_ = values.type
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        texts = values.cast(pa.string())
+        if pc.any(pc.is_in(texts, pa.array(["", HIVE_NULL]))).as_py():
+            return None
+        # Unescaped, as some writers leave it, is as good where there is nothing to unescape.
+        plain = pc.replace_substring(texts, "%", "%25")
+        return [pc.fill_null(t, HIVE_NULL) for t in (_escape(texts), plain)]
+    if pa.types.is_integer(type_):
+        pattern = _INTEGER
+    elif pa.types.is_date(type_):
+        pattern = _DATE
+    elif pa.types.is_boolean(type_):
+        pattern = "^(?:true|false)$"
+    else:
+        return None
+    texts = pc.cast(values, pa.string())
+    if not pc.all(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+        return None
+    return [pc.fill_null(texts, HIVE_NULL)]
+
+
+def _escape(texts: pa.Array) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(texts, _SPECIAL)).as_py():
+        return texts
+    return reduce(lambda t, c: pc.replace_substring(t, c, f"%{ord(c):02X}"), _ESCAPED, texts)

@@ -1,0 +1,113 @@
+"""When Spark cannot scan files itself, and why."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from weakref import WeakKeyDictionary
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import SparkSession
+
+from trilake.spark.scan.manifest import NativeScanError, unreadable
+from trilake.spark.session.compat import error_condition, is_connect
+
+#: Formats that Spark has a file scan for.
+_PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
+#: Spark asks for files only where this is off; otherwise it would look for them in the manifest's folder.
+_IGNORE_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
+#: The other scans of Spark, for formats not in this list, know nothing of ``_metadata``.
+_SCANS = "spark.sql.sources.useV1SourceList"
+
+#: What sessions were found to read: reasons by the root that was tried, ``None`` for no reason.
+_tried: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
+
+
+def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: SparkSession | None = None) -> str | None:
+    """Why Spark cannot scan the files of a table itself, or ``None`` where it can.
+
+    Parameters
+    ----------
+    uri: of the table.
+    provider: format of its files.
+    vectors: whether rows are deleted by position.
+    spark: a session to ask whether it can reach the table; without one, only local files count as in reach.
+    """
+    scheme = uri.partition(":")[0]
+    if spark is None and scheme != "file":
+        return f"Spark has no file system for {scheme}: without hadoop-aws or its likes it reads files only"
+    if provider not in _PROVIDERS:
+        return f"Spark has no scan for {provider} files"
+    if vectors and provider != "parquet":
+        return f"Spark numbers the rows of Parquet files only, and deletion vectors name rows of {provider} files"
+    if spark is None:
+        return None
+    return _settings_refusal(spark, provider) or _reach_refusal(spark, uri)
+
+
+def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, vectors: bool) -> None:
+    """Refuse a list of files from which Spark would not read exactly the rows.  Raises :class:`NativeScanError`."""
+    reason = native_refusal("file:/", provider, vectors=vectors) or _settings_refusal(spark, provider)
+    if reason is not None:
+        raise NativeScanError(reason)
+    unread = unreadable(paths, spark.version)
+    if unread is not None:
+        raise NativeScanError("Spark does not read files of this name", file=unread)
+    if len(paths.unique()) < len(paths):
+        raise NativeScanError("a file is named twice, and Spark would read it once")
+
+
+def _settings_refusal(spark: SparkSession, provider: str) -> str | None:
+    if (spark.conf.get(_IGNORE_MANIFESTS, "false") or "").lower() == "true":
+        return f"the session has {_IGNORE_MANIFESTS} switched on, so Spark cannot be told a list of files"
+    if provider not in (spark.conf.get(_SCANS, provider) or "").lower().split(","):
+        return f"the session's {_SCANS} does not name {provider}"
+    return None
+
+
+def _reach_refusal(spark: SparkSession, uri: str) -> str | None:
+    tried = _tried.setdefault(spark, {})
+    root = "/".join(uri.split("/")[:3])
+    if root not in tried:
+        tried[root] = _unreachable(spark, hadoop_uri(uri)) if root != "file://" else _hidden_folders(spark)
+    return tried[root]
+
+
+def _unreachable(spark: SparkSession, uri: str) -> str | None:
+    """Why Spark cannot get at a store: it is asked for a file that is not there, and must know that."""
+    try:
+        spark.read.text(f"{uri}/_trilake_probe").schema  # noqa: B018 - a Connect session asks only now
+    except AnalysisException as e:
+        if error_condition(e) == "PATH_NOT_FOUND":
+            return None
+        return _cannot_read(uri, e)
+    except (PySparkException, Py4JError) as e:
+        return _cannot_read(uri, e)
+    return None
+
+
+def _cannot_read(uri: str, error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    # Behind py4j's own first line stands the Java exception.
+    detail = next((line for line in lines if not line.startswith("An error occurred while calling")), "")
+    return f"Spark cannot read {uri.partition(':')[0]}: {detail.lstrip(': ')}"
+
+
+def _hidden_folders(spark: SparkSession) -> str | None:
+    """Why a session cannot be told a list of local files: its server must see folders of this process."""
+    if not is_connect(spark):
+        return None
+    with tempfile.TemporaryDirectory(prefix="trilake-probe-") as folder:
+        Path(folder, "seen").touch()
+        try:
+            spark.read.text(Path(folder, "seen").as_uri()).schema  # noqa: B018 - asks the server
+        except AnalysisException:
+            return "the Connect server does not see this machine's files"
+    return None
+
+
+def hadoop_uri(uri: str) -> str:
+    """A table's URI as Spark's file systems spell it."""
+    return f"s3a:{uri[3:]}" if uri.startswith("s3:") else uri

@@ -1,0 +1,451 @@
+"""Spark's own scan over a known list of files: no listing, and no row through Python.
+
+Spark is told the files by a manifest (:mod:`~trilake.spark.scan.manifest`).  Everything else that a lakehouse table
+needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.scan.partitions`), deletion vectors
+(:mod:`~trilake.spark.scan.vectors`), and names and types of columns, here.  It takes nothing but the DataFrame
+interface, so Spark Connect can do it too.
+
+Such a scan differs from one of Spark's own in one thing: where it has deletion vectors, or partition values that
+folders do not spell, the lowest bits of ``_metadata.file_modification_time`` are a number of ours.  Columns are
+nullable, as those of any files are to Spark, except for those that are said to hold no nulls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from py4j.protocol import Py4JError
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.common.text import quote_name
+from trilake.spark.scan.bases import base_frame
+from trilake.spark.scan.hidden_metadata import (
+    METADATA,
+    TrackedRows,
+    has_metadata,
+    metadata_of_no_rows,
+    metadata_term,
+    with_origins,
+)
+from trilake.spark.scan.manifest import FileKey, Integers, NativeScanError, manifest, scan_options, sound_sizes
+from trilake.spark.scan.partitions import attached, distinct, hive_columns
+from trilake.spark.scan.planning.file_index import Prune, planned_frame
+from trilake.spark.scan.planning.nan_bounds import has_floats, is_float, trusts_no_bounds, unpushed
+from trilake.spark.scan.planning.table_reads import MARK, TableReads
+from trilake.spark.scan.refusal import check_files, hadoop_uri, native_refusal
+from trilake.spark.scan.roots import note_root
+from trilake.spark.scan.row_counts import RowCount
+from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
+from trilake.spark.session.compat import file_metadata, is_connect
+from trilake.spark.session.internals import (
+    InternalsError,
+    column_without_nulls,
+    frame_without_nulls,
+    hidden_column,
+    say_once,
+    select_texts,
+)
+
+__all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
+
+#: Bytes of a line of a manifest, about.
+_LINE = 200
+#: The time of a file, constant for its rows, and the number of a row in its file: columns of the scan, where one of the
+#: table's is called ``_metadata``.
+_MODIFIED, _NUMBER = "__trilake_modified", "__trilake_row_index"
+_FIELD_IDS = "spark.sql.parquet.fieldId.read.enabled"
+
+
+@dataclass(frozen=True)
+class NativeFiles:
+    """What a scan reads.
+
+    Parameters
+    ----------
+    root: URI of the table.
+    paths: absolute, decoded paths of the files (``/a b/x.parquet``), or with a scheme (``hdfs://host/a b/x.parquet``).
+    sizes: bytes.
+    read_schema: the data columns as the files name them, without partition columns; with ids, as
+        ``parquet.field.id`` in the fields' metadata, where ``id_mode`` says so.
+    partition_columns: typed values of the files, by the name that ``output`` uses.
+    partition_types: their fields, in the same order; the names are another spelling that folders may have.
+    output: the columns of the result: a name in ``read_schema`` or ``partition_columns`` and the field it becomes, in
+        which nested fields may have other names at the same place.  A name found in neither becomes null.
+    vectors: deleted rows by position in ``paths``.
+    provider: format of the files, as Spark calls it.
+    options: options of that format.
+    id_mode: find columns of Parquet files by field id, never by name.
+    prune: which files may hold rows for which all of some conditions are true, SQL texts over :func:`scan_name` of
+        columns; ``None`` for all files.  With it, files are chosen when a query is planned, where the session can.
+    """
+
+    root: str
+    paths: pa.ChunkedArray
+    sizes: pa.ChunkedArray
+    read_schema: T.StructType
+    partition_columns: Mapping[str, pa.ChunkedArray]
+    partition_types: T.StructType
+    output: Sequence[tuple[str, T.StructField]]
+    vectors: Mapping[int, Vector] = field(default_factory=dict)
+    provider: str = "parquet"
+    options: Mapping[str, str] = field(default_factory=dict)
+    id_mode: bool = False
+    prune: Prune | None = None
+    #: Whether the rows in ``vectors`` are those that are read, not those that are left out.
+    vectors_select: bool = False
+    #: When the files were written, in milliseconds: what ``_metadata.file_modification_time`` shows, as far as the scan
+    #: has no other use for it.
+    times: pa.ChunkedArray | None = None
+    #: Columns, by the names that ``output`` uses, that hold no nulls.  Spark believes it, where it can be told: on
+    #: classic sessions.
+    required: frozenset[str] = frozenset()
+    #: Whether no bound that the files themselves state of a column leaves a NaN out.
+    nan_counted: bool = False
+    #: Ids of the rows, which ``_metadata`` shows in classic sessions.
+    tracked: TrackedRows | None = None
+    #: The notes of what is read, of a table's newest version.
+    reads: TableReads | None = None
+
+
+@dataclass(frozen=True)
+class NativeScan:
+    """Spark's scan of a list of files, which any number of frames can be made from.
+
+    ``rows`` has those that are read, with the scan's columns and maybe more.  ``columns`` and ``sources`` are the
+    columns, as SQL texts where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
+    has the texts for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
+    Spark keeps; ``metadata`` is a text for the hidden column ``_metadata``, where it is not Spark's own; ``count`` says
+    how the rows are counted where some are deleted.  ``reads`` are the notes of what plans ask for.
+    """
+
+    rows: DataFrame
+    columns: Mapping[str, str | Column]
+    sources: Mapping[str, T.StructField]
+    address: tuple[str, str] | None
+    size: int
+    id_mode: bool
+    metadata: str | None = None
+    count: RowCount | None = None
+    reads: TableReads | None = None
+
+    def frame(
+        self,
+        spark: SparkSession,
+        output: Sequence[tuple[str, T.StructField]],
+        address: tuple[str, str] | None = None,
+    ) -> DataFrame:
+        """The rows, as :func:`native_frame` returns them; ``address`` only of a scan that was made with one."""
+        if self.id_mode:
+            # Columns are found by id as soon as the schema has ids; without ids in it the setting changes nothing.
+            spark.conf.set(_FIELD_IDS, "true")
+        out = [_output(self.columns.get(name), self.sources.get(name), f) for name, f in output]
+        if address is not None:
+            assert self.address is not None
+            out += [f"{term} AS {quote_name(name)}" for term, name in zip(self.address, address, strict=True)]
+        return _select(self.rows, out) if self.metadata is None else _hiding(self.rows, out, self.metadata)
+
+
+def native_frame(spark: SparkSession, files: NativeFiles, *, address: tuple[str, str] | None = None) -> DataFrame:
+    """The rows of ``files`` as a DataFrame with the columns of ``output``.
+
+    Parameters
+    ----------
+    spark: a classic or a Connect session.
+    files: what to read.
+    address: names of two more columns, which say where a row is: the position of its file in ``files.paths`` (int) and
+        its number in the file (long).  Parquet only.
+
+    In ``id_mode`` the session's ``spark.sql.parquet.fieldId.read.enabled`` is switched on and must stay so, and filters
+    do not skip row groups: Spark would look for their columns by name.
+
+    Raises :class:`NativeScanError` where Spark would not return exactly the rows: for a file that it would pass over,
+    or deletion vectors that are too large.
+    """
+    if not len(files.paths):
+        return _no_rows(spark, files, address)
+    return native_scan(spark, files, address=address is not None).frame(spark, files.output, address)
+
+
+def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = False, keep: bool = True) -> NativeScan:
+    """The scan that :func:`native_frame` makes its frame from, of at least one file.
+
+    ``address`` lets it know where a row is; ``keep`` looks for Spark's view of the list among those kept, and keeps it.
+    Raises :class:`NativeScanError`.
+    """
+    note_root(files.root)
+    tracked = None if is_connect(spark) or address else files.tracked
+    check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address or tracked is not None)
+    folders = _folders(files)
+    key, values = _file_key(files, address=address or tracked is not None, inferred=folders is not None)
+    read = read_fields(files)
+    row_index = [T.StructField(ROW_INDEX, T.LongType())] if address else []
+    types = dict(zip(files.partition_columns, (f.dataType for f in files.partition_types.fields), strict=True))
+    inferred = {name: T.StructField(folder, types[name]) for folder, name in (folders or {}).items()}
+    times = None if files.times is None else pc.fill_null(files.times.cast(pa.int64()), 0).to_numpy()
+    modified = key.packed(len(files.paths), times)
+    schema = T.StructType([*read.values(), *row_index, *inferred.values()])
+    required = {f.name for name, f in (*read.items(), *inferred.items()) if name in files.required}
+    rules = FloatRules.of(files)
+    options = read_options(files, rules, hive=folders is not None)
+
+    def of_files(positions: Integers | None, keep: bool = True) -> tuple[DataFrame, int]:
+        paths, sizes, times = files.paths, files.sizes, modified
+        if positions is not None:
+            at = pa.array(positions)
+            paths, sizes, times = paths.take(at), sizes.take(at), times[positions]
+        text = manifest(paths, sound_sizes(paths, sizes), times)
+        return base_frame(spark, text, files.provider, schema, options, keep=keep), len(text)
+
+    base: DataFrame | None = None
+    size = 0
+    if files.prune is not None and len(files.paths) > 1:
+        total = int(pc.sum(files.sizes).as_py() or 0)
+        base = planned_frame(
+            spark,
+            hadoop_uri(files.root),
+            len(files.paths),
+            total,
+            lambda at: of_files(at, keep)[0],
+            files.prune,
+            required,
+            files.reads,
+        )
+        size = len(files.paths) * _LINE
+    if base is None:
+        base, size = of_files(None, keep)
+        base = _without_nulls(spark, base, required)
+    stored = base
+    sources = {**read, **inferred}
+    columns = rules.columns(sources, read)
+    at, number, metadata = {}, ROW_INDEX, None
+    if key.parts:
+        if tracked is not None and has_metadata(base):
+            metadata = metadata_term(tracked)
+        base, time, number = with_place(base, number if address else None)
+        at = {part: key.term(part, time) for part in key.parts}
+    if metadata is not None and tracked is not None:
+        base = with_origins(base, tracked, at["file"])
+        size += tracked.nbytes
+    for name, distinct_values in values.items():
+        column = attached(distinct_values, types[name], F.expr(at["tuple"]))
+        known = name in files.required and not distinct_values.null_count
+        columns[name] = _known(spark, column) if known else column
+        sources[name] = T.StructField(name, types[name])
+    if files.vectors:
+        packed = pack([files.vectors[i] for i in sorted(files.vectors)])
+        base = alive(spark, base, packed, at["slot"], number=number, select=files.vectors_select)
+        size += packed.size
+    place = (at["file"], ROW_INDEX) if address else None
+    deleted = sum(map(len, files.vectors.values()))
+    count = RowCount(stored, deleted) if deleted and not files.vectors_select else None
+    return NativeScan(base, columns, sources, place, size, files.id_mode, metadata, count, files.reads)
+
+
+@dataclass(frozen=True)
+class FloatRules:
+    """How files with floating point numbers are read, so that no NaN and no -0.0 is missed.
+
+    ``floats`` says whether there are any, ``nan_hides`` whether bounds in the files may leave a NaN out, and ``bounds``
+    whether the reader looks at bounds nevertheless, those of other columns.
+    """
+
+    floats: bool
+    nan_hides: bool
+    bounds: bool
+
+    @staticmethod
+    def of(files: NativeFiles) -> FloatRules:
+        """Those for files of this kind."""
+        floats = files.provider == "parquet" and any(map(has_floats, files.read_schema.fields))
+        nan_hides = floats and not files.nan_counted
+        return FloatRules(floats, nan_hides, not (nan_hides and trusts_no_bounds(files.read_schema)))
+
+    def columns(
+        self, sources: Mapping[str, T.StructField], read: Mapping[str, T.StructField]
+    ) -> dict[str, str | Column]:
+        """The terms for the columns of a scan, of which ``read`` come from the files' bytes."""
+        columns: dict[str, str | Column] = {name: quote_name(f.name) for name, f in sources.items()}
+        if self.nan_hides and self.bounds:
+            columns |= {name: unpushed(quote_name(f.name)) for name, f in read.items() if is_float(f.dataType)}
+        return columns
+
+
+def read_options(files: NativeFiles, rules: FloatRules, *, hive: bool) -> dict[str, str]:
+    """The options of Spark's read of the files, with the mark of those who note what is read."""
+    options = scan_options(files.options, hive=hive, floats=rules.floats, bounds=rules.bounds)
+    return options if files.reads is None else {**options, MARK: files.reads.mark}
+
+
+def _without_nulls(spark: SparkSession, base: DataFrame, required: Collection[str]) -> DataFrame:
+    """The scan with these columns as ones that hold no nulls, where Spark can be told."""
+    if not required or is_connect(spark):
+        return base
+    try:
+        return frame_without_nulls(spark, base, required)
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+        say_once("columns without nulls are shown as nullable", e)
+        return base
+
+
+def _known(spark: SparkSession, column: Column) -> Column:
+    """The column as one that holds no nulls, where Spark can be told."""
+    if is_connect(spark):
+        return column
+    try:
+        return column_without_nulls(spark, column)
+    except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
+        say_once("columns without nulls are shown as nullable", e)
+        return column
+
+
+def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
+    fields = [
+        T.StructField(f.name, _nullable(f.dataType), n not in files.required, f.metadata) for n, f in files.output
+    ]
+    if address is not None:
+        fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
+    df = spark.createDataFrame([], T.StructType(fields))
+    if files.tracked is None or address is not None or is_connect(spark) or not has_metadata(df):
+        return df
+    return _hiding(df, [quote_name(f.name) for f in fields], metadata_of_no_rows())
+
+
+def _folders(files: NativeFiles) -> dict[str, str] | None:
+    """The partition columns by folder name, if Spark may infer them."""
+    # CSV has no names to tell data columns from inferred ones, and text files have one column.
+    if not files.partition_columns or files.provider not in ("parquet", "orc"):
+        return None
+    names = files.partition_types.names
+    # In a table with renamed columns, a folder's name may be that of a data column too.
+    taken = {f.name.lower() for f in files.read_schema.fields}
+    columns = hive_columns(
+        files.root, files.paths, files.partition_columns, dict(zip(files.partition_columns, names, strict=True))
+    )
+    return columns if columns is not None and not taken & {n.lower() for n in columns} else None
+
+
+def _file_key(files: NativeFiles, *, address: bool, inferred: bool) -> tuple[FileKey, Mapping[str, pa.Array]]:
+    """What rows must know of their file, and the partition values to look up by it."""
+    parts: dict[str, Integers] = {}
+    values: Mapping[str, pa.Array] = {}
+    if files.partition_columns and not inferred:
+        parts["tuple"], values = distinct(files.partition_columns)
+    if files.vectors:
+        # Files without a vector share the number behind the last one.
+        parts["slot"] = np.full(len(files.paths), len(files.vectors), np.int64)
+        parts["slot"][sorted(files.vectors)] = np.arange(len(files.vectors))
+    if address:
+        parts["file"] = np.arange(len(files.paths))
+    return FileKey(parts), values
+
+
+def read_fields(files: NativeFiles) -> dict[str, T.StructField]:
+    """The fields of the scan, by their names in ``read_schema``."""
+    targets = dict(files.output)
+    out = {}
+    for f in files.read_schema.fields:
+        type_ = _nullable(f.dataType)
+        target = _nullable(targets[f.name].dataType) if f.name in targets else type_
+        if isinstance(type_, T.NullType):
+            continue
+        if files.id_mode and f.metadata:
+            # Spark pushes filters down by name even where it finds columns by id, so the name must be none of a file's.
+            out[f.name] = T.StructField(scan_name(f.name, id_mode=True), type_, True, f.metadata)
+        else:
+            # Where only comments differ the files can be read as the result wants them, which saves a cast.
+            same = type_.simpleString() == target.simpleString()
+            out[f.name] = T.StructField(f.name, target if same else type_)
+    return out
+
+
+def scan_name(name: str, *, id_mode: bool) -> str:
+    """How a column of ``read_schema`` is called in the conditions of a plan."""
+    return f"__trilake_by_id {name}" if id_mode else name
+
+
+def _output(term: str | Column | None, source: T.StructField | None, target: T.StructField) -> str | Column:
+    """A column of the result.  Each gets a new identity, so that two frames over the same scan can be joined."""
+    type_ = _nullable(target.dataType)
+    if term is None or source is None:
+        return _aliased("NULL", target, type_)
+    # A cast renames nested fields by position, and keeps the metadata of the source away.
+    cast = type_ if source.dataType != type_ or source.metadata else None
+    return _aliased(term, target, cast)
+
+
+def _nullable(type_: T.DataType) -> T.DataType:
+    """A type of which every part may be null, as Spark reads files."""
+    if isinstance(type_, T.StructType):
+        return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in type_.fields])
+    if isinstance(type_, T.ArrayType):
+        return T.ArrayType(_nullable(type_.elementType), True)
+    if isinstance(type_, T.MapType):
+        return T.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
+    return type_
+
+
+# --- columns as SQL texts ---------------------------------------------------------------------------------------------
+
+
+def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
+    """The frame's ``terms``: SQL texts, each with its ``AS``, and columns.
+
+    The JVM takes texts all at once.  A ``Column`` of PySpark's is made by a dozen calls to it, so a frame of many of
+    them costs more than its plan.
+    """
+    texts = [t for t in terms if isinstance(t, str)]
+    if len(texts) < len(terms):
+        return df.select(*(F.expr(t) if isinstance(t, str) else t for t in terms))
+    if not texts or is_connect(df.sparkSession):
+        return df.selectExpr(*texts)
+    try:
+        return select_texts(df, texts)
+    except InternalsError as e:
+        say_once("columns are selected one by one", e)
+    return df.selectExpr(*texts)
+
+
+def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> DataFrame:
+    """The frame's ``terms`` and, for those who name it, ``_metadata``."""
+    out = _select(df, [*terms, f"{metadata} AS {METADATA}"])
+    try:
+        return hidden_column(df.sparkSession, out)
+    except Py4JError as e:
+        say_once(f"{METADATA} has no ids of rows", e)
+        return _select(df, terms)
+
+
+def _aliased(term: str | Column, field: T.StructField, type_: T.DataType | None = None) -> str | Column:
+    """A term under the name of ``field``, with the field's metadata, cast to ``type_`` where it is given.
+
+    >>> from pyspark.sql.types import LongType, StructField
+    >>> _aliased("`a b`", StructField("c", LongType()))
+    '`a b` AS `c`'
+    """
+    if isinstance(term, str) and type_ is None and not field.metadata:
+        return f"{term} AS {quote_name(field.name)}"
+    column = F.expr(term) if isinstance(term, str) else term
+    if type_ is not None:
+        column = column.cast(type_)
+    return column.alias(field.name, metadata=field.metadata) if field.metadata else column.alias(field.name)
+
+
+def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
+    """A scan, and the terms for the time of a row's file and for its number there, ``number`` where that is known.
+
+    Spark refuses the column :data:`ROW_INDEX` beside ``_metadata.row_index``, which a query may name, so only a scan
+    that nobody else names columns of has it.
+    """
+    if has_metadata(df):
+        return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"
+    own = file_metadata(df)
+    columns = {_MODIFIED: own.getField("file_modification_time")}
+    if number is None:
+        columns[_NUMBER] = own.getField("row_index")
+    return df.withColumns(columns), _MODIFIED, number or _NUMBER

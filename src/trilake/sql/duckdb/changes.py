@@ -1,0 +1,127 @@
+"""DELETE, UPDATE, MERGE and TRUNCATE of Delta tables without Spark."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from trilake.common.text import quote_name
+from trilake.delta.commands.merge.clauses import Clause
+from trilake.delta.commands.merge.commit import MergeRequest
+from trilake.delta.commands.merge.merge import merge
+from trilake.delta.commands.write.assignments import assigned_once
+from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError
+from trilake.sql.duckdb.places import Context, place_of
+from trilake.sql.duckdb.query import read_of, run_query
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.defaults import default_or
+from trilake.sql.parser.delete_update import parse_delete, parse_update
+from trilake.sql.parser.expressions import has_query, requalified, unqualified
+from trilake.sql.parser.insert import partition_condition
+from trilake.sql.parser.merge import When, parse_merge
+from trilake.sql.parser.numbers import MERGE, numbers
+from trilake.sql.parser.truncate import parse_truncate
+
+_Names = dict[tuple[str, ...], str]
+
+
+def counted(**numbers: int | None) -> pa.Table:
+    """One row of numbers."""
+    return pa.table({n: pa.array([v], pa.int64()) for n, v in numbers.items()})
+
+
+def _names(parts: tuple[str, ...], alias: str | None) -> _Names:
+    """What may stand in front of a column of a table that is changed."""
+    if alias is not None:
+        return {(alias.lower(),): ""}
+    lower = tuple(p.lower() for p in parts)
+    return {lower: "", (lower[-1],): ""}
+
+
+def _plain(text: str, names: _Names) -> str:
+    if has_query(text):
+        raise InvalidArgumentError(
+            "without Spark, conditions and values of DELETE and UPDATE hold no queries",
+            help="write a MERGE whose source is the query",
+        )
+    return requalified(text, names)
+
+
+def run_delete(context: Context, text: str) -> pa.Table:
+    """Delete rows; one row that says how many."""
+    change = parse_delete(Cursor(text))
+    table = place_of(context, change.parts).delta(context, "DELETE")
+    where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
+    return counted(num_affected_rows=table.delete(where).rows)
+
+
+def run_truncate(context: Context, text: str) -> pa.Table:
+    """Take all rows away, or those of some partitions."""
+    change = parse_truncate(Cursor(text))
+    place = place_of(context, change.parts)
+    table = place.delta(context, "TRUNCATE TABLE")
+    snapshot = table.snapshot
+    fields = partition_fields(read_schema(snapshot.schema), snapshot.metadata.partition_columns)
+    condition = partition_condition(change.partition, fields, place.path)
+    return counted(num_affected_rows=table.delete(condition).rows)
+
+
+def run_update(context: Context, text: str) -> pa.Table:
+    """Change rows; one row that says how many."""
+    change = parse_update(Cursor(text))
+    table = place_of(context, change.parts).delta(context, "UPDATE")
+    names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
+    columns = [(unqualified(name, names), value) for name, value in change.values]
+    values = assigned_once((c, _plain(default_or(schema, c, value), names)) for c, value in columns)
+    where = None if change.condition is None else _plain(change.condition, names)
+    return counted(num_affected_rows=table.update(values, where).rows)
+
+
+# --- MERGE -----------------------------------------------------------------------------------------------------------
+
+
+def run_merge(context: Context, text: str) -> pa.Table:
+    """Merge; one row that says how many rows were changed."""
+    call = parse_merge(Cursor(text))
+    table = place_of(context, call.parts).delta(context, "MERGE")
+    source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
+    query = f"SELECT * FROM {call.source} AS {quote_name(source_alias)}"
+    source, read = run_query(context, query), read_of(context, query, table)
+    target_alias = call.alias or call.parts[-1]
+    # Names with odd letters become plain ones, which any expression may hold.
+    names: _Names = {(target_alias.lower(),): _TARGET, (source_alias.lower(),): _SOURCE}
+    for parts, own_alias, short in (
+        (call.parts, call.alias, _TARGET),
+        (call.source_parts, call.source_alias, _SOURCE),
+    ):
+        if parts is not None and own_alias is None:
+            names[tuple(p.lower() for p in parts)] = short
+    schema = read_schema(table.snapshot.schema)
+    clauses = tuple(_clause(w, names, schema) for w in call.clauses)
+    on = requalified(call.condition, names)
+    request = MergeRequest(on, clauses, _SOURCE, _TARGET, call.evolve, source_read=read)
+    done = merge(table.log, source, request)
+    return counted(**numbers(done, MERGE))
+
+
+_TARGET, _SOURCE = "trilake_target", "trilake_source"
+
+
+def _clause(when: When, names: _Names, schema: StructType) -> Clause[str]:
+    condition = None if when.condition is None else requalified(when.condition, names)
+    if when.values is None:
+        return Clause(when.kind, when.action, condition, None, when.excluded)
+    values: dict[str, str] = {}
+    fronts = {n: a for n, a in names.items() if a == _TARGET}
+    for parts, value in when.values:
+        column = unqualified(parts, fronts)
+        key = path_text(column)
+        if key in values:
+            raise InvalidArgumentError(
+                f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
+            )
+        values[key] = requalified(default_or(schema, column, value), names)
+    return Clause(when.kind, when.action, condition, values)

@@ -1,0 +1,172 @@
+"""A DuckDB for one query over tables: it reads plain Parquet files itself; other rows come from the tables' scans.
+
+It may open those files and nothing else.  What is wrong with a file, the table's own scan tells, so a query that fails
+runs once more with all rows from there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+
+import duckdb
+import pyarrow as pa
+
+from trilake.errors import TrilakeError
+from trilake.expr.terms.engine import idle_connection
+from trilake.sql.duckdb.kept_databases import Database, FileState, KeptDatabases, file_states
+from trilake.table.relations.dataset import TableDataset
+from trilake.table.relations.duckdb_rows import WatchedRows
+from trilake.table.relations.parquet import parquet_relation
+from trilake.table.table import Table
+
+#: What the names of a query stand for.
+Sources = Mapping[str, Table | pa.Table]
+#: Files that DuckDB reads itself, by the names of their tables.
+_Files = Mapping[str, Sequence[FileState]]
+#: How many tables' files are remembered to be what the tables say.
+_MOST_CHECKED = 256
+
+
+def table_of(sources: Sources, query: str) -> pa.Table:
+    """The rows of a query in a database that has ``sources`` as relations.
+
+    Raises the errors of the tables' scans, and ``duckdb.Error`` for all else.
+    """
+    if not sources:
+        with idle_connection() as db:
+            return db.sql(query).to_arrow_table()
+
+    def of(files: _Files) -> pa.Table:
+        errors: list[TrilakeError] = []
+        with _kept.of(_all(files)) as (database, db), _told(errors):
+            only_views = _relate(database, db, sources, files, errors)
+            relation = database.relation(query) if only_views else db.sql(query)
+            return relation.to_arrow_table()
+
+    files = _files(sources)
+    if files:
+        with suppress(duckdb.Error):
+            return of(files)
+    return of({})
+
+
+def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of a query's result, and its rows in batches of ``rows``.
+
+    Raises as :func:`result_of` does, also while batches are read.
+    """
+    files = _files(sources)
+    if files:
+        with suppress(duckdb.Error):
+            schema, batches = _reading(sources, files, query, rows)
+            return schema, _or_again(batches, lambda: _reading(sources, {}, query, rows)[1])
+    return _reading(sources, {}, query, rows)
+
+
+def _reading(sources: Sources, files: _Files, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    errors: list[TrilakeError] = []
+    with ExitStack() as opened:
+        database, db = opened.enter_context(_kept.of(_all(files)))
+        with _told(errors):
+            _relate(database, db, sources, files, errors)
+            reader = db.sql(query).to_arrow_reader(rows)
+        return reader.schema, _batches(opened.pop_all(), reader, errors)
+
+
+def _batches(opened: ExitStack, reader: pa.RecordBatchReader, errors: list[TrilakeError]) -> Iterator[pa.RecordBatch]:
+    with opened, _told(errors):
+        try:
+            yield from reader
+        except (pa.ArrowException, OSError) as e:  # what Arrow's stream makes of DuckDB's errors
+            raise duckdb.Error(str(e)) from e
+
+
+def _or_again(
+    batches: Iterator[pa.RecordBatch], again: Callable[[], Iterator[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """The batches; where they break off, those of another run, or its error."""
+    sent = False
+    try:
+        for batch in batches:
+            sent = True
+            yield batch
+    except duckdb.Error:
+        if not sent:
+            yield from again()
+            return
+        for _ in again():  # its rows may come in another order: only what is wrong is wanted of them
+            pass
+        raise
+
+
+@contextmanager
+def _told(errors: list[TrilakeError]) -> Iterator[None]:
+    """Errors of the tables' scans, which DuckDB makes texts of, as they were raised."""
+    try:
+        yield
+    except duckdb.Error:
+        if errors:
+            raise errors[0] from None
+        raise
+
+
+def _all(files: _Files) -> frozenset[FileState]:
+    return frozenset(file for states in files.values() for file in states)
+
+
+def _relate(
+    database: Database,
+    db: duckdb.DuckDBPyConnection,
+    sources: Sources,
+    files: _Files,
+    errors: list[TrilakeError],
+) -> bool:
+    """Give the sources their names: views of files, and what a connection is handed; whether all are views."""
+    queries = {name: _checked.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
+    views = {name: query for name, query in queries.items() if query is not None}
+    database.set_views(views)
+    for name, rows in sources.items():
+        if name not in views:
+            db.register(name, TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows)
+    return len(views) == len(sources)
+
+
+def _files(sources: Sources) -> _Files:
+    files: dict[str, Sequence[FileState]] = {}
+    for name, rows in sources.items():
+        paths = rows.plain_files() if isinstance(rows, Table) else None
+        if paths:
+            with suppress(OSError):  # which the table's scan tells
+                files[name] = file_states(paths)
+    return files
+
+
+class _Checked:
+    """Queries of files whose columns were compared with a table's: DuckDB opens each file for it."""
+
+    def __init__(self) -> None:
+        self.queries: OrderedDict[tuple[object, ...], str | None] = OrderedDict()
+        self.lock = threading.Lock()
+
+    def query(self, db: duckdb.DuckDBPyConnection, files: Sequence[FileState], schema: pa.Schema) -> str | None:
+        """As :func:`parquet_relation` says, once for files that did not change."""
+        key = (schema.serialize().to_pybytes(), *files)
+        with self.lock:
+            if key in self.queries:
+                self.queries.move_to_end(key)
+                return self.queries[key]
+        query = parquet_relation(db, [file.path for file in files], schema)
+        with self.lock:
+            self.queries[key] = query
+            while len(self.queries) > _MOST_CHECKED:
+                self.queries.popitem(last=False)
+        return query
+
+
+_checked = _Checked()
+_kept = KeptDatabases()
+os.register_at_fork(after_in_child=_kept.forget)

@@ -1,0 +1,222 @@
+"""INSERT without Spark: the rows of a query under the names and in the types of the table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from trilake.common.text import quote_name
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import write_arrow
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.schema import DataType, StructType, from_arrow
+from trilake.delta.protocol.type_widening import widens_by_itself
+from trilake.delta.rules.row_rules import sql_type
+from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_cast
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TrilakeError
+from trilake.expr import evaluate_all, parse_expression
+from trilake.format_writes import write_lance, write_trevni
+from trilake.sql.duckdb.places import Context, Place, place_of
+from trilake.sql.duckdb.query import constant, read_of, run_query
+from trilake.sql.parser.defaults import with_defaults
+from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
+
+
+def run_insert(context: Context, text: str) -> pa.Table:
+    """Run the INSERTs of a statement; one row with the number of rows written.
+
+    Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
+    """
+    written = 0
+    for insert in parse_inserts(text):
+        place = place_of(context, insert.parts)
+        written += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
+    return pa.table({"num_affected_rows": pa.array([written]), "num_inserted_rows": pa.array([written])})
+
+
+def _into_delta(context: Context, place: Place, insert: Insert) -> int:
+    table = place.delta(context, "INSERT INTO")
+    schema, metadata = read_schema(table.snapshot.schema), table.metadata
+    static = own_partitions(insert.static, insert.dynamic, metadata.partition_columns, place.path)
+    where = insert.replace_where
+    if static and (insert.overwrite or insert.if_not_exists):
+        chosen = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
+        if insert.if_not_exists and table.count(chosen):
+            return 0
+        where = chosen if insert.overwrite and where is None else where
+    widen = insert.evolve and type_widening.enabled(metadata)
+    rows = _given(context, insert, schema, static, place, widen=widen)
+    request = WriteRequest(
+        mode="overwrite" if insert.overwrite else "append",
+        schema=from_arrow(rows.schema),
+        replace_where=where,
+        schema_mode="merge" if insert.evolve else None,
+    )
+    read = read_of(context, insert.query, table)
+    # What others wrote since the rows were read must be looked at before it is passed over.
+    seen = None if read.blind else table.opened
+    return int(write_arrow(table.log, rows.schema, iter(rows.to_batches()), request, seen=seen, read=read).rows_added)
+
+
+def _into(context: Context, place: Place, insert: Insert) -> int:
+    """Rows for a Lance dataset or Trevni files."""
+    if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
+        raise InvalidArgumentError(f"a {place.format.title()} table takes whole rows only", file=place.path)
+    if insert.evolve:
+        raise InvalidArgumentError(
+            f"the schema of a {place.format.title()} table does not evolve with a write", file=place.path
+        )
+    there = place.open(context).schema
+    rows = _given(context, insert, from_arrow(there), {}, place)
+    extra = [n for n in rows.column_names if n not in there.names]
+    if extra:
+        raise SchemaMismatchError(
+            f"the query gives a column {extra[0]}, which the table has not",
+            help=f"its columns are {', '.join(there.names)}",
+            column=extra[0],
+        )
+    missing = [f for f in there if f.name not in rows.column_names]
+    for f in missing:
+        rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
+    rows = rows.select(there.names)
+    mode = "overwrite" if insert.overwrite else "append"
+    write = write_lance if place.format == "lance" else write_trevni
+    return int(write(rows, place.path, mode, None, {}, dict(context.options)).rows_added)
+
+
+def _given(
+    context: Context,
+    insert: Insert,
+    schema: StructType,
+    static: Mapping[str, str],
+    place: Place,
+    *,
+    widen: bool = False,
+) -> pa.Table:
+    """The rows under the names and in the types of the table's columns that they are for, or in wider ones."""
+    expected = expected_columns(insert, schema, static, shown=place.shown, path=place.path)
+    text, absent = with_defaults(insert.query, schema, expected)
+    rows = run_query(context, text)
+    if insert.by_name:
+        fields = [schema.find(n) for n in rows.column_names]
+        rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
+        if place.format == "delta" and not insert.evolve:
+            _check_whole(rows, schema)
+    elif rows.num_columns != len(expected):
+        raise SchemaMismatchError(
+            f"the query gives {rows.num_columns} columns, and {place.shown} takes {len(expected)}:"
+            f" {', '.join(expected)}",
+            help="give a value for each column, or name the columns, or write BY NAME",
+            file=place.path,
+        )
+    elif insert.columns is not None or not _as_they_are(rows, expected, schema, evolve=insert.evolve):
+        rows = _by_position(rows.rename_columns(expected), schema)
+    rows = rows.drop_columns([c for c in rows.column_names if c in absent])
+    for column, text in static.items():
+        rows = rows.append_column(column, pa.repeat(constant(text)[0], rows.num_rows))
+    return _stored(rows, schema, widen)
+
+
+def _check_whole(rows: pa.Table, schema: StructType) -> None:
+    try:
+        given = from_arrow(rows.schema)
+    except TrilakeError:  # a type that no table has, as below
+        return
+    check_structs_whole(given, schema)
+
+
+def _as_they_are(rows: pa.Table, names: Sequence[str], schema: StructType, *, evolve: bool) -> bool:
+    try:
+        given = from_arrow(rows.schema)
+    except TrilakeError:  # a type that no table has, which its cast or the write refuses
+        return False
+    return needs_no_cast(given, names, schema, evolve=evolve)
+
+
+def _by_position(rows: pa.Table, schema: StructType) -> pa.Table:
+    """The rows with the names of the columns' fields inside of structs, too, which take values in their order."""
+    for i, name in enumerate(rows.column_names):
+        field, column = schema.find(name), rows.column(i)
+        if field is None:
+            continue
+        kind = _named_as(column.type, field.type.arrow, name)
+        if kind != column.type:
+            rows = rows.set_column(i, name, pa.chunked_array([c.view(kind) for c in column.chunks], kind))
+    return rows
+
+
+def _named_as(source: pa.DataType, target: pa.DataType, path: str) -> pa.DataType:
+    """The type ``source`` with the names that ``target`` has for the fields of its structs.
+
+    Raises ``SchemaMismatchError`` for a struct of fewer or more fields.
+    """
+    is_ = pa.types
+    if is_.is_struct(source) and is_.is_struct(target):
+        if source.num_fields != target.num_fields:
+            raise SchemaMismatchError(
+                f"the struct for column {path} has {source.num_fields} fields ({', '.join(f.name for f in source)}),"
+                f" the column has {target.num_fields} ({', '.join(f.name for f in target)})",
+                help="give a value for each field, or write BY NAME",
+                column=path,
+            )
+        pairs = zip(source, target, strict=True)
+        return pa.struct(
+            [s.with_name(t.name).with_type(_named_as(s.type, t.type, f"{path}.{t.name}")) for s, t in pairs]
+        )
+    if is_.is_map(source) and is_.is_map(target):
+        key = source.key_field.with_type(_named_as(source.key_type, target.key_type, f"{path}.key"))
+        return pa.map_(key, source.item_field.with_type(_named_as(source.item_type, target.item_type, f"{path}.value")))
+    if is_.is_list(source) and is_.is_list(target):
+        return pa.list_(
+            source.value_field.with_type(_named_as(source.value_type, target.value_type, f"{path}.element"))
+        )
+    return source
+
+
+def _stored(rows: pa.Table, schema: StructType, widen: bool) -> pa.Table:
+    """The rows in the types of the columns, where SQL stores the one as the other; the write checks the rest."""
+    for i, name in enumerate(rows.column_names):
+        field = schema.find(name)
+        if field is None:
+            continue
+        wanted = StructType((field,)).to_arrow_schema().field(0).type
+        column = rows.column(i)
+        if column.type == wanted or (widen and widens_by_itself(field.type, _type_of(column))):
+            continue
+        if column.null_count == len(column):
+            column = pa.chunked_array([pa.nulls(len(column), wanted)])
+        elif pa.types.is_timestamp(column.type) and pa.types.is_timestamp(wanted):
+            column = column.cast(wanted)  # with and without a zone; the session's is UTC
+        elif not pa.types.is_nested(column.type) and not pa.types.is_nested(wanted):
+            column = _assigned(column, name, wanted, sql_type(field.type))
+        rows = rows.set_column(i, name, column)
+    return rows
+
+
+def _type_of(column: pa.ChunkedArray) -> DataType:
+    return from_arrow(pa.schema([("it", column.type)])).fields[0].type
+
+
+def _assigned(column: pa.ChunkedArray, name: str, wanted: pa.DataType, kind: str) -> pa.ChunkedArray:
+    """Values as a column of another type stores them, by Spark's rules of assignment.
+
+    Raises ``SchemaMismatchError`` for types of which one is never stored as the other, and for one that does not fit.
+    """
+    rows = pa.table({"value": column})
+    try:
+        try:
+            value = parse_expression("value", rows.schema).cast(wanted)
+        except ExpressionError:
+            if not pa.types.is_string(column.type):
+                raise
+            value = parse_expression(f"CAST(value AS {kind})", rows.schema)
+        return evaluate_all([value], rows)[0].cast(wanted)
+    except (ExpressionError, pa.ArrowInvalid) as e:
+        reason = e.message if isinstance(e, ExpressionError) else str(e)
+        raise SchemaMismatchError(
+            f"a value of type {column.type} does not fit column {name}: {reason}",
+            column=name,
+            condition="CAST_INVALID_INPUT" if pa.types.is_string(column.type) else "CAST_OVERFLOW_IN_TABLE_INSERT",
+        ) from e

@@ -1,0 +1,189 @@
+"""CREATE, ALTER and DESCRIBE of tables by path, without Spark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+
+from trilake.common.option_values import stated_version
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.commands.maintenance.clone_parquet import no_versions, snapshot_of_parquet
+from trilake.delta.commands.write.create import create_table
+from trilake.delta.commands.write.write import write_arrow
+from trilake.delta.protocol.schema import StructType, from_arrow
+from trilake.delta.protocol.sql_types import type_text
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError
+from trilake.format_writes import write_lance, write_trevni
+from trilake.formats import format_named
+from trilake.sql.duckdb.changes import counted
+from trilake.sql.duckdb.places import Context, Place, place_of
+from trilake.sql.duckdb.query import constant, run_query
+from trilake.sql.parser.alter import change_table
+from trilake.sql.parser.create import Create, parse_create
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.descriptions import (
+    check_place,
+    check_same_table,
+    create_mode,
+    description_like,
+    description_of,
+    schema_of,
+    with_options,
+    write_of_query,
+)
+from trilake.sql.parser.numbers import CLONE, numbers
+from trilake.sql.parser.paths import FORMATS, parquet_path
+from trilake.storage import open_store
+
+_NOTHING = pa.table({})
+
+
+def run_create(context: Context, text: str) -> pa.Table:
+    """Make a table; an empty result, or of a clone one row of numbers.
+
+    Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for what is no table by path.
+    """
+    call = parse_create(Cursor(text))
+    if call is None:
+        raise InvalidArgumentError(
+            f"without Spark there is no catalogue to keep this in: {text.strip()[:200]}",
+            help="CREATE TABLE delta.`/path` makes a table",
+        )
+    place = place_of(context, call.parts)
+    if call.provider is not None and FORMATS.get(call.provider) != place.format:
+        raise InvalidArgumentError(f"{place.shown} cannot be a {call.provider} table", help="leave USING out")
+    call = with_options(call, place.format)
+    store = open_store(place.path, dict(context.options))
+    there = format_named(place.format).detect(store)
+    check_place(call, place.format, place.path, exists=there)
+    if there and call.if_not_exists:
+        return _NOTHING
+    if call.clone_of is not None:
+        return _clone(context, call, place)
+    if place.format != "delta":
+        return _create_other(context, call, place)
+    return _create_delta(context, call, place, there=there)
+
+
+def _create_delta(context: Context, call: Create, place: Place, *, there: bool) -> pa.Table:
+    log = context.log(place.path)
+    if call.query is not None:
+        if call.columns:
+            raise InvalidArgumentError(
+                "a table with the rows of a query has the query's columns", help="leave the list of columns out"
+            )
+        rows = run_query(context, call.query)
+        schema = from_arrow(rows.schema)
+        request = write_of_query(call, schema, description_of(call, schema), there=there, managed=False)
+        write_arrow(log, rows.schema, iter(rows.to_batches()), request)
+        return _NOTHING
+    if call.like is not None:
+        source = place_of(context, call.like)
+        if source.format == "delta":
+            table = description_like(source.delta(context, "CREATE TABLE LIKE").log, call)
+        else:
+            table = description_of(call, from_arrow(source.open(context).schema))
+    else:
+        table = description_of(call, schema_of(call))
+    if there and not table.schema.fields:
+        check_same_table(log, table)
+        return _NOTHING
+    create_table(log, table, mode=create_mode(call))
+    return _NOTHING
+
+
+def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
+    """A Lance dataset, or Trevni files."""
+    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
+        raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
+    if call.query is not None:
+        rows = run_query(context, call.query)
+    else:
+        schema = schema_of(call)
+        if call.like is not None:
+            schema = from_arrow(place_of(context, call.like).open(context).schema)
+        fields = tuple(replace(f, nullable=True) for f in schema.fields)
+        rows = StructType(fields).to_arrow_schema().empty_table()
+    mode, inside = "overwrite" if call.replace else "error", call.partition_by or None
+    write = write_lance if place.format == "lance" else write_trevni
+    write(rows, place.path, mode, inside, dict(call.properties), dict(context.options))
+    return _NOTHING
+
+
+def _clone(context: Context, call: Create, place: Place) -> pa.Table:
+    assert call.clone_of is not None
+    path = parquet_path(call.clone_of)
+    if path is not None:
+        return _clone_of_parquet(context, call, path, place)
+    source = place_of(context, call.clone_of)
+    table = replace(source, at=None).delta(context, "CLONE")
+    version: int | None = None
+    timestamp: str | None = None
+    if call.travel is not None:
+        value = constant(call.travel[1])[0].as_py()
+        if call.travel[0] == "VERSION":
+            version = stated_version(value)
+        else:
+            timestamp = str(value)
+    elif source.at is not None:
+        version = source.open(context).version
+    done = table.clone(
+        place.path,
+        shallow=call.shallow,
+        version=version,
+        timestamp=timestamp,
+        replace=call.replace,
+        properties=call.properties,
+    )
+    return counted(**numbers(done, CLONE))
+
+
+def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -> pa.Table:
+    if call.travel is not None:
+        raise no_versions(("parquet", path))
+    files = context.log(path)
+    done = clone(
+        snapshot_of_parquet(files.store, files.engine),
+        files,
+        context.log(place.path),
+        shallow=call.shallow,
+        replace_target=call.replace,
+        properties=call.properties,
+        parquet=files.store.uri,
+    )
+    return counted(**numbers(done, CLONE))
+
+
+def run_alter(context: Context, text: str) -> pa.Table:
+    """Change columns, properties, constraints and features of a Delta table."""
+    cursor = Cursor(text)
+    cursor.expect("ALTER", "TABLE")
+    table = place_of(context, cursor.name()).delta(context, "ALTER TABLE")
+    if cursor.is_word("RENAME", "TO") or cursor.is_word("SET", "LOCATION"):
+        raise InvalidArgumentError("a table that is named by its path has no other name", file=table.uri)
+    change_table(Alter(table.log), cursor)
+    return _NOTHING
+
+
+def run_describe(context: Context, text: str) -> pa.Table:
+    """One row a column: name, type and comment."""
+    cursor = Cursor(text)
+    if not cursor.accept("DESCRIBE"):
+        cursor.expect("DESC")
+    cursor.accept("TABLE")
+    place = place_of(context, cursor.name())
+    cursor.end()
+    if place.format == "delta":
+        schema = read_schema(place.delta(context, "DESCRIBE").snapshot.schema)
+    else:
+        schema = from_arrow(place.open(context).schema)
+    return pa.table(
+        {
+            "col_name": pa.array(schema.names, pa.string()),
+            "data_type": pa.array([type_text(f.type) for f in schema.fields], pa.string()),
+            "comment": pa.array([f.metadata.get("comment") for f in schema.fields], pa.string()),
+        }
+    )

@@ -1,1 +1,0 @@
-"""Statements that Delta's grammar adds to Spark's."""

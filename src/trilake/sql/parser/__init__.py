@@ -1,0 +1,1 @@
+"""The grammar that Delta adds to Spark SQL, and SQL as tokens, with positions."""

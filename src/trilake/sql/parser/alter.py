@@ -1,0 +1,236 @@
+"""ALTER TABLE as it is written: each form as one call of :class:`~trilake.delta.commands.alter.alter_table.Alter`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn, TypeAlias
+
+from trilake.common.text import quote_name
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.metadata.column_changes import ColumnChange
+from trilake.delta.metadata.schema_changes import NewColumn
+from trilake.delta.protocol.schema_edit import FIRST, Position
+from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.create import key_values, parse_column, parse_type, property_key
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.descriptions import field_of
+from trilake.sql.parser.exact_alter import existing_columns
+from trilake.sql.parser.expressions import items, spans, split_names
+
+_END = ("FIRST", "AFTER")
+#: What is done once the whole text is read.
+_Change: TypeAlias = Callable[[], object]
+
+
+def change_table(alter: Alter, cursor: Cursor) -> None:
+    """Change a table as the words behind its name say, in one commit.
+
+    Raises ``SyntaxProblem``, ``InvalidArgumentError`` for a form that is not for Delta tables, and what the methods of
+    ``Alter`` raise.
+    """
+    for words, form in _FORMS:
+        if cursor.accept(*words):
+            change = form(alter, cursor)
+            cursor.end()  # nothing is changed before the text was read to its end
+            change()
+            return
+    _refuse(alter, cursor)
+
+
+def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
+    begin = cursor.tokens[: cursor.at + 5]
+    raise InvalidArgumentError(
+        f"this form of ALTER TABLE is not for Delta tables: {cursor.text.strip()}",
+        help="partitions follow from the rows"
+        if any(t.upper in ("PARTITION", "PARTITIONS") for t in begin)
+        else "columns, properties, constraints, features, clustering, name and place can be altered",
+    )
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _add_columns(alter: Alter, cursor: Cursor) -> _Change:
+    cursor.accept("COLUMNS") or cursor.accept("COLUMN")
+    if cursor.is_symbol("("):
+        texts = items(cursor.text[slice(*cursor.brackets())])
+    else:
+        start, end = cursor.until()
+        texts = items(cursor.text[start:end].rstrip("; \n\t"))
+    return partial(alter.add, *(_new_column(t) for t in texts))
+
+
+def _new_column(text: str) -> NewColumn:
+    cursor = Cursor(text)
+    path = cursor.name()
+    body, position = _positioned(cursor)
+    column = parse_column(Cursor(f"{quote_name(path[-1])} {body}"))
+    if column.default is not None:
+        raise InvalidArgumentError(
+            "a column is added without a default: rows that are there would have none",
+            help="add the column, and set its default with ALTER COLUMN ... SET DEFAULT",
+            column=path[-1],
+            condition="WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED",
+        )
+    return NewColumn(field_of(column), path[:-1], position)
+
+
+def _positioned(cursor: Cursor) -> tuple[str, Position | None]:
+    """What is said of a column, without its place at the end, and that place."""
+    start, end = cursor.until(*_END)
+    body = cursor.text[start:end]
+    position = _place(cursor)
+    rest = cursor.rest()  # a comment may follow the place
+    return f"{body} {rest}", position
+
+
+def _rename_column(alter: Alter, cursor: Cursor) -> _Change:
+    path = cursor.name()
+    cursor.expect("TO")
+    return partial(alter.rename_column, path, cursor.part())
+
+
+def _drop_columns(alter: Alter, cursor: Cursor) -> _Change:
+    if not cursor.accept("COLUMNS"):
+        cursor.expect("COLUMN")
+    if_exists = cursor.accept("IF", "EXISTS")
+    if cursor.is_symbol("("):
+        texts = items(cursor.text[slice(*cursor.brackets())])
+    else:
+        start, end = cursor.until()
+        texts = items(cursor.text[start:end].rstrip("; \n\t"))
+    paths = split_names([t.strip() for t in texts])
+    if if_exists:
+        schema = existing_columns(alter)
+        paths = [p for p in paths if schema.find(p[0]) is not None]
+    return partial(alter.drop_columns, *paths) if paths else lambda: None
+
+
+def _alter_column(alter: Alter, cursor: Cursor) -> _Change:
+    hive = cursor.tokens[cursor.at - 1].upper == "CHANGE"
+    cursor.accept("COLUMN") or cursor.accept("COLUMNS")
+    changes: list[ColumnChange] = []
+    while True:
+        path = cursor.name()
+        if not changes and cursor.accept("SYNC", "IDENTITY"):
+            return partial(alter.sync_identity, path)
+        if hive and _says_name_and_type(path, cursor):
+            changes.append(_as_in_hive(path, cursor))
+        else:
+            changes.append(_one_change(path, cursor))
+        if not cursor.accept_symbol(","):
+            return partial(alter.change_columns, *changes)
+
+
+def _says_name_and_type(path: tuple[str, ...], cursor: Cursor) -> bool:
+    """Whether the column's own name follows, which may be a word such as ``first``, and something like a type."""
+    token, at = cursor.token, cursor.at + 1
+    if token is None or not token.is_name or token.name.lower() != path[-1].lower() or token.upper == "AFTER":
+        return False
+    return at < len(cursor.tokens) and cursor.tokens[at].is_name
+
+
+def _one_change(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
+    if cursor.accept("SET", "NOT", "NULL"):
+        return ColumnChange(path, nullable=False)
+    if cursor.accept("DROP", "NOT", "NULL"):
+        return ColumnChange(path, nullable=True)
+    if cursor.accept("SET", "DEFAULT"):
+        start, end = cursor.until(symbols=",")
+        return ColumnChange(path, default=cursor.text[start:end].rstrip("; \n\t"))
+    if cursor.accept("DROP", "DEFAULT"):
+        return ColumnChange(path, default="")
+    if cursor.accept("TYPE"):
+        return ColumnChange(path, type=parse_type(cursor))
+    if cursor.accept("COMMENT"):
+        return ColumnChange(path, comment=cursor.string())
+    position = _place(cursor)
+    return _as_in_hive(path, cursor) if position is None else ColumnChange(path, position=position)
+
+
+def _place(cursor: Cursor) -> Position | None:
+    """The place among its neighbours that is said of a column, if one is."""
+    if cursor.accept("FIRST"):
+        return FIRST
+    return Position(cursor.part()) if cursor.accept("AFTER") else None
+
+
+def _as_in_hive(path: tuple[str, ...], cursor: Cursor) -> ColumnChange:
+    """``CHANGE COLUMN a a BIGINT COMMENT 'x' AFTER b``: name, type, comment and place at once."""
+    if cursor.part().lower() != path[-1].lower():
+        raise InvalidArgumentError("a column is renamed with RENAME COLUMN", column=path[-1])
+    kind = parse_type(cursor)
+    nullable = False if cursor.accept("NOT", "NULL") else None
+    comment = cursor.string() if cursor.accept("COMMENT") else None
+    return ColumnChange(path, kind, nullable, None, comment, _place(cursor))
+
+
+def _replace_columns(alter: Alter, cursor: Cursor) -> _Change:
+    start, end = cursor.brackets()
+    columns = [
+        parse_column(Cursor(cursor.text[start + a : start + b])) for a, b in spans(Cursor(cursor.text[start:end]))
+    ]
+    return partial(alter.replace_columns, [field_of(c) for c in columns])
+
+
+# --- properties ------------------------------------------------------------------------------------------------------
+
+
+def _set_properties(alter: Alter, cursor: Cursor) -> _Change:
+    return partial(alter.set_properties, dict(key_values(cursor)))
+
+
+def _unset_properties(alter: Alter, cursor: Cursor) -> _Change:
+    cursor.accept("IF", "EXISTS")  # delta-spark does not mind properties that are not set either
+    inside = Cursor(cursor.text[slice(*cursor.brackets())])
+    keys = [property_key(inside)]
+    while inside.accept_symbol(","):
+        keys.append(property_key(inside))
+    return partial(alter.unset_properties, *keys, if_exists=True)
+
+
+def _add_constraint(alter: Alter, cursor: Cursor) -> _Change:
+    name = cursor.part()
+    cursor.expect("CHECK")
+    expression = cursor.text[slice(*cursor.brackets())].strip()
+    while cursor.is_any("ENFORCED"):
+        cursor.take()
+    return partial(alter.add_constraint, name, expression)
+
+
+def _drop_constraint(alter: Alter, cursor: Cursor) -> _Change:
+    if_exists = cursor.accept("IF", "EXISTS")
+    return partial(alter.drop_constraint, cursor.part(), if_exists=if_exists)
+
+
+def _cluster_by(alter: Alter, cursor: Cursor) -> _Change:
+    if cursor.accept("NONE"):
+        return alter.cluster_by
+    return partial(alter.cluster_by, *split_names([t.strip() for t in items(cursor.text[slice(*cursor.brackets())])]))
+
+
+def _drop_feature(alter: Alter, cursor: Cursor) -> _Change:
+    token = cursor.token
+    name = cursor.string() if token is not None and token.kind == "string" else cursor.part()
+    truncate = cursor.accept("TRUNCATE", "HISTORY")
+    return partial(alter.drop_feature, name, truncate_history=truncate, protect_history=True)
+
+
+_FORMS: tuple[tuple[tuple[str, ...], Callable[[Alter, Cursor], _Change]], ...] = (
+    (("ADD", "CONSTRAINT"), _add_constraint),
+    (("DROP", "CONSTRAINT"), _drop_constraint),
+    (("DROP", "FEATURE"), _drop_feature),
+    (("CLUSTER", "BY"), _cluster_by),
+    (("SET", "TBLPROPERTIES"), _set_properties),
+    (("UNSET", "TBLPROPERTIES"), _unset_properties),
+    (("RENAME", "COLUMN"), _rename_column),
+    (("REPLACE", "COLUMNS"), _replace_columns),
+    (("ADD", "COLUMN"), _add_columns),
+    (("ADD", "COLUMNS"), _add_columns),
+    (("DROP", "PARTITION"), _refuse),
+    (("DROP", "IF", "EXISTS", "PARTITION"), _refuse),
+    (("DROP",), _drop_columns),
+    (("ALTER",), _alter_column),
+    (("CHANGE",), _alter_column),
+)

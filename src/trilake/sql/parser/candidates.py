@@ -1,0 +1,129 @@
+"""Which names of a text could be relations: more than those that are, never fewer.
+
+This keeps statements without our tables from costing anything: only where one of these names is ours is Spark's parser
+asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from trilake.sql.parser.tokens import Token, tokenize
+
+#: Words in front of a name of a table, or that begin a list of such names.
+_BEFORE = frozenset(
+    (
+        *("FROM", "JOIN", "INTO", "TABLE", "UPDATE", "USING", "OVERWRITE", "VIEW", "DESCRIBE", "DESC", "EXTENDED"),
+        *("FORMATTED", "LIKE", "IN", "EXISTS", "LAZY", "CLONE", "TBLPROPERTIES", "PARTITIONS", "COLUMNS", "TO"),
+        *("HISTORY", "DETAIL", "OPTIMIZE", "VACUUM", "DELTA", "LATERAL", "STREAM", "ANALYZE", "TABLES", "DELETE"),
+        *("MERGE", "FORMAT", "REFRESH", "REPAIR", "CACHE", "UNCACHE", "TRUNCATE", "COLUMN", "ON"),
+    )
+)
+#: Words that begin a list of relations, and words that end one.
+_OPEN = frozenset(("FROM", "JOIN", "USING", "INTO", "TABLE", "UPDATE"))
+_CLOSE = frozenset(
+    (
+        *("SELECT", "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "SET"),
+        *("WINDOW", "QUALIFY", "VALUES", "WHEN", "UNION", "EXCEPT", "INTERSECT", "MINUS"),
+    )
+)
+#: Words that begin a query where a relation could be.
+_NEVER = frozenset(("SELECT", "WITH", "VALUES"))
+
+
+def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[str, ...]]:
+    """Names of a text that could be names of tables, views or functions that stand for tables.
+
+    >>> sorted(candidates("SELECT a, b.c FROM t JOIN d.u USING (k) WHERE x IN (SELECT 1 FROM v)"))
+    [('d', 'u'), ('k',), ('t',), ('v',)]
+    >>> sorted(candidates("COMMENT ON COLUMN d.t.a IS 'x'"))
+    [('COLUMN',), ('d',), ('d', 't'), ('d', 't', 'a')]
+    """
+    if tokens is None:
+        tokens = tokenize(text)
+    out: set[tuple[str, ...]] = set()
+    levels = [_Level()]
+    joined = False
+    at, size = 0, len(tokens)
+    while at < size:
+        token = tokens[at]
+        if token.kind == "symbol":
+            if token.text == "(":
+                levels.append(_Level(levels[-1].listed, _defined(tokens, at, levels[-1])))
+            elif token.text == ")" and len(levels) > 1:
+                done = levels.pop().defines
+                if done is not None:
+                    levels[-1].common.add(done)
+                    levels[-1].next_at = at + 1
+            elif token.text == ";":
+                levels = [_Level()]  # the next statement of a script
+            at += 1
+            continue
+        if not token.is_name:
+            at += 1
+            continue
+        before = tokens[at - 1] if at else None
+        end = _chain_end(tokens, at)
+        if before is not None and _in_place(before, levels[-1].listed) and token.upper not in _NEVER:
+            condition = joined and before.upper == "ON"  # the condition of a join or merge is no relation
+            if not condition and not (end == at + 1 and _is_common(tokens, at, levels)):
+                names = tuple(t.name for t in tokens[at:end:2])
+                out.add(names)
+                if before.upper == "COLUMN" and at > 1 and tokens[at - 2].upper == "ON":
+                    out.update(names[:i] for i in range(1, len(names)))  # COMMENT ON COLUMN table.column
+        if end == at + 1:
+            levels[-1].listed = (levels[-1].listed or token.upper in _OPEN) and token.upper not in _CLOSE
+            joined = joined or token.upper in ("JOIN", "USING")
+        at = end
+    return out
+
+
+@dataclass
+class _Level:
+    """What is known inside of one bracket: whether relations are listed here, and common tables that are defined."""
+
+    listed: bool = False
+    #: The common table whose query this bracket is.
+    defines: str | None = None
+    common: set[str] = field(default_factory=set)
+    #: Behind the last definition of a common table: where a comma leads to the next one.
+    next_at: int | None = None
+
+
+def _defined(tokens: Sequence[Token], at: int, level: _Level) -> str | None:
+    """The common table whose query the bracket at this place opens: ``WITH name AS (`` or ``), name AS (``."""
+    if at < 3 or tokens[at - 1].upper != "AS" or not tokens[at - 2].is_name:
+        return None
+    before = tokens[at - 3]
+    listed = before.kind == "symbol" and before.text == "," and level.next_at == at - 3
+    return tokens[at - 2].name if listed or before.upper == "WITH" else None
+
+
+def _is_common(tokens: Sequence[Token], at: int, levels: Sequence[_Level]) -> bool:
+    """Whether a query reads a common table that was defined before it, as its name can only be; what a statement
+    changes is never one."""
+    before = tokens[at - 1]
+    if before.upper == "FROM":
+        if at > 1 and tokens[at - 2].upper == "DELETE":
+            return False
+    elif not (before.upper == "JOIN" or (before.kind == "symbol" and before.text in (",", "("))):
+        return False
+    name = tokens[at].name  # as it is spelled: a session may tell names apart by case
+    return any(name in level.common for level in levels)
+
+
+def _chain_end(tokens: Sequence[Token], at: int) -> int:
+    """Behind the last part of the name that begins here."""
+    end = at + 1
+    while (
+        end + 1 < len(tokens) and tokens[end].text == "." and tokens[end].kind == "symbol" and tokens[end + 1].is_name
+    ):
+        end += 2
+    return end
+
+
+def _in_place(before: Token, listed: bool) -> bool:
+    if before.kind == "symbol":
+        return listed and before.text in (",", "(")
+    return before.upper in _BEFORE

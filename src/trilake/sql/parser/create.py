@@ -1,0 +1,384 @@
+"""CREATE and REPLACE TABLE as Delta takes them, columns with their rules included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from trilake.delta.protocol.sql_types import check_collation
+from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.expressions import spans, split_names
+from trilake.sql.parser.insert import QUERY_WORDS
+from trilake.sql.parser.paths import named_path
+from trilake.sql.parser.tokens import unquoted
+
+#: Words that end a type or an expression of a column.
+_COLUMN_WORDS = (
+    "NOT",
+    "NULL",
+    "COMMENT",
+    "DEFAULT",
+    "GENERATED",
+    "COLLATE",
+    "CONSTRAINT",
+    "CHECK",
+    "PRIMARY",
+    "REFERENCES",
+    "MASK",
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as it was written: its type as SQL, and how its values are made.
+
+    ``identity`` is start, step, and whether values may be given.
+    """
+
+    name: str
+    type: str
+    nullable: bool = True
+    comment: str | None = None
+    default: str | None = None
+    generated: str | None = None
+    identity: tuple[int, int, bool] | None = None
+
+
+@dataclass(frozen=True)
+class Create:
+    """A CREATE or REPLACE TABLE as it was written.
+
+    ``like`` and ``clone_of`` name another table; ``travel`` is the version of the latter, as ``VERSION`` or
+    ``TIMESTAMP`` and its text.
+    """
+
+    parts: tuple[str, ...]
+    create: bool
+    replace: bool
+    if_not_exists: bool
+    columns: tuple[Column, ...] = ()
+    checks: tuple[tuple[str, str], ...] = ()
+    provider: str | None = None
+    partition_by: tuple[str, ...] = ()
+    #: Partition columns that come with a type of their own, as in Hive.
+    partition_columns: tuple[Column, ...] = ()
+    cluster_by: tuple[tuple[str, ...], ...] = ()
+    properties: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
+    location: str | None = None
+    comment: str | None = None
+    query: str | None = None
+    like: tuple[str, ...] | None = None
+    clone_of: tuple[str, ...] | None = None
+    shallow: bool = False
+    travel: tuple[str, str] | None = None
+    markers_before: int = 0
+
+
+def parse_create(cursor: Cursor) -> Create | None:
+    """The statement, ``None`` where the text begins like none.  Raises ``SyntaxProblem``."""
+    create = cursor.accept("CREATE")
+    replace = cursor.accept("OR", "REPLACE") if create else cursor.accept("REPLACE")
+    if not (create or replace) or (cursor.is_any("EXTERNAL") and not cursor.is_word("EXTERNAL", "TABLE")):
+        return None
+    external = cursor.accept("EXTERNAL")
+    if not cursor.accept("TABLE"):
+        return None
+    unless = cursor.accept("IF", "NOT", "EXISTS")
+    parts = cursor.name()
+    fields: dict[str, object] = {}
+    if cursor.accept("LIKE"):
+        fields["like"] = cursor.name()
+    elif cursor.is_word("SHALLOW", "CLONE") or cursor.is_word("DEEP", "CLONE") or cursor.is_word("CLONE"):
+        fields.update(_clone(cursor))
+    elif cursor.is_symbol("(") and not _is_query(cursor):
+        columns, checks = _columns(cursor)
+        fields.update(columns=columns, checks=checks)
+    _clauses(cursor, fields)
+    query, markers = None, 0
+    if fields.keys() & {"like", "clone_of"}:
+        cursor.end()
+    elif not cursor.done:
+        if not (cursor.accept("AS") or cursor.is_symbol("(") or cursor.is_any(*QUERY_WORDS)):
+            cursor.fail()
+        markers = sum(t.text == "?" and t.kind == "marker" for t in cursor.tokens[: cursor.at])
+        query = cursor.rest()
+    call = Create(parts, create, replace, unless, query=query, markers_before=markers, **fields)  # type: ignore[arg-type]
+    if external:
+        _check_external(call)
+    return call
+
+
+def _check_external(call: Create) -> None:
+    """Raises ``InvalidArgumentError`` for an external table without a place."""
+    said = call.location is not None or "path" in map(str.lower, call.options)
+    if not said and named_path(call.parts) is None:
+        raise InvalidArgumentError(
+            "CREATE EXTERNAL TABLE says that the table is elsewhere, and not where",
+            help="name the place with LOCATION, or leave EXTERNAL out",
+            condition="CREATE_EXTERNAL_TABLE_WITHOUT_LOCATION",
+        )
+
+
+def _is_query(cursor: Cursor) -> bool:
+    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    while look.accept_symbol("("):
+        pass
+    return look.is_any("SELECT", "WITH", "FROM", "VALUES") and not (
+        look.at + 1 < len(look.tokens) and look.tokens[look.at + 1].upper in ("INT", "STRING", "BIGINT", "DATE")
+    )
+
+
+def _clone(cursor: Cursor) -> dict[str, object]:
+    shallow = cursor.accept("SHALLOW")
+    cursor.accept("DEEP")
+    cursor.expect("CLONE")
+    token = cursor.token
+    if token is not None and token.kind == "string":
+        cursor.at += 1
+        source: tuple[str, ...] = ("delta", unquoted(token))
+    else:
+        source = cursor.name()
+    travel = None
+    cursor.accept("FOR")
+    for word in ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME"):
+        if cursor.accept(word, "AS", "OF"):
+            start, end = cursor.until("TBLPROPERTIES", "LOCATION")
+            kind = "VERSION" if "VERSION" in word else "TIMESTAMP"
+            travel = (kind, cursor.text[start:end].rstrip("; \n\t"))
+    return {"clone_of": source, "shallow": shallow, "travel": travel}
+
+
+# --- columns ---------------------------------------------------------------------------------------------------------
+
+
+def _columns(cursor: Cursor) -> tuple[tuple[Column, ...], tuple[tuple[str, str], ...]]:
+    start, end = cursor.brackets()
+    columns, checks = [], []
+    for a, b in spans(Cursor(cursor.text[start:end])):
+        piece = Cursor(cursor.text[start + a : start + b])
+        _refuse_key(piece)
+        if piece.is_any("CONSTRAINT") and not _typed(piece):
+            piece.expect("CONSTRAINT")
+            name = piece.part()
+            piece.expect("CHECK")
+            checks.append((name, piece.text[slice(*piece.brackets())]))
+            piece.end()
+        elif piece.is_word("CHECK") and piece.is_symbol("(", ahead=1):
+            piece.expect("CHECK")
+            checks.append((f"chk_{len(checks) + 1}", piece.text[slice(*piece.brackets())]))
+            piece.end()
+        else:
+            columns.append(parse_column(piece))
+    return tuple(columns), tuple(checks)
+
+
+def _refuse_key(piece: Cursor) -> None:
+    """Raises ``InvalidArgumentError`` for a constraint that is a key."""
+    named = 2 if piece.is_any("CONSTRAINT") else 0
+    for words in (("PRIMARY", "KEY"), ("FOREIGN", "KEY"), ("UNIQUE",)):
+        if piece.is_word(*words, ahead=named) and piece.is_symbol("(", ahead=named + len(words)):
+            raise InvalidArgumentError(
+                f"{' '.join(words)} is not for these tables: nothing would see that rows keep it",
+                help="leave it out; CHECK conditions and NOT NULL are kept",
+                condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+            )
+
+
+def _typed(piece: Cursor) -> bool:
+    """``constraint INT`` is a column of that name."""
+    return len(piece.tokens) < 3 or piece.tokens[2].upper != "CHECK"
+
+
+def parse_column(cursor: Cursor) -> Column:
+    """A column's name, type and rules.  Raises ``SyntaxProblem``."""
+    name = cursor.part()
+    cursor.accept_symbol(":")
+    kind = parse_type(cursor)
+    fields: dict[str, object] = {}
+    while cursor.token is not None:
+        if cursor.accept("NOT", "NULL"):
+            fields["nullable"] = False
+        elif cursor.accept("NULL"):
+            pass
+        elif cursor.accept("COMMENT"):
+            fields["comment"] = cursor.string()
+        elif cursor.accept("DEFAULT"):
+            start, end = cursor.until(*_COLUMN_WORDS[2:]) if not cursor.is_any("NULL") else _one(cursor)
+            fields["default"] = _without_not_null(cursor, start, end, fields)
+        elif cursor.accept("GENERATED"):
+            _generated(cursor, fields)
+        else:
+            cursor.fail()
+    return Column(name, kind, **fields)  # type: ignore[arg-type]
+
+
+def _one(cursor: Cursor) -> tuple[int, int]:
+    token = cursor.take()
+    return token.start, token.end
+
+
+def _without_not_null(cursor: Cursor, start: int, end: int, fields: dict[str, object]) -> str:
+    """A default's text without ``NOT NULL`` at its end, which is a rule of the column."""
+    text = cursor.text[start:end]
+    tokens = Cursor(text).tokens
+    if len(tokens) > 2 and tokens[-2].upper == "NOT" and tokens[-1].upper == "NULL" and tokens[-3].upper != "IS":
+        fields["nullable"] = False
+        return text[: tokens[-3].end]
+    return text
+
+
+def _generated(cursor: Cursor, fields: dict[str, object]) -> None:
+    explicit = False
+    if cursor.accept("BY"):
+        cursor.expect("DEFAULT")
+        explicit = True
+    else:
+        cursor.expect("ALWAYS")
+    cursor.expect("AS")
+    if not cursor.accept("IDENTITY"):
+        fields["generated"] = cursor.text[slice(*cursor.brackets())].strip()
+        return
+    start, step = 1, 1
+    if cursor.is_symbol("("):
+        inside = Cursor(cursor.text[slice(*cursor.brackets())])
+        while inside.token is not None:
+            if inside.accept("START", "WITH") or inside.accept("START"):
+                start = inside.whole_number()
+            elif inside.accept("INCREMENT", "BY") or inside.accept("INCREMENT"):
+                step = inside.whole_number()
+            elif not inside.accept_symbol(","):
+                inside.fail()
+    fields["identity"] = (start, step, explicit)
+
+
+def parse_type(cursor: Cursor) -> str:
+    """The text of a type: a word with brackets of either kind behind it."""
+    token = cursor.take()
+    start, end, depth = token.start, token.end, 0
+    if token.upper in ("INTERVAL", "TIMESTAMP", "DOUBLE", "LONG", "TIME"):
+        while cursor.is_any(
+            "YEAR", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND", "TO", "WITHOUT", "WITH", "LOCAL", "ZONE", "PRECISION"
+        ) or (cursor.is_any("TIME") and token.upper != "TIME"):
+            end = cursor.take().end
+    while cursor.token is not None:
+        now = cursor.token
+        if now.kind == "symbol" and now.text in ("(", "<"):
+            depth += 1
+        elif now.kind == "symbol" and now.text in (")", ">"):
+            depth -= 1
+        elif now.kind == "symbol" and now.text == "<>":
+            pass
+        elif depth == 0 and not cursor.is_any("COLLATE"):
+            break
+        elif depth == 0:
+            cursor.take()
+            cursor.name()
+            end = cursor.tokens[cursor.at - 1].end
+            continue
+        end = cursor.take().end
+    return cursor.text[start:end]
+
+
+# --- what follows the columns ----------------------------------------------------------------------------------------
+
+
+def _clauses(cursor: Cursor, fields: dict[str, object]) -> None:
+    while not cursor.done:
+        if cursor.accept("USING"):
+            fields["provider"] = cursor.name()[-1].lower()
+        elif cursor.accept("PARTITIONED", "BY"):
+            _partitions(cursor, fields)
+        elif cursor.accept("CLUSTER", "BY"):
+            if cursor.accept("AUTO") or cursor.accept("NONE"):
+                continue
+            fields["cluster_by"] = tuple(split_names([t.strip() for t in _inside(cursor)]))
+        elif cursor.accept("LOCATION"):
+            fields["location"] = cursor.string()
+        elif cursor.accept("COMMENT"):
+            fields["comment"] = cursor.string()
+        elif cursor.accept("TBLPROPERTIES"):
+            fields["properties"] = key_values(cursor)
+        elif cursor.accept("OPTIONS"):
+            fields["options"] = key_values(cursor)
+        elif cursor.accept("DEFAULT", "COLLATION"):
+            check_collation(cursor.part())
+        else:
+            _refuse_clause(cursor)
+            return
+
+
+#: Clauses of other formats, by their first words, and what Delta's users call what they ask for.
+_OTHERS = {
+    ("CLUSTERED", "BY"): "bucketing",
+    ("SKEWED", "BY"): "skewed values",
+    ("ROW", "FORMAT"): "ROW FORMAT",
+    ("STORED", "AS"): "STORED AS",
+    ("STORED", "BY"): "STORED BY",
+}
+
+
+def _refuse_clause(cursor: Cursor) -> None:
+    """Raises ``InvalidArgumentError`` for a clause that is not for tables of ours."""
+    for words, what in _OTHERS.items():
+        if cursor.is_word(*words):
+            raise InvalidArgumentError(
+                f"{what} is not for these tables",
+                help="leave the clause out"
+                + ("; CLUSTER BY keeps rows with near values together" if words == ("CLUSTERED", "BY") else ""),
+                condition="DELTA_OPERATION_NOT_ALLOWED",
+            )
+
+
+def _inside(cursor: Cursor) -> list[str]:
+    start, end = cursor.brackets()
+    return [cursor.text[start + a : start + b] for a, b in spans(Cursor(cursor.text[start:end]))]
+
+
+def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
+    names, columns = [], []
+    for text in _inside(cursor):
+        piece = Cursor(text)
+        if len(piece.tokens) == 1:
+            names.append(piece.part())
+        elif piece.is_symbol("(", ahead=1):
+            raise InvalidArgumentError(
+                f"a table is partitioned by columns, not by expressions, and {text.strip()} is one",
+                help="add a generated column, and name that",
+                condition="DELTA_OPERATION_NOT_ALLOWED",
+            )
+        else:
+            columns.append(parse_column(piece))
+            names.append(columns[-1].name)
+    fields["partition_by"], fields["partition_columns"] = tuple(names), tuple(columns)
+
+
+def key_values(cursor: Cursor) -> dict[str, str]:
+    """``('a' = 'b', c.d = true)``.  Raises ``SyntaxProblem``."""
+    out = {}
+    for text in _inside(cursor):
+        piece = Cursor(text)
+        key = property_key(piece)
+        value = ""
+        if piece.accept_symbol("=") or piece.accept_symbol("==") or piece.token is not None:
+            value = piece.string() if piece.token is not None and piece.token.kind == "string" else _bare(piece)
+        out[key] = value
+        piece.end()
+    return out
+
+
+def _bare(piece: Cursor) -> str:
+    token = piece.token
+    text = piece.rest()
+    return text.lower() if token is not None and token.upper in ("TRUE", "FALSE") else text
+
+
+def property_key(cursor: Cursor) -> str:
+    """A property's name: one string, which the value may follow, or parts with dots."""
+    token = cursor.token
+    if token is not None and token.kind == "string":
+        return unquoted(cursor.take())
+    parts = [cursor.part()]
+    while cursor.accept_symbol("."):
+        parts.append(cursor.part())
+    return ".".join(parts)

@@ -1,0 +1,92 @@
+"""Queries that a statement names before it begins: ``WITH a AS (...) DELETE FROM t WHERE id IN (SELECT id FROM a)``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.tokens import Token, depths, tokenize
+
+#: Words that a query in brackets may begin with, besides WITH.
+_QUERIES = ("SELECT", "FROM", "VALUES", "TABLE")
+
+
+@dataclass(frozen=True)
+class Ctes:
+    """The queries of a WITH clause: the clause as it was written, and their names in small letters."""
+
+    clause: str = ""
+    names: frozenset[str] = frozenset()
+
+    def before(self, query: str) -> str:
+        """A query that knows them."""
+        return f"{self.clause} {query}"
+
+    def before_others(self, *, recursive: bool) -> str:
+        """The clause up to the queries that a query in brackets names itself."""
+        first, *rest = tokenize(self.clause)
+        own = rest[0].upper == "RECURSIVE"
+        listed = self.clause[rest[1 if own else 0].start :]
+        return f"{first.text}{' RECURSIVE' if own or recursive else ''} {listed},"
+
+
+def behind_ctes(tokens: Sequence[Token]) -> int:
+    """Where the statement behind a WITH clause begins; 0 without one.
+
+    >>> tokens = tokenize("WITH a (x) AS (SELECT 1), b AS (SELECT 2) MERGE INTO t")
+    >>> tokens[behind_ctes(tokens)].text
+    'MERGE'
+    """
+    if not tokens or tokens[0].upper != "WITH":
+        return 0
+    levels = depths(tokens)
+    at = 1
+    while at < len(tokens):
+        # One query: all up to the bracket that is followed by neither AS nor another bracket.
+        while at < len(tokens) and not (levels[at] == 0 and tokens[at].text == ")" and not _goes_on(tokens, at + 1)):
+            at += 1
+        at += 1
+        if at >= len(tokens) or tokens[at].text != ",":
+            return min(at, len(tokens))
+        at += 1
+    return len(tokens)
+
+
+def _goes_on(tokens: Sequence[Token], at: int) -> bool:
+    return at < len(tokens) and (tokens[at].upper in ("AS", "MAX") or tokens[at].text == "(")
+
+
+def without_ctes(text: str) -> tuple[str, Ctes]:
+    """A statement without the WITH clause before it, whose queries in brackets have the clause instead.
+
+    >>> without_ctes("WITH a AS (SELECT 1 x) DELETE FROM t WHERE x IN (SELECT x FROM a)")[0]
+    'DELETE FROM t WHERE x IN (WITH a AS (SELECT 1 x) SELECT x FROM a)'
+    """
+    tokens = tokenize(text)
+    behind = behind_ctes(tokens)
+    if not 0 < behind < len(tokens):
+        return text, Ctes()
+    begin = tokens[behind].start
+    levels = depths(tokens)
+    names = frozenset(
+        t.name.lower()
+        for i, t in enumerate(tokens[1:behind], 1)
+        if levels[i] == 0 and t.is_name and (tokens[i - 1].upper in ("WITH", "RECURSIVE") or tokens[i - 1].text == ",")
+    )
+    ctes = Ctes(text[:begin].rstrip(), names)
+    edits, inside = [], -1
+    for i in range(behind, len(tokens) - 1):
+        if 0 <= inside < levels[i]:
+            continue
+        inside = -1
+        first = tokens[i + 1]
+        if tokens[i].text != "(" or first.upper not in (*_QUERIES, "WITH"):
+            continue
+        inside, start = levels[i], first.start - begin
+        if first.upper != "WITH":
+            edits.append(Edit(start, start, ctes.before("")))
+            continue
+        last = tokens[i + 2] if tokens[i + 2 : i + 3] and tokens[i + 2].upper == "RECURSIVE" else first
+        edits.append(Edit(start, last.end - begin, ctes.before_others(recursive=last is not first)))
+    return Edited.of(text[begin:], edits).text, ctes

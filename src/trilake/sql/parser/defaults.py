@@ -1,0 +1,91 @@
+"""The word DEFAULT where a value stands: what it means in INSERT, UPDATE and MERGE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.defaults import default_text
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.tokens import Token, depths, tokenize
+
+#: What joins the rows of two queries.
+_SET_OPERATORS = ("UNION", "EXCEPT", "INTERSECT", "MINUS")
+
+
+def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
+    """A value, or the column's default where the value is the word DEFAULT."""
+    tokens = tokenize(value)
+    if len(tokens) != 1 or tokens[0].upper != "DEFAULT":
+        return value
+    field = schema.find(column[0])
+    text = default_text(field) if field is not None and len(column) == 1 else None
+    return "NULL" if text is None else f"({text})"
+
+
+def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tuple[str, set[str]]:
+    """The query with the defaults of columns in place of the word DEFAULT, and the columns of which it gives nothing
+    else."""
+    if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
+        return text, set()
+    lists, only = _value_lists(text)
+    defaults: dict[int, list[Token]] = {}
+    for row in lists:
+        for i, (tokens, _) in enumerate(row):
+            if len(tokens) == 1 and tokens[0].upper == "DEFAULT":
+                defaults.setdefault(i, []).append(tokens[0])
+    edits, absent = [], set()
+    for i, tokens in defaults.items():
+        if i >= len(expected):
+            continue
+        field = schema.field(expected[i])
+        whole = only and len(tokens) == len(lists)
+        if whole:
+            absent.add(field.name)
+        value = "NULL" if whole else default_text(field) or "NULL"
+        edits += [Edit(t.start, t.end, value if value == "NULL" else f"({value})") for t in tokens]
+    return Edited.of(text, edits).text, absent
+
+
+def _value_lists(text: str) -> tuple[list[list[tuple[list[Token], Any]]], bool]:
+    """The rows of VALUES, or the one of SELECT, as the tokens of their parts, and whether no other rows come behind."""
+    cursor = Cursor(text)
+    if cursor.accept("VALUES"):
+        out = []
+        while True:
+            if cursor.is_symbol("("):
+                a, b = cursor.brackets()
+                out.append(_parts(cursor, a, b))
+            else:
+                a, b = cursor.until(symbols=",")
+                out.append(_parts(cursor, a, b))
+            if not cursor.accept_symbol(","):
+                return out, _is_alone(cursor)
+    if cursor.accept("SELECT"):
+        a, b = cursor.until("FROM", "WHERE", "UNION", "EXCEPT", "INTERSECT", "LIMIT", "ORDER")
+        return [_parts(cursor, a, b)], _is_alone(cursor)
+    return [], True
+
+
+def _is_alone(cursor: Cursor) -> bool:
+    """Whether nothing behind the cursor adds rows of another query."""
+    behind = cursor.tokens[cursor.at :]
+    return not any(t.upper in _SET_OPERATORS for t, depth in zip(behind, depths(behind), strict=True) if not depth)
+
+
+def _parts(cursor: Cursor, start: int, end: int) -> list[tuple[list[Token], Any]]:
+    inside = [t for t in cursor.tokens if start <= t.start and t.end <= end]
+    out: list[tuple[list[Token], Any]] = [([], None)]
+    level = 0
+    for t in inside:
+        if t.kind == "symbol" and t.text in "([":
+            level += 1
+        elif t.kind == "symbol" and t.text in ")]":
+            level -= 1
+        if t.kind == "symbol" and t.text == "," and level == 0:
+            out.append(([], None))
+        else:
+            out[-1][0].append(t)
+    return out

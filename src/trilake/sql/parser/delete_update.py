@@ -1,0 +1,71 @@
+"""DELETE and UPDATE as they are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trilake.sql.parser.ctes import without_ctes
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.expressions import spans
+
+
+@dataclass(frozen=True)
+class DeleteOrUpdate:
+    """A DELETE or UPDATE as it was written: values are texts by the parts of the column's name."""
+
+    parts: tuple[str, ...]
+    alias: str | None
+    values: tuple[tuple[tuple[str, ...], str], ...]
+    condition: str | None
+
+
+def parse_delete(cursor: Cursor) -> DeleteOrUpdate:
+    """``[WITH ...] DELETE FROM name [alias] [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor = _beyond_ctes(cursor)
+    cursor.expect("DELETE", "FROM")
+    parts, alias = cursor.name(), table_alias(cursor, "WHERE")
+    return DeleteOrUpdate(parts, alias, (), _where(cursor))
+
+
+def parse_update(cursor: Cursor) -> DeleteOrUpdate:
+    """``[WITH ...] UPDATE name [alias] SET column = value, ... [WHERE condition]``.  Raises ``SyntaxProblem``."""
+    cursor = _beyond_ctes(cursor)
+    cursor.expect("UPDATE")
+    parts, alias = cursor.name(), table_alias(cursor, "SET")
+    cursor.expect("SET")
+    start, end = cursor.until("WHERE")
+    return DeleteOrUpdate(parts, alias, assignments(cursor.text[start:end]), _where(cursor))
+
+
+def _beyond_ctes(cursor: Cursor) -> Cursor:
+    """The statement with the queries that it names before it begins in those that use them."""
+    return Cursor(without_ctes(cursor.text)[0]) if cursor.is_any("WITH") else cursor
+
+
+def assignments(text: str) -> tuple[tuple[tuple[str, ...], str], ...]:
+    """``a = 1, b.c = d`` as names and values.  Raises ``SyntaxProblem``."""
+    out = []
+    for a, b in spans(Cursor(text)):
+        cursor = Cursor(text[a:b])
+        name = cursor.name()
+        if not cursor.accept_symbol("=") and not cursor.accept_symbol("=="):
+            cursor.fail()
+        out.append((name, cursor.rest()))
+    return tuple(out)
+
+
+def table_alias(cursor: Cursor, *words: str) -> str | None:
+    """The name that a table gets for the time of a statement, if the next word is not one of ``words``."""
+    if cursor.accept("AS"):
+        return cursor.part()
+    token = cursor.token
+    if token is None or not token.is_name or (token.kind == "word" and token.upper in words):
+        return None
+    return cursor.part()
+
+
+def _where(cursor: Cursor) -> str | None:
+    if cursor.accept("WHERE"):
+        return cursor.rest()
+    cursor.end()
+    return None

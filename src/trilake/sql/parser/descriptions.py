@@ -1,0 +1,221 @@
+"""What a CREATE or REPLACE as it was written describes: fields, the table, and the write of its query."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from trilake.delta.commands.write.create import CreateMode, TableDescription
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.properties import CONSTRAINTS, known_properties, parse_properties
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema_edit import path_text, spelled
+from trilake.delta.protocol.sql_types import parse_sql_type
+from trilake.delta.rules.defaults import CURRENT_DEFAULT
+from trilake.delta.rules.identity import identity_metadata
+from trilake.delta.scan.generated import GENERATION_EXPRESSION
+from trilake.errors import (
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    UnknownOptionError,
+)
+from trilake.sql.parser.create import Column, Create
+from trilake.storage import open_store
+
+
+def field_of(column: Column) -> StructField:
+    """A column with what the protocol keeps in its metadata.  Raises ``InvalidArgumentError``."""
+    kind, metadata = parse_sql_type(column.type)
+    metadata = dict(metadata)
+    if column.comment is not None:
+        metadata["comment"] = column.comment
+    if column.generated is not None:
+        metadata[GENERATION_EXPRESSION] = column.generated
+    if column.default is not None:
+        metadata[CURRENT_DEFAULT] = column.default
+    if column.identity is not None:
+        start, step, explicit = column.identity
+        if str(kind) != "long":
+            raise InvalidArgumentError(
+                f"an identity column is a BIGINT, not {column.type}",
+                help="declare it as BIGINT",
+                column=column.name,
+                condition="IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",
+            )
+        if step == 0:
+            raise InvalidArgumentError(
+                "an identity column cannot have the step 0",
+                column=column.name,
+                condition="IDENTITY_COLUMNS_ILLEGAL_STEP",
+            )
+        metadata.update(identity_metadata(start, step, explicit=explicit))
+    return StructField(column.name, kind, column.nullable, metadata)
+
+
+def schema_of(call: Create) -> StructType:
+    """The columns of a statement.  Raises ``InvalidArgumentError``."""
+    return StructType(tuple(field_of(c) for c in call.columns))
+
+
+def with_options(call: Create, format: str) -> Create:
+    """The statement with what its ``OPTIONS`` say: the place, and properties.
+
+    Of a Delta table these begin with ``delta.``; of other formats they say how the files are written.  Raises
+    ``UnknownOptionError`` for what is neither, ``InvalidArgumentError`` for two places.
+
+    >>> call = Create(("t",), True, False, False, options={"PATH": "/t", "delta.appendOnly": "true"})
+    >>> with_options(call, "delta").location, with_options(call, "delta").properties
+    ('/t', {'delta.appendOnly': 'true'})
+    """
+    path = next((v for k, v in call.options.items() if k.lower() == "path"), None)
+    if path is not None and call.location is not None and path != call.location:
+        raise InvalidArgumentError(
+            f"the table is to be at {call.location}, and at the option path, {path}", help="name the place once"
+        )
+    rest = {k: v for k, v in call.options.items() if k.lower() != "path"}
+    unknown = sorted(k for k in rest if format == "delta" and not k.lower().startswith("delta."))
+    if unknown:
+        raise UnknownOptionError(
+            f"unknown option {', '.join(map(repr, unknown))} of a new Delta table",
+            help="OPTIONS take the path and delta.* properties; other properties go into TBLPROPERTIES, and storage"
+            " options into the session's settings",
+        )
+    return replace(call, properties={**rest, **call.properties}, options={}, location=path or call.location)
+
+
+def description_of(call: Create, schema: StructType, name: str | None = None) -> TableDescription:
+    """What a table with these columns is to be."""
+    fields = list(schema.fields)
+    fields += [field_of(c) for c in call.partition_columns if schema.find(c.name) is None]
+    return TableDescription(
+        StructType(tuple(fields)),
+        call.partition_by,
+        dict(call.properties),
+        call.comment,
+        tuple(call.cluster_by),
+        name=name,
+        checks=call.checks,
+    )
+
+
+def create_mode(call: Create) -> CreateMode:
+    """What becomes of a table that is there."""
+    if call.replace:
+        return "create_or_replace" if call.create else "replace"
+    return "create_if_not_exists" if call.if_not_exists else "create"
+
+
+def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
+    """See that a table may be made at, or put in the place of the one at, the path that a statement names.
+
+    Raises ``InvalidArgumentError`` for a second place, ``TableExistsError``, ``TableNotFoundError``.
+    """
+    if call.location is not None and open_store(call.location).uri != open_store(path).uri:
+        raise InvalidArgumentError(
+            f"the table is to be at {path} and at {call.location}",
+            help="name the place once",
+            condition="DELTA_AMBIGUOUS_PATHS_IN_CREATE_TABLE",
+        )
+    if exists and not call.replace and not call.if_not_exists:
+        raise TableExistsError(
+            f"a {format} table is at {path} already",
+            help="write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
+            file=path,
+            condition="TABLE_OR_VIEW_ALREADY_EXISTS",
+        )
+    if not exists and not call.create:
+        raise TableNotFoundError(
+            "there is no table to be replaced",
+            help="write CREATE OR REPLACE",
+            file=path,
+            condition="TABLE_OR_VIEW_NOT_FOUND",
+        )
+
+
+def check_same_table(log: DeltaLog, table: TableDescription) -> None:
+    """See that a table which is there is the one that a statement describes.  Raises ``SchemaMismatchError``."""
+    head = log.head()
+    schema = head.schema
+    if table.schema.fields:
+        wanted = [(f.name.lower(), str(f.type), f.nullable) for f in table.schema.fields]
+        if sorted(wanted) != sorted((f.name.lower(), str(f.type), f.nullable) for f in schema.fields):
+            raise SchemaMismatchError(
+                "[DELTA_CREATE_TABLE_SCHEME_MISMATCH] a table is there whose columns are others:"
+                f" {', '.join(f'{f.name} {f.type}' for f in schema.fields)}",
+                help="leave the columns out, or say what they are",
+                file=log.store.uri,
+            )
+        if [c.lower() for c in table.partition_by] != [c.lower() for c in head.metadata.partition_columns]:
+            raise SchemaMismatchError(
+                "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PARTITIONING] a table is there that is partitioned by"
+                f" {list(head.metadata.partition_columns)}",
+                help="leave columns and partitions out, or say what they are",
+                file=log.store.uri,
+            )
+        clustered = clustering_columns(head)
+        if table.cluster_by and [spelled(schema, c) for c in table.cluster_by] != clustered:
+            raise SchemaMismatchError(
+                f"a table is there that is clustered by {[path_text(c) for c in clustered]}",
+                help="leave CLUSTER BY out, or change it with ALTER TABLE",
+                file=log.store.uri,
+                condition="DELTA_CREATE_TABLE_WITH_DIFFERENT_CLUSTERING",
+            )
+    properties = dict(parse_properties(table.properties).values)
+    properties.update({CONSTRAINTS + name.lower(): condition for name, condition in table.checks})
+    if properties and properties != dict(head.metadata.configuration):
+        raise SchemaMismatchError(
+            "[DELTA_CREATE_TABLE_WITH_DIFFERENT_PROPERTY] a table is there whose properties are"
+            f" {dict(head.metadata.configuration)}",
+            help="leave TBLPROPERTIES and CHECK out, and change them with ALTER TABLE",
+            file=log.store.uri,
+        )
+
+
+def write_of_query(
+    call: Create, schema: StructType, table: TableDescription, *, there: bool, managed: bool
+) -> WriteRequest:
+    """The write of CREATE TABLE AS SELECT; ``there`` says that a table is at the place, which one may be yet.
+
+    Raises ``SchemaMismatchError`` where one is, and the statement does not replace it.
+    """
+    if there and not call.replace:
+        raise SchemaMismatchError(
+            "a table is at the place already, which the rows of a query cannot be put into",
+            help="write INSERT INTO, or CREATE OR REPLACE TABLE",
+            condition="DELTA_PATH_EXISTS",
+        )
+    verb = " OR ".join(w for w, present in (("CREATE", call.create), ("REPLACE", call.replace)) if present)
+    return WriteRequest(
+        mode="overwrite" if call.replace else "ignore" if call.if_not_exists else "error",
+        schema=schema,
+        schema_mode="overwrite" if call.replace else None,
+        operation=f"{verb} TABLE AS SELECT",
+        parameters={
+            "isManaged": "true" if managed else "false",
+            "description": call.comment,
+            "partitionBy": list(call.partition_by),
+            "clusterBy": [path_text(c) for c in call.cluster_by],
+            "properties": dict(call.properties),
+        },
+        description=table,
+    )
+
+
+def description_like(source: DeltaLog, call: Create) -> TableDescription:
+    """What a table with the columns, partitions, clustering, properties and constraints of another one is to be."""
+    head = source.head()
+    configuration, known = head.metadata.configuration, known_properties()
+    # What the library sets by itself is of one table only.
+    properties = {k: v for k, v in configuration.items() if k not in known or known[k].set_by is None}
+    checks = {k: v for k, v in properties.items() if k.startswith(CONSTRAINTS)}
+    return TableDescription(
+        head.schema,
+        tuple(head.metadata.partition_columns),
+        {**{k: v for k, v in properties.items() if k not in checks}, **call.properties},
+        call.comment if call.comment is not None else head.metadata.description,
+        cluster_by=tuple(clustering_columns(head)),
+        checks=tuple((k.removeprefix(CONSTRAINTS), v) for k, v in checks.items()),
+    )

@@ -1,0 +1,34 @@
+"""What kind of statement a text is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from trilake.sql.parser.ctes import behind_ctes
+from trilake.sql.parser.tokens import Token, depths, tokenize
+
+_CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
+
+
+def kind(tokens: Sequence[Token]) -> str:
+    """The word that says what a statement does: for ``WITH`` and ``FROM``, the change behind them, if there is one.
+
+    >>> kind(tokenize("WITH a AS (SELECT 1) INSERT INTO t SELECT * FROM a")), kind(tokenize("(SELECT 1)"))
+    ('INSERT', '(')
+    """
+    if not tokens:
+        return ""
+    word = tokens[0].upper or tokens[0].text
+    behind = behind_ctes(tokens)
+    first = tokens[behind].upper if behind < len(tokens) else ""
+    if first in _CHANGES:
+        return first
+    if first == "FROM":
+        for i, (t, depth) in enumerate(zip(tokens, depths(tokens), strict=True)):
+            follows = tokens[i + 1].upper if i + 1 < len(tokens) else ""
+            if i > behind and depth == 0 and t.upper in _CHANGES and follows in ("INTO", "OVERWRITE", "FROM", "WITH"):
+                return t.upper
+    return word
+
+
+__all__ = ["kind", "tokenize"]

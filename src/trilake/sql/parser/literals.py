@@ -1,0 +1,91 @@
+"""Values of parameters as SQL, and a text with them in place of its markers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from trilake.common.text import string_literal
+from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.tokens import tokenize
+
+#: Parameters of a statement: by name, or in order.
+Args: TypeAlias = Mapping[str, Any] | Sequence[Any] | None
+
+
+def with_values(text: str, args: Args, shown: Callable[[Any], str]) -> str:
+    """A statement with literals in place of its parameter markers, as ``shown`` writes them.
+
+    Raises ``InvalidArgumentError`` for a parameter without a value.
+
+    >>> with_values("SELECT ? + ? -- ?", [1, 2], literal)
+    'SELECT 1 + 2 -- ?'
+    """
+    if args is None:
+        return text
+    edits, at = [], 0
+    for token in tokenize(text):
+        if token.kind != "marker":
+            continue
+        if token.text == "?":
+            if isinstance(args, Mapping) or at >= len(args):
+                raise InvalidArgumentError(
+                    f"parameter {at + 1} has no value", help="give a list with a value for each ?"
+                )
+            value = args[at]
+            at += 1
+        else:
+            name = token.text[1:]
+            if not isinstance(args, Mapping) or name not in args:
+                raise InvalidArgumentError(f"parameter :{name} has no value", help=f"give args={{'{name}': ...}}")
+            value = args[name]
+        edits.append(Edit(token.start, token.end, shown(value)))
+    return Edited.of(text, edits).text
+
+
+def literal(value: Any, other: Callable[[Any], str] | None = None) -> str:
+    r"""A Python value as SQL; ``other`` tells what becomes of values of other types.
+
+    Raises ``InvalidArgumentError`` for a value that SQL has no text for.
+
+    >>> literal("it's"), literal(dt.date(2020, 2, 29)), literal([1, None])
+    ("'it\\'s'", "DATE'2020-02-29'", 'array(1, NULL)')
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if -(1 << 31) <= value < 1 << 31 else f"{value}L" if abs(value) < 1 << 63 else f"{value}BD"
+    if isinstance(value, float):
+        return f"{value!r}D" if math.isfinite(value) else f"CAST('{value}' AS DOUBLE)"
+    if isinstance(value, str):
+        return string_literal(value)
+    if isinstance(value, bytes | bytearray):
+        return f"X'{bytes(value).hex()}'"
+    if isinstance(value, decimal.Decimal):
+        return f"CAST('{value}' AS DECIMAL({max(len(value.as_tuple().digits), _scale(value))}, {_scale(value)}))"
+    if isinstance(value, dt.datetime):
+        shown = value.isoformat(sep=" ")
+        return f"TIMESTAMP'{shown}'"
+    if isinstance(value, dt.date):
+        return f"DATE'{value.isoformat()}'"
+    if isinstance(value, dt.timedelta):
+        micros = value // dt.timedelta(microseconds=1)
+        return f"make_dt_interval(0, 0, 0, CAST({micros} AS DECIMAL(18, 0)) / 1000000)"
+    if isinstance(value, list | tuple):
+        return f"array({', '.join(literal(v, other) for v in value)})"
+    if isinstance(value, dict):
+        return f"map({', '.join(literal(x, other) for pair in value.items() for x in pair)})"
+    if other is not None:
+        return other(value)
+    raise InvalidArgumentError(f"a {type(value).__name__} cannot be a parameter")
+
+
+def _scale(value: decimal.Decimal) -> int:
+    exponent = value.as_tuple().exponent
+    return max(0, -exponent) if isinstance(exponent, int) else 0

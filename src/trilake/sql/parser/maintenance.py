@@ -1,0 +1,287 @@
+"""A small grammar for the statements of Delta that no parser of Spark knows.  It needs neither Spark nor a table."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.expressions import items
+from trilake.sql.parser.tokens import unquoted
+
+Name = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Optimize:
+    """``OPTIMIZE table [FULL] [WHERE condition] [ZORDER BY (columns)]``."""
+
+    parts: Name
+    where: str | None = None
+    zorder_by: tuple[str, ...] = ()
+    full: bool = False
+
+
+@dataclass(frozen=True)
+class Vacuum:
+    """``VACUUM table [FULL|LITE] [USING INVENTORY ...] [RETAIN n HOURS] [DRY RUN]``."""
+
+    parts: Name
+    hours: float | None = None
+    dry_run: bool = False
+    lite: bool | None = None
+    inventory: str | None = None
+
+
+@dataclass(frozen=True)
+class History:
+    """``DESCRIBE HISTORY table [LIMIT n]``."""
+
+    parts: Name
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class Detail:
+    """``DESCRIBE DETAIL table``."""
+
+    parts: Name
+
+
+@dataclass(frozen=True)
+class Restore:
+    """``RESTORE [TABLE] table [TO] VERSION AS OF n | TIMESTAMP AS OF t``."""
+
+    parts: Name
+    version: int | None = None
+    timestamp: str | None = None
+
+
+@dataclass(frozen=True)
+class Convert:
+    """``CONVERT TO DELTA table [NO STATISTICS] [PARTITIONED BY (columns)]``."""
+
+    parts: Name
+    partitions: str | None = None
+    statistics: bool = True
+
+
+@dataclass(frozen=True)
+class Generate:
+    """``GENERATE mode FOR TABLE table``."""
+
+    parts: Name
+    mode: str
+
+
+@dataclass(frozen=True)
+class Reorg:
+    """``REORG TABLE table [WHERE condition] APPLY (PURGE)``."""
+
+    parts: Name
+    where: str | None = None
+
+
+@dataclass(frozen=True)
+class Fsck:
+    """``FSCK REPAIR TABLE table [DRY RUN]``."""
+
+    parts: Name
+    dry_run: bool = False
+
+
+@dataclass(frozen=True)
+class Analyze:
+    """``ANALYZE TABLE table COMPUTE [DELTA] STATISTICS [NOSCAN | FOR COLUMNS columns | FOR ALL COLUMNS]``."""
+
+    parts: Name
+    #: Whether files that have statistics get them anew: ``DELTA``.
+    everything: bool = False
+    scan: bool = True
+    columns: tuple[Name, ...] = ()
+
+
+Maintenance = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
+
+
+def parse_maintenance(cursor: Cursor) -> Maintenance | None:
+    """The statement, ``None`` where the text begins like no such statement.
+
+    Raises ``SyntaxProblem`` where it begins like one and goes on otherwise.
+
+    >>> parse_maintenance(Cursor("VACUUM t RETAIN 12.5 HOURS DRY RUN"))
+    Vacuum(parts=('t',), hours=12.5, dry_run=True, lite=None, inventory=None)
+    """
+    for words, read in _STATEMENTS:
+        if cursor.is_word(*words) and _goes_on(cursor, len(words)):
+            cursor.accept(*words)
+            out = read(cursor)
+            cursor.end()
+            return out
+    return None
+
+
+def _goes_on(cursor: Cursor, words: int) -> bool:
+    """``DESCRIBE history`` describes a table of that name."""
+    at = cursor.at + words
+    return at < len(cursor.tokens) and (cursor.tokens[at].kind in ("word", "quoted", "string"))
+
+
+def _table(cursor: Cursor) -> Name:
+    token = cursor.token
+    if token is not None and token.kind == "string":
+        cursor.at += 1
+        return (unquoted(token),)
+    return cursor.name()
+
+
+def _optimize(cursor: Cursor) -> Optimize:
+    cursor.accept("TABLE") if not cursor.is_word("TABLE", "WHERE") else None
+    parts = _table(cursor)
+    full = cursor.accept("FULL")
+    where = None
+    if cursor.accept("WHERE"):
+        start, end = cursor.until("ZORDER")
+        where = cursor.text[start:end].rstrip("; \n\t") or cursor.fail()
+    columns: tuple[str, ...] = ()
+    if cursor.accept("ZORDER"):
+        cursor.expect("BY")
+        if cursor.is_symbol("("):
+            columns = tuple(x.strip() for x in items(cursor.text[slice(*cursor.brackets())]))
+        else:
+            start, end = cursor.until()
+            columns = tuple(x.strip() for x in items(cursor.text[start:end].rstrip("; \n\t")))
+    return Optimize(parts, where, columns, full)
+
+
+def _vacuum(cursor: Cursor) -> Vacuum:
+    parts = _table(cursor)
+    hours, dry_run, lite, inventory = None, False, None, None
+    said = set[str]()
+    while not cursor.done:
+        kind = "FULL or LITE" if cursor.is_word("LITE") or cursor.is_word("FULL") else cursor.tokens[cursor.at].upper
+        if kind in said:
+            cursor.fail(f"VACUUM takes {kind} once")  # of two retentions, one would count for nothing
+        said.add(kind)
+        if cursor.accept("RETAIN"):
+            token = cursor.token
+            if token is None or token.kind != "number":
+                cursor.fail("RETAIN takes a number of hours, such as RETAIN 168 HOURS")
+            hours = float(cursor.number())
+            if not math.isfinite(hours):
+                cursor.fail()
+            cursor.expect("HOURS") if not cursor.accept("HOUR") else None
+        elif cursor.accept("DRY", "RUN"):
+            dry_run = True
+        elif cursor.accept("LITE"):
+            lite = True
+        elif cursor.accept("FULL"):
+            lite = False
+        elif cursor.accept("USING", "INVENTORY"):
+            if cursor.is_symbol("("):
+                inventory = cursor.text[slice(*cursor.brackets())]
+            else:
+                first = cursor.at
+                cursor.name()
+                inventory = (
+                    f"SELECT * FROM {cursor.text[cursor.tokens[first].start : cursor.tokens[cursor.at - 1].end]}"
+                )
+        else:
+            cursor.fail()
+    return Vacuum(parts, hours, dry_run, lite, inventory)
+
+
+def _history(cursor: Cursor) -> History:
+    parts = _table(cursor)
+    limit = None
+    if cursor.accept("LIMIT"):
+        limit = cursor.whole_number()
+    return History(parts, limit)
+
+
+def _detail(cursor: Cursor) -> Detail:
+    return Detail(_table(cursor))
+
+
+def _restore(cursor: Cursor) -> Restore:
+    cursor.accept("TABLE")
+    parts = _table(cursor)
+    cursor.accept("TO")
+    if cursor.accept("VERSION", "AS", "OF"):
+        return Restore(parts, version=cursor.whole_number())
+    cursor.expect("TIMESTAMP", "AS", "OF")
+    text = cursor.rest()
+    if not text:
+        cursor.fail()
+    return Restore(parts, timestamp=text)
+
+
+def _convert(cursor: Cursor) -> Convert:
+    parts = _table(cursor)
+    partitions, statistics = None, True
+    while not cursor.done:
+        if cursor.accept("NO", "STATISTICS"):
+            statistics = False
+        elif cursor.accept("PARTITIONED", "BY"):
+            partitions = cursor.text[slice(*cursor.brackets())]
+        else:
+            cursor.fail()
+    return Convert(parts, partitions, statistics)
+
+
+def _generate(cursor: Cursor) -> Generate:
+    mode = cursor.part().lower()
+    cursor.expect("FOR", "TABLE")
+    return Generate(_table(cursor), mode)
+
+
+def _reorg(cursor: Cursor) -> Reorg:
+    parts = _table(cursor)
+    where = None
+    if cursor.accept("WHERE"):
+        start, end = cursor.until("APPLY")
+        where = cursor.text[start:end]
+    cursor.expect("APPLY")
+    cursor.expect_symbol("(")
+    cursor.expect("PURGE")
+    cursor.expect_symbol(")")
+    return Reorg(parts, where)
+
+
+def _fsck(cursor: Cursor) -> Fsck:
+    parts = _table(cursor)
+    return Fsck(parts, cursor.accept("DRY", "RUN"))
+
+
+def parse_analyze(cursor: Cursor) -> Analyze:
+    """The statement.  Raises ``SyntaxProblem``, also for one PARTITION: files that have statistics are not read."""
+    cursor.expect("ANALYZE", "TABLE")
+    parts = cursor.name()
+    if cursor.is_word("PARTITION"):
+        cursor.fail("leave PARTITION out: only files whose statistics lack something are read")
+    cursor.expect("COMPUTE")
+    everything = cursor.accept("DELTA")
+    cursor.expect("STATISTICS")
+    scan, columns = not cursor.accept("NOSCAN"), []
+    if scan and cursor.accept("FOR") and not cursor.accept("ALL", "COLUMNS"):
+        cursor.expect("COLUMNS")
+        columns.append(cursor.name())
+        while cursor.accept_symbol(","):
+            columns.append(cursor.name())
+    cursor.end()
+    return Analyze(parts, everything, scan, tuple(columns))
+
+
+_STATEMENTS = (
+    (("OPTIMIZE",), _optimize),
+    (("VACUUM",), _vacuum),
+    (("DESCRIBE", "HISTORY"), _history),
+    (("DESC", "HISTORY"), _history),
+    (("DESCRIBE", "DETAIL"), _detail),
+    (("DESC", "DETAIL"), _detail),
+    (("RESTORE",), _restore),
+    (("CONVERT", "TO", "DELTA"), _convert),
+    (("GENERATE",), _generate),
+    (("REORG", "TABLE"), _reorg),
+    (("FSCK", "REPAIR", "TABLE"), _fsck),
+)

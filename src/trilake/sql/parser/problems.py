@@ -1,0 +1,41 @@
+"""The error for a text that no grammar here takes, with its place, line and caret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.cursor import SyntaxProblem
+
+
+class SqlTextError(InvalidArgumentError):
+    """A statement that neither Spark's grammar nor Delta's takes."""
+
+    code = "PARSE_SYNTAX_ERROR"
+
+    @classmethod
+    def at(cls, text: str, problem: SyntaxProblem) -> SqlTextError:
+        """The error for a place that a grammar of ours found."""
+        place = problem.place
+        message = f"Syntax error at or near {problem.near}"
+        return cls(message, help=problem.hint or None, text=text, line=place.line, position=place.position)
+
+    @classmethod
+    def of(cls, text: str, error: Any) -> SqlTextError:
+        """The error for what sqlglot says of a text."""
+        details = (getattr(error, "errors", None) or [{}])[0]
+        line, column = int(details.get("line") or 1), int(details.get("col") or 1)
+        highlight = details.get("highlight")
+        near = f"Syntax error at or near '{highlight}'" if highlight else "Syntax error"
+        position = max(0, column - len(highlight or "x"))
+        return cls(near, text=text, line=line, position=position)
+
+    def __str__(self) -> str:
+        text, place = str(self.context.get("text", "")), self.context
+        shown = f"[{self.code}] {self.message} (line {place.get('line')}, pos {place.get('position')})"
+        if self.help:
+            shown += f". Help: {self.help}"
+        lines = text.split("\n")
+        line, position = int(str(place.get("line", 1))), int(str(place.get("position", 0)))
+        lines.insert(line, "-" * position + "^^^")
+        return shown + "\n\n== SQL ==\n" + "\n".join(lines)

@@ -1,0 +1,165 @@
+"""Views that show columns of one table under names, and statements that change the table by those names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from trilake.common.text import quote_name
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.expressions import has_query, names_in, spans
+from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.tokens import tokenize
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A query that shows all rows of ``table``: all columns (``None``), or some under names, as (shown, column)."""
+
+    table: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...] | None
+
+
+def parse_projection(text: str) -> Projection | None:
+    """``SELECT a AS b, c FROM table AS t``, or such a query of another one in brackets; ``None`` for any other query.
+
+    >>> parse_projection("SELECT t.a AS b, c FROM db.tab t")
+    Projection(table=('db', 'tab'), columns=(('b', 'a'), ('c', 'c')))
+    >>> parse_projection("SELECT b AS d FROM (SELECT a AS b FROM tab AS t) AS s")
+    Projection(table=('tab',), columns=(('d', 'a'),))
+    """
+    try:
+        return _projection(Cursor(text))
+    except SyntaxProblem:
+        return None
+
+
+def _projection(cursor: Cursor) -> Projection:
+    if cursor.accept("TABLE"):
+        table = cursor.name()
+        cursor.end()
+        return Projection(table, None)
+    cursor.expect("SELECT")
+    start, end = cursor.until("FROM")
+    cursor.expect("FROM")
+    fronts = set()
+    if cursor.is_symbol("("):
+        below = _projection(Cursor(cursor.text[slice(*cursor.brackets())]))
+    else:
+        below = Projection(cursor.name(), None)
+        fronts = {below.table[-1].lower()}
+    if cursor.accept("AS") or (cursor.token is not None and cursor.token.is_name):
+        fronts = {cursor.part().lower()}
+    cursor.end()
+    shown = cursor.text[start:end]
+    if _is_star(Cursor(shown), fronts):
+        return below
+    columns = [_column(Cursor(shown[a:b]), fronts) for a, b in spans(Cursor(shown))]
+    if below.columns is not None:
+        known = {name.lower(): column for name, column in below.columns}
+        if any(column.lower() not in known for _, column in columns):
+            cursor.fail()
+        columns = [(name, known[column.lower()]) for name, column in columns]
+    return Projection(below.table, tuple(columns))
+
+
+def _is_star(cursor: Cursor, fronts: Collection[str]) -> bool:
+    """Whether a list is ``*``, or that of the one relation."""
+    if cursor.token is not None and cursor.token.name.lower() in fronts and cursor.is_symbol(".", ahead=1):
+        cursor.at += 2
+    return cursor.accept_symbol("*") and cursor.done
+
+
+def _column(cursor: Cursor, fronts: Collection[str]) -> tuple[str, str]:
+    """One column and the name that it is shown by.  Raises ``SyntaxProblem`` for anything else."""
+    parts = cursor.name()
+    if len(parts) > 2 or (len(parts) == 2 and parts[0].lower() not in fronts):
+        cursor.fail()
+    if cursor.token is None:
+        return parts[-1], parts[-1]
+    cursor.accept("AS")
+    name = cursor.part()
+    cursor.end()
+    return name, parts[-1]
+
+
+@dataclass(frozen=True)
+class Beside:
+    """Another relation whose columns an expression may name: the name in front of them, and their names, all in small
+    letters."""
+
+    front: str | None
+    columns: Collection[str]
+
+
+def by_column(
+    text: str,
+    shown: Mapping[str, str],
+    columns: Collection[str],
+    fronts: Collection[str],
+    beside: Beside | None = None,
+) -> str:
+    """An expression over the names that a view shows, as one over the columns of its table.
+
+    Parameters
+    ----------
+    shown: the table's columns by the names that the view shows them by, in small letters.
+    columns: all columns of the table, in small letters.
+    fronts: what may stand in front of a name, in small letters; it stays there, and the first one is put in front of
+        columns without one where there is another relation.
+    beside: that other relation.  Its columns get its name in front.
+
+    Raises ``SchemaMismatchError`` for a column of the table that the view does not show, ``InvalidArgumentError`` for
+    an expression in which a name may be something else.
+
+    >>> by_column("key > 1 AND v.value.key = f(key)", {"key": "value", "value": "key"}, {"key", "value"}, {"v"})
+    '`value` > 1 AND v.`key`.key = f(`value`)'
+    >>> by_column("k = v AND v.k > s.k", {"k": "v"}, {"v"}, {"v"}, Beside("s", {"v"}))
+    '`v`.`v` = `s`.v AND v.`v` > s.k'
+    """
+    tokens = tokenize(text)
+    if has_query(text) or any(t.text == "->" for t in tokens):
+        raise InvalidArgumentError(
+            f"{text} is over a view that gives columns other names, and has names of its own", help="change the table"
+        )
+    edits = []
+    for at, parts, behind in names_in(text, tokens):
+        first = 1 if len(parts) > 1 and parts[0] in fronts else 0
+        name = parts[first]
+        if behind.is_symbol("(") and len(parts) == 1:
+            continue  # a function
+        column = shown.get(name)
+        token = tokens[at + 2 * first]
+        front = ""
+        if beside is not None and not first:
+            if len(parts) > 1 and parts[0] == beside.front:
+                continue
+            if name in beside.columns:
+                edits.append(Edit(token.start, token.start, _front_of(beside, token.name, column)))
+                continue
+            front = f"{quote_name(next(iter(fronts)))}."
+        if column is not None:
+            edits.append(Edit(token.start, token.end, front + quote_name(column)))
+        elif name in columns:
+            raise SchemaMismatchError(
+                f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] the view shows no column {token.name}",
+                help=f"its columns are {', '.join(shown)}",
+                column=token.name,
+            )
+    return Edited.of(text, edits).text
+
+
+def _front_of(beside: Beside, name: str, column: str | None) -> str:
+    """What is put in front of a column of another relation.
+
+    Raises ``InvalidArgumentError`` where the view shows a column of that name too.
+    """
+    if column is not None or beside.front is None:
+        raise InvalidArgumentError(
+            f"{name} may be a column of the view or of the source",
+            help="write the name of one of them in front of it",
+            column=name,
+            condition="AMBIGUOUS_REFERENCE",
+        )
+    return f"{quote_name(beside.front)}."

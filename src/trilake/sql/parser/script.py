@@ -1,0 +1,292 @@
+"""SQL scripts, ``BEGIN ... END``: their statements as a tree.
+
+Spark's own parser has judged a text before it comes here, so this grammar only has to find where each part begins and
+ends.  The statements inside are texts: what they mean is found out when they run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.tokens import unquoted
+
+
+@dataclass(frozen=True)
+class Plain:
+    """One statement that is not of the script's own grammar."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Declare:
+    """Local variables: their names, and what follows the names (type and default)."""
+
+    names: tuple[str, ...]
+    rest: str
+
+
+@dataclass(frozen=True)
+class DeclareCondition:
+    """A name for errors, with their SQLSTATE where one is given."""
+
+    name: str
+    state: str | None
+
+
+@dataclass(frozen=True)
+class Handler:
+    """What runs when a statement fails; with ``leaves``, its compound statement ends then.
+
+    ``names`` are error conditions, ``states`` values of SQLSTATE; ``any`` and ``not_found`` stand for SQLEXCEPTION and
+    NOT FOUND.
+    """
+
+    leaves: bool
+    names: tuple[str, ...]
+    states: tuple[str, ...]
+    any: bool
+    not_found: bool
+    body: Statement
+
+
+@dataclass(frozen=True)
+class Compound:
+    """``BEGIN ... END``."""
+
+    label: str | None
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Branches:
+    """IF and CASE: the first condition that is true decides what runs."""
+
+    branches: tuple[tuple[str, tuple[Statement, ...]], ...]
+    otherwise: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Loop:
+    """LOOP, WHILE and REPEAT: ``before`` must be true for each round, ``after`` ends the loop."""
+
+    label: str | None
+    before: str | None
+    body: tuple[Statement, ...]
+    after: str | None
+
+
+@dataclass(frozen=True)
+class For:
+    """FOR: the body runs for each row of a query, whose columns are variables then."""
+
+    label: str | None
+    variable: str | None
+    query: str
+    body: tuple[Statement, ...]
+
+
+@dataclass(frozen=True)
+class Leave:
+    """LEAVE, or ITERATE with ``again``."""
+
+    label: str
+    again: bool
+
+
+Statement: TypeAlias = Plain | Declare | DeclareCondition | Handler | Compound | Branches | Loop | For | Leave
+
+_ENDS = ("END", "ELSE", "ELSEIF", "WHEN", "UNTIL")
+
+
+def parse_script(text: str) -> Compound:
+    """The tree of a script.  Raises ``SyntaxProblem``.
+
+    >>> text = "BEGIN DECLARE n INT DEFAULT 1; IF n > 0 THEN SELECT CASE WHEN n = 1 THEN 2 END; END IF; END"
+    >>> script = parse_script(text)
+    >>> script.body[0]
+    Declare(names=('n',), rest='INT DEFAULT 1')
+    >>> script.body[1].branches
+    (('n > 0', (Plain(text='SELECT CASE WHEN n = 1 THEN 2 END'),)),)
+    """
+    cursor = Cursor(text)
+    statement = _statement(cursor)
+    cursor.end()
+    if not isinstance(statement, Compound):
+        cursor.fail()
+    return statement
+
+
+def texts(statement: Statement) -> list[str]:
+    """All texts of a tree that run as statements or queries, conditions included."""
+    if isinstance(statement, Plain):
+        return [statement.text]
+    if isinstance(statement, Declare):
+        return [f"DECLARE {statement.rest}"]
+    if isinstance(statement, Handler):
+        return texts(statement.body)
+    out: list[str] = []
+    below: tuple[Statement, ...] = ()
+    if isinstance(statement, Compound):
+        below = statement.body
+    elif isinstance(statement, Branches):
+        out += [f"SELECT {condition}" for condition, _ in statement.branches]
+        below = tuple(s for _, body in statement.branches for s in body) + statement.otherwise
+    elif isinstance(statement, Loop):
+        out += [f"SELECT {c}" for c in (statement.before, statement.after) if c is not None]
+        below = statement.body
+    elif isinstance(statement, For):
+        out.append(statement.query)
+        below = statement.body
+    return out + [t for s in below for t in texts(s)]
+
+
+def _statements(cursor: Cursor) -> tuple[Statement, ...]:
+    out: list[Statement] = []
+    while not cursor.is_any(*_ENDS):
+        if cursor.token is None:
+            cursor.fail()
+        out.append(_statement(cursor))
+        cursor.expect_symbol(";")
+    return tuple(out)
+
+
+def _statement(cursor: Cursor) -> Statement:
+    label = None
+    if cursor.token is not None and cursor.token.is_name and cursor.is_symbol(":", ahead=1):
+        label = cursor.part()
+        cursor.expect_symbol(":")
+    if cursor.is_word("BEGIN"):
+        return _compound(cursor, label)
+    if cursor.accept("WHILE"):
+        before = _text(cursor, "DO")
+        return Loop(label, before, _ended(cursor, "WHILE", label), None)
+    if cursor.accept("LOOP"):
+        return Loop(label, None, _ended(cursor, "LOOP", label), None)
+    if cursor.accept("REPEAT"):
+        body = _statements(cursor)
+        cursor.expect("UNTIL")
+        after = _text(cursor, "END")
+        _close(cursor, "REPEAT", label)
+        return Loop(label, None, body, after)
+    if cursor.accept("FOR"):
+        variable = cursor.part() if cursor.is_word("AS", ahead=1) else None
+        if variable is not None:
+            cursor.expect("AS")
+        query = _text(cursor, "DO")
+        return For(label, variable, query, _ended(cursor, "FOR", label))
+    if cursor.accept("IF"):
+        return _if(cursor)
+    if cursor.is_word("CASE"):
+        return _case(cursor)
+    if cursor.is_any("LEAVE", "ITERATE"):
+        return Leave(again=cursor.take().upper == "ITERATE", label=cursor.part())
+    if cursor.accept("DECLARE"):
+        return _declare(cursor)
+    start, end = cursor.until(symbols=";")
+    return Plain(cursor.text[start:end])
+
+
+def _compound(cursor: Cursor, label: str | None) -> Compound:
+    cursor.expect("BEGIN")
+    if cursor.accept("NOT"):
+        cursor.expect("ATOMIC")
+    body = _statements(cursor)
+    cursor.expect("END")
+    _closing_label(cursor, label)
+    return Compound(label, body)
+
+
+def _if(cursor: Cursor) -> Branches:
+    branches = []
+    while True:
+        condition = _text(cursor, "THEN")
+        branches.append((condition, _statements(cursor)))
+        if not cursor.accept("ELSEIF"):
+            break
+    otherwise = _statements(cursor) if cursor.accept("ELSE") else ()
+    cursor.expect("END", "IF")
+    return Branches(tuple(branches), otherwise)
+
+
+def _case(cursor: Cursor) -> Branches:
+    cursor.expect("CASE")
+    compared = None if cursor.is_word("WHEN") else cursor.text[slice(*cursor.until("WHEN"))]
+    branches = []
+    while cursor.accept("WHEN"):
+        value = _text(cursor, "THEN")
+        condition = value if compared is None else f"({compared}) = ({value})"
+        branches.append((condition, _statements(cursor)))
+    otherwise = _statements(cursor) if cursor.accept("ELSE") else ()
+    cursor.expect("END", "CASE")
+    return Branches(tuple(branches), otherwise)
+
+
+def _declare(cursor: Cursor) -> Statement:
+    if cursor.is_any("EXIT", "CONTINUE") and cursor.is_word("HANDLER", ahead=1):
+        return _handler(cursor)
+    if cursor.is_word("CONDITION", ahead=1):
+        name = cursor.part()
+        cursor.expect("CONDITION")
+        state = None
+        if cursor.accept("FOR"):
+            cursor.expect("SQLSTATE")
+            cursor.accept("VALUE")
+            state = cursor.string()
+        return DeclareCondition(name.upper(), state)
+    cursor.accept("OR", "REPLACE")
+    cursor.accept("VARIABLE")
+    names = [cursor.part()]
+    while cursor.accept_symbol(","):
+        names.append(cursor.part())
+    start, end = cursor.until(symbols=";")
+    return Declare(tuple(names), cursor.text[start:end])
+
+
+def _handler(cursor: Cursor) -> Handler:
+    leaves = cursor.take().upper == "EXIT"
+    cursor.expect("HANDLER", "FOR")
+    names: list[str] = []
+    states: list[str] = []
+    everything = not_found = False
+    while True:
+        if cursor.accept("SQLEXCEPTION"):
+            everything = True
+        elif cursor.accept("NOT", "FOUND"):
+            not_found = True
+        elif cursor.accept("SQLSTATE"):
+            cursor.accept("VALUE")
+            states.append(unquoted(cursor.take()))
+        else:
+            names.append(".".join(cursor.name()).upper())
+        if not cursor.accept_symbol(","):
+            break
+    return Handler(leaves, tuple(names), tuple(states), everything, not_found, _statement(cursor))
+
+
+def _ended(cursor: Cursor, word: str, label: str | None) -> tuple[Statement, ...]:
+    """The body of a loop, from ``DO`` (LOOP has none) to its end."""
+    cursor.accept("DO")
+    body = _statements(cursor)
+    _close(cursor, word, label)
+    return body
+
+
+def _close(cursor: Cursor, word: str, label: str | None) -> None:
+    cursor.expect("END", word)
+    _closing_label(cursor, label)
+
+
+def _closing_label(cursor: Cursor, label: str | None) -> None:
+    if label is not None and cursor.token is not None and cursor.token.is_name:
+        cursor.part()
+
+
+def _text(cursor: Cursor, word: str) -> str:
+    """The text up to a word, which is gone past unless it is END."""
+    start, end = cursor.until(word)
+    if word != "END":
+        cursor.expect(word)
+    return cursor.text[start:end]

@@ -1,5 +1,0 @@
-"""Statements that change rows: INSERT, DELETE, UPDATE, MERGE; and scripts of statements."""
-
-from trilake.extras import need
-
-need("pyspark", "statements in a session")

@@ -1,5 +1,0 @@
-"""What a statement asks of the session: Spark's parser, names, frames, results."""
-
-from trilake.extras import need
-
-need("pyspark", "statements in a session")

@@ -1,0 +1,1 @@
+"""SQL in a Spark session: what ``spark.sql`` does after ``trilake.install``."""

@@ -1,0 +1,238 @@
+"""Statements about our tables that neither query nor change rows: COMMENT, DROP, CACHE, EXPLAIN and others."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from trilake.common.text import quote_name, quote_parts
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.maintenance.analyze import check_columns, compute_statistics
+from trilake.errors import InvalidArgumentError
+from trilake.spark.delta.maintenance import ManyRunner
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.delete_update import parse_delete, parse_update
+from trilake.sql.parser.insert import parse_inserts
+from trilake.sql.parser.kinds import kind
+from trilake.sql.parser.literals import Args
+from trilake.sql.parser.maintenance import parse_analyze
+from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.tokens import tokenize
+from trilake.sql.spark.session import catalogue, jvm
+from trilake.sql.spark.session.cache import cache, uncache
+from trilake.sql.spark.session.frames import head_of, log_to_change, open_delta
+from trilake.sql.spark.session.placeholders import with_parameters
+from trilake.sql.spark.session.relations import localized, query, run_local
+from trilake.sql.spark.session.results import nothing, rows
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, View, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger("trilake.sql")
+
+
+def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    """Run one of these; ``None`` where it is Spark's."""
+    cursor = Cursor(text)
+    if cursor.is_word("ANALYZE", "TABLE"):
+        return _analyze(session, text)  # Spark's parser knows no DELTA STATISTICS
+    _judge(session, text)
+    if cursor.accept("EXPLAIN"):
+        return _explain(session, cursor, args)
+    if cursor.accept("COMMENT", "ON", "TABLE"):
+        return _comment(session, cursor)
+    if cursor.accept("COMMENT", "ON", "COLUMN"):
+        return _comment_column(session, cursor)
+    if cursor.accept("DROP", "TABLE"):
+        return _drop(session, cursor)
+    if cursor.accept("CACHE"):
+        return _cache(session, cursor, args)
+    if cursor.accept("UNCACHE", "TABLE"):
+        return _uncache(session, cursor)
+    if cursor.accept("REFRESH"):
+        return _refresh(session, cursor)
+    if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
+        raise InvalidArgumentError(
+            f"this statement is not for tables with a log: {text.strip()}", help="rows come with INSERT INTO"
+        )
+    return None
+
+
+def _judge(session: SqlSession, text: str) -> None:
+    if session.classic:
+        jvm.parse_plan(session.parser, text)
+
+
+def _target(session: SqlSession, cursor: Cursor) -> Target | None:
+    target = resolve(session, cursor.name())
+    return target if isinstance(target, Target) else None
+
+
+def _analyze(session: SqlSession, text: str) -> DataFrame | None:
+    """Statistics go into the log, for files that lack them; ``DELTA STATISTICS`` computes those of all files."""
+    named = Cursor(text)
+    named.accept("ANALYZE", "TABLE")
+    target = _target(session, named)
+    if target is None:
+        return None
+    call = parse_analyze(Cursor(text))
+    if target.format == "delta":
+        table = open_delta(session, target)
+        check_columns(table.snapshot, call.columns)
+        if call.scan:
+            run = ManyRunner(session.spark, table.log.store, least=8)
+            compute_statistics(log_to_change(session, target), everything=call.everything, run=run)
+        catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _refresh(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    """Names show what is there."""
+    cursor.accept("TABLE")
+    target = _target(session, cursor)
+    if target is None:
+        return None
+    if target.format == "delta":
+        head_of(session, target)
+        catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _comment(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    target = _target(session, cursor)
+    if target is None:
+        return None
+    return _commented(session, target, None, cursor)
+
+
+def _comment_column(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    """``COMMENT ON COLUMN table.column IS 'text'``: the longest name of a table leads, and its column follows."""
+    parts = cursor.name()
+    for split in range(len(parts) - 1, 0, -1):
+        target = resolve(session, parts[:split])
+        if isinstance(target, Target):
+            return _commented(session, target, parts[split:], cursor)
+    return None
+
+
+def _commented(session: SqlSession, target: Target, path: tuple[str, ...] | None, cursor: Cursor) -> DataFrame:
+    cursor.expect("IS")
+    comment = None if cursor.accept("NULL") else cursor.string()
+    head_of(session, target)
+    Alter(log_to_change(session, target)).comment(comment, path)
+    catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    unless = cursor.accept("IF", "EXISTS")
+    parts = cursor.name()
+    target = resolve(session, parts)
+    if isinstance(target, View):
+        raise InvalidArgumentError(
+            f"[WRONG_COMMAND_FOR_OBJECT_TYPE] {'.'.join(parts)} is a view, and DROP TABLE is for tables",
+            help="write DROP VIEW",
+        )
+    if target is not None and target.entry is None and unless:
+        # Scripts for delta-spark say this before they delete a folder, and it is no error there.
+        _log.warning("DROP TABLE IF EXISTS drops names, and %s is a path: nothing there was touched", target.path)
+        return nothing(session)
+    if target is not None and target.entry is None:
+        raise InvalidArgumentError(
+            f"a table that is named by its path cannot be dropped: {target.path}",
+            help="DELETE FROM takes its rows away, and its folder can be removed",
+        )
+    if target is not None:
+        uncache(session, target)
+    return None
+
+
+# --- CACHE -----------------------------------------------------------------------------------------------------------
+
+
+def _cache(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame | None:
+    lazy = cursor.accept("LAZY")
+    cursor.expect("TABLE")
+    parts = cursor.name()
+    options = ""
+    if cursor.accept("OPTIONS"):
+        start, end = cursor.brackets()
+        options = f" OPTIONS ({cursor.text[start:end]})"
+    if cursor.done:
+        target = resolve(session, parts)
+        if target is None:
+            return None
+        if isinstance(target, View):
+            return None
+        cache(session, target, fill=not lazy)
+        return nothing(session)
+    cursor.accept("AS")
+    frame = query(session, cursor.rest(), args)
+    frame.createTempView(quote_name(parts[-1]))
+    return session.run(f"CACHE {'LAZY ' if lazy else ''}TABLE {quote_name(parts[-1])}{options}")
+
+
+def _uncache(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    cursor.accept("IF", "EXISTS")
+    target = _target(session, cursor)
+    if target is None:
+        return None
+    uncache(session, target)
+    return nothing(session)
+
+
+# --- EXPLAIN ---------------------------------------------------------------------------------------------------------
+
+_MODES = ("EXTENDED", "CODEGEN", "COST", "FORMATTED", "LOGICAL")
+
+
+def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
+    head = "EXPLAIN "
+    if cursor.is_any(*_MODES):
+        head += cursor.take().text + " "
+    body = cursor.rest()
+    shown = _explained_change(session, with_parameters(session, body, args))
+    if shown is not None:
+        return rows(session, "plan string", [(shown,)])
+    return run_local(session, localized(session, body, args), args, before=head)
+
+
+def _explained_change(session: SqlSession, text: str) -> str | None:
+    """The plan of a DELETE, UPDATE, MERGE or INSERT as text; ``None`` for any other statement."""
+    word = kind(tokenize(text))
+    if word == "DELETE":
+        change = parse_delete(Cursor(text))
+        return _shown(session, "Delete", change.parts, _scan(change.parts, change.alias, change.condition))
+    if word == "UPDATE":
+        change = parse_update(Cursor(text))
+        return _shown(session, "Update", change.parts, _scan(change.parts, change.alias, change.condition))
+    if word == "INSERT":
+        insert = parse_inserts(text)[0]
+        return _shown(session, "Insert", insert.parts, insert.query)
+    if word == "MERGE":
+        merge = parse_merge(Cursor(text))
+        target = _named(merge.parts, merge.alias)
+        alias = f" AS {quote_name(merge.source_alias)}" if merge.source_alias else ""
+        joined = f"SELECT * FROM {target} FULL OUTER JOIN {merge.source}{alias} ON {merge.condition}"
+        return _shown(session, "Merge", merge.parts, joined)
+    return None
+
+
+def _named(parts: tuple[str, ...], alias: str | None) -> str:
+    name = quote_parts(parts)
+    return name if alias is None else f"{name} AS {quote_name(alias)}"
+
+
+def _scan(parts: tuple[str, ...], alias: str | None, condition: str | None) -> str:
+    where = "" if condition is None else f" WHERE {condition}"
+    return f"SELECT * FROM {_named(parts, alias)}{where}"
+
+
+def _shown(session: SqlSession, what: str, parts: tuple[str, ...], text: str) -> str:
+    """What the change does, above the plan of what it reads."""
+    plan = str(run_local(session, localized(session, text), before="EXPLAIN ").collect()[0][0])
+    name = ".".join(parts)
+    lines = plan.replace("== Physical Plan ==\n", "", 1).split("\n")
+    return "\n".join(["== Physical Plan ==", f"{what} {name}", *(f"  {line}" if line else line for line in lines)])

@@ -1,0 +1,215 @@
+"""``spark.catalog`` for tables of ours: making them, what is shown of them, and their rows in Spark's cache.
+
+Each function here answers one method of Spark's catalogue: it looks at the arguments, and gives the action to take, or
+``None`` for a call that is Spark's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from trilake.common.text import quote_parts
+from trilake.errors import InvalidArgumentError
+from trilake.spark.patches.recorder import Action
+from trilake.sql.parser.cursor import name_parts
+from trilake.sql.parser.paths import FORMATS
+from trilake.sql.spark.session.cache import cache, is_cached
+from trilake.sql.spark.session.problems import errors_of_spark
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, exists, path_target, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+R = TypeVar("R")
+#: ``method(session, own, *args, **kwargs)``: ``own`` is Spark's method.
+Method: TypeAlias = "Callable[..., Action | None]"
+
+
+def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
+    """The parts of a table's name; ``None`` for what is no name, about which Spark says what is wrong."""
+    parts = name_parts(name)
+    if parts is None or not isinstance(database, str | None):
+        return None
+    return parts if database is None else (database, *parts)
+
+
+def _target(session: SqlSession, name: Any, database: Any = None) -> Target | None:
+    """The table of ours that a name stands for; ``None`` for any other."""
+    parts = _parts(name, database)
+    found = None if parts is None else resolve(session, parts)
+    return found if isinstance(found, Target) else None
+
+
+def _caught(act: Callable[[], R]) -> Callable[[], R]:
+    """An action whose errors Spark's callers can catch."""
+
+    def run() -> R:
+        with errors_of_spark():
+            return act()
+
+    return run
+
+
+# --- tables are made -------------------------------------------------------------------------------------------------
+
+
+def _create_table(
+    session: SqlSession,
+    own: Any,
+    tableName: Any,
+    path: Any = None,
+    source: Any = None,
+    schema: Any = None,
+    description: Any = None,
+    **options: Any,
+) -> Action | None:
+    parts = _parts(tableName)
+    if parts is None:
+        return None
+    by_path = path_target(session, parts)
+    if source is None and by_path is not None:
+        format: str | None = by_path.format
+    else:
+        format = FORMATS.get(str(source or session.setting("spark.sql.sources.default", "parquet")).lower())
+    if format is None:
+        return None
+    texts = {key: _text(value) for key, value in options.items()}
+    if path is not None:
+        texts["path"] = str(path)
+    spark_says = partial(own, tableName, path, source, schema, description, **options)
+
+    def act() -> DataFrame:
+        from trilake.sql.spark.tables.create_by_catalog import create_by_catalog
+
+        return create_by_catalog(session, parts, format, schema, description or None, texts, spark_says)
+
+    return _caught(act)
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+# --- what is shown of them -------------------------------------------------------------------------------------------
+
+
+def _list_columns(session: SqlSession, own: Any, tableName: Any, dbName: Any = None) -> Action | None:
+    target = _target(session, tableName, dbName)
+    if target is None:
+        return None
+
+    def act() -> list[Any]:
+        from trilake.sql.spark.show.catalog import columns
+
+        return columns(session, target)
+
+    return _caught(act)
+
+
+def _table_exists(session: SqlSession, own: Any, tableName: Any, dbName: Any = None) -> Action | None:
+    parts = _parts(tableName, dbName)
+    target = None if parts is None else path_target(session, parts)
+    return None if target is None else _caught(partial(exists, target))
+
+
+def _get_table(session: SqlSession, own: Any, tableName: Any) -> Action | None:
+    target = _target(session, tableName)
+    if target is None:
+        return None
+
+    def act() -> Any:
+        from trilake.sql.spark.show.catalog import table
+
+        return table(session, target, partial(own, tableName))
+
+    return _caught(act)
+
+
+def _list_tables(session: SqlSession, own: Any, *args: Any, **kwargs: Any) -> Action:
+    return lambda: [_with_kind(session, table) for table in own(*args, **kwargs)]
+
+
+def _with_kind(session: SqlSession, table: Any) -> Any:
+    """What Spark says of a table, with its true kind."""
+    if table.tableType != "MANAGED" or table.catalog != "spark_catalog" or table.database is None:
+        return table
+    target = resolve(session, (table.database, table.name))
+    external = isinstance(target, Target) and target.entry is not None and not target.entry.managed
+    return table._replace(tableType="EXTERNAL") if external else table
+
+
+def _statement(text: str, answer: Callable[[DataFrame], Any] = lambda _: None) -> Method:
+    """A method that does what a statement does; ``answer`` makes its result of the statement's."""
+
+    def method(session: SqlSession, own: Any, tableName: Any) -> Action | None:
+        target = _target(session, tableName)
+        return None if target is None else lambda: answer(_run(session, text, target))
+
+    return method
+
+
+def _run(session: SqlSession, text: str, target: Target) -> DataFrame:
+    from trilake.sql.spark.statements import run
+
+    return run(session, text.format(quote_parts(target.parts)), known=True)
+
+
+def _partitions(frame: DataFrame) -> list[Any]:
+    from trilake.sql.spark.show.catalog import partition
+
+    return [partition(row[0]) for row in frame.collect()]
+
+
+def _create_table_string(session: SqlSession, own: Any, tableName: Any, asSerde: bool = False) -> Action | None:
+    target = _target(session, tableName)
+    if target is None:
+        return None
+
+    def show() -> str:
+        if asSerde:
+            raise InvalidArgumentError(
+                f"{target.shown} is a {target.format} table, not one of Hive", help="asSerde=False"
+            )
+        return str(_run(session, "SHOW CREATE TABLE {}", target).collect()[0][0])
+
+    return _caught(show)
+
+
+def _analyze_table(session: SqlSession, own: Any, tableName: Any, noScan: bool = False) -> Action | None:
+    text = "ANALYZE TABLE {} COMPUTE STATISTICS" + (" NOSCAN" if noScan else "")
+    return _statement(text)(session, own, tableName)
+
+
+# --- their rows in Spark's cache -------------------------------------------------------------------------------------
+
+
+def _cache_table(session: SqlSession, own: Any, tableName: Any, storageLevel: Any = None) -> Action | None:
+    target = _target(session, tableName)
+    return None if target is None else _caught(partial(cache, session, target, storageLevel))
+
+
+def _is_cached(session: SqlSession, own: Any, tableName: Any) -> Action | None:
+    target = _target(session, tableName)
+    return None if target is None else _caught(partial(is_cached, session, target))
+
+
+METHODS: dict[str, Method] = {
+    "createTable": _create_table,
+    "listColumns": _list_columns,
+    "tableExists": _table_exists,
+    "getTable": _get_table,
+    "listTables": _list_tables,
+    "listPartitions": _statement("SHOW PARTITIONS {}", _partitions),
+    "getTableProperties": _statement("SHOW TBLPROPERTIES {}", lambda f: {r[0]: r[1] for r in f.collect()}),
+    "getCreateTableString": _create_table_string,
+    "truncateTable": _statement("TRUNCATE TABLE {}"),
+    "analyzeTable": _analyze_table,
+    "cacheTable": _cache_table,
+    "isCached": _is_cached,
+    "uncacheTable": _statement("UNCACHE TABLE {}"),
+    "refreshTable": _statement("REFRESH TABLE {}"),
+    "recoverPartitions": _statement("ALTER TABLE {} RECOVER PARTITIONS"),
+}

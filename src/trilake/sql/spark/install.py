@@ -1,0 +1,279 @@
+"""``install`` and ``uninstall``: a session's own ``sql``, ``table`` and ``read.table`` with tables of ours.
+
+Sessions that are made of such a session have it too: those of ``newSession`` and ``cloneSession``, and those that Spark
+gives to the functions of ``foreachBatch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
+
+from trilake.common.text import quote_parts
+from trilake.spark.live_frames.frames import following
+from trilake.spark.patches.chains import classes
+from trilake.spark.patches.reader import with_table_name
+from trilake.spark.patches.recorder import Action, Decide, patch, record_of, undo
+from trilake.spark.patches.register import register, with_sources
+from trilake.sql.parser.cursor import name_parts
+from trilake.sql.spark.catalog import METHODS, Method
+from trilake.sql.spark.session.frame_texts import active_session, may_hold_query, text_functions, with_text, with_texts
+from trilake.sql.spark.session.frame_views import make_view, named_alike, note_query
+from trilake.sql.spark.session.relations import frame_of_name
+from trilake.sql.spark.session.session import SqlSession, TempView
+from trilake.sql.spark.session.targets import Target, View, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.readwriter import DataFrameReader
+
+#: Under which name Spark's methods are replaced.
+_OWNER = "sql"
+#: Sessions that SQL was installed into, by what tells sessions apart.
+_SESSIONS: dict[str, SqlSession] = {}
+#: Sessions that are made of those: each is known for as long as the Python object that it was made as.
+_DERIVED: WeakValueDictionary[str, SqlSession] = WeakValueDictionary()
+#: Temporary views that all sessions see.
+_GLOBAL_VIEWS: dict[str, TempView] = {}
+#: Where that object keeps what is known of it.
+_KEPT = "_trilake_sql"
+
+
+def install(spark: SparkSession) -> None:
+    """Let a session's own SQL know tables of ours: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
+    ``spark.catalog``.
+
+    Includes :func:`trilake.register`.  Statements without tables of ours are Spark's as before.  What ``newSession``
+    makes of the session from then on has it too, and the session of batches that ``foreachBatch`` hands over.  Doing it
+    again changes nothing; :func:`uninstall` takes it back.
+
+    ``spark`` is the session.  Raises as :func:`trilake.register`.
+
+    >>> install(spark)
+    >>> _ = spark.sql("CREATE OR REPLACE TABLE doc_install (id INT) USING delta")
+    >>> _ = spark.sql("INSERT INTO doc_install VALUES (1), (2)")
+    >>> spark.sql("DELETE FROM doc_install WHERE id = 1").first().num_affected_rows
+    1
+    >>> _ = spark.sql("DROP TABLE doc_install")
+    """
+    register(spark)
+    key = session_key(spark)
+    if key not in _SESSIONS:
+        _SESSIONS[key] = _DERIVED.get(key) or SqlSession(spark, global_views=_GLOBAL_VIEWS)
+    patch(type(spark), "sql", _sql, owner=_OWNER)
+    patch(type(spark), "table", _table, owner=_OWNER)
+    patch(type(spark.read), "table", _read_table, owner=_OWNER)
+    patch(type(spark), "newSession", _new_session, owner=_OWNER)
+    patch(type(spark), "cloneSession", _clone_session, owner=_OWNER)
+    for cls in classes("catalog"):
+        for name, decide in _CATALOG.items():
+            patch(cls, name, decide, owner=_OWNER)
+    for cls in classes("frame"):
+        for name, decide in (*_FRAMES.items(), *_TEXTS.items()):
+            patch(cls, name, decide, owner=_OWNER)
+    for module, function in text_functions():
+        patch(module, function, _function_of_text, owner=_OWNER)
+    for cls in classes("batch_function"):
+        patch(cls, "__init__", _batch_function, owner=_OWNER)
+
+
+def uninstall(spark: SparkSession) -> None:
+    """Take :func:`install` back: the ``sql`` of the session ``spark`` is Spark's own again.  Data sources stay
+    registered.
+
+    Sessions that were made of it keep theirs until it is taken back from them too, or from the last session that it
+    was installed into: then Spark's methods are Spark's own again.
+
+    >>> install(spark)
+    >>> uninstall(spark)
+    >>> spark.sql("SELECT 1 AS n").collect()
+    [Row(n=1)]
+    """
+    key = session_key(spark)
+    _SESSIONS.pop(key, None)
+    _DERIVED.pop(key, None)
+    spark.__dict__.pop(_KEPT, None)
+    if not _SESSIONS:
+        _DERIVED.clear()
+        undo(_OWNER)
+
+
+def installed(spark: SparkSession) -> SqlSession | None:
+    """What is known of a session that SQL was installed into; ``None`` for another."""
+    if not _SESSIONS:
+        return None
+    key = session_key(spark)
+    return _SESSIONS.get(key) or _DERIVED.get(key)
+
+
+def session_key(spark: SparkSession) -> str:
+    """What tells a session from all others, whichever of its Python objects is at hand."""
+    known = spark.__dict__.get("_trilake_key")
+    if known is None:
+        java = getattr(spark, "_jsparkSession", None)
+        known = str(getattr(spark, "session_id", id(spark))) if java is None else str(java.sessionUUID())
+        spark.__dict__["_trilake_key"] = known
+    return str(known)
+
+
+def _sql(own: Any, spark: SparkSession, sqlQuery: Any, args: Any = None, **kwargs: Any) -> Action | None:
+    session = installed(spark)
+    if session is None or not isinstance(sqlQuery, str):
+        return None
+    from trilake.sql.spark.statements import action  # late: sessions that never run SQL need none of it
+
+    return action(session, own, sqlQuery, args, kwargs)
+
+
+def _new_session(own: Any, spark: SparkSession) -> Action | None:
+    if installed(spark) is None:
+        return None
+
+    def make() -> SparkSession:
+        derived = with_sources(own())
+        _derive(derived, {})
+        return derived
+
+    return make
+
+
+def _clone_session(own: Any, spark: SparkSession, *args: Any, **kwargs: Any) -> Action | None:
+    session = installed(spark)
+    if session is None:
+        return None
+
+    def make() -> SparkSession:
+        derived: SparkSession = own(*args, **kwargs)  # Spark takes data sources and views along
+        _derive(derived, session.views)
+        return derived
+
+    return make
+
+
+def _batch_function(
+    own: Any, function: Any, session: SparkSession, func: Callable[[DataFrame, int], None]
+) -> Action | None:
+    parent = installed(session)
+    return None if parent is None else lambda: own(session, _in_derived_session(func, parent))
+
+
+def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSession) -> Callable[[DataFrame, int], None]:
+    """A function of ``foreachBatch`` whose batches come in a session with SQL: Spark clones the session for a query."""
+    known: SqlSession | None = None
+
+    def call(df: DataFrame, batch_id: int) -> None:
+        nonlocal known  # views that a batch makes are there for the next one
+        known = _derive(df.sparkSession, parent.views)
+        func(df, batch_id)
+
+    return call
+
+
+def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
+    """What is known of a session that was made of one with SQL, where Spark's side has these views of it."""
+    known = installed(derived)
+    if known is None:
+        # The methods are those of its class.
+        known = _DERIVED[session_key(derived)] = derived.__dict__[_KEPT] = SqlSession(
+            derived, dict(views), _GLOBAL_VIEWS
+        )
+    return known
+
+
+def _table(own: Any, spark: SparkSession, tableName: Any) -> Action | None:
+    session = installed(spark)
+    return None if session is None else _named(session, tableName)
+
+
+def _read_table(own: Any, reader: DataFrameReader, tableName: Any) -> Action | None:
+    record = record_of(reader)
+    session = None if record is None else installed(record.made_of[0])
+    if session is None or record is None or record.options or record.schema is not None:
+        return None
+    return _named(session, tableName)
+
+
+def _named(session: SqlSession, name: Any) -> Action | None:
+    """How a table of ours is read by its name; ``None`` for any other name."""
+    parts = name_parts(name)
+    source = None if parts is None else resolve(session, parts)
+    if source is None:
+        return None
+
+    return partial(_frame_of, session, source)
+
+
+def _frame_of(session: SqlSession, source: Target | View) -> DataFrame:
+    if not isinstance(source, Target):
+        return frame_of_name(session, source)
+    entry = source.entry
+    names = () if entry is None else ("spark_catalog", entry.database, entry.table)
+    frame = following(lambda: frame_of_name(session, source), lambda read: with_table_name(session.spark, read, names))
+    return note_query(session, frame, f"SELECT * FROM {quote_parts(source.parts)}")
+
+
+def _in_session(method: Method) -> Decide:
+    """A method of Spark's catalogue, in sessions that SQL was installed into."""
+
+    def decide(own: Any, catalog: Any, *args: Any, **kwargs: Any) -> Action | None:
+        session = installed(catalog._sparkSession)
+        return None if session is None else method(session, own, *args, **kwargs)
+
+    return decide
+
+
+_CATALOG = {name: _in_session(method) for name, method in METHODS.items()}
+
+
+def _view_maker(*, is_global: bool) -> Decide:
+    """A method of frames that makes a temporary view, in sessions that SQL was installed into."""
+
+    def decide(own: Any, frame: DataFrame, name: Any) -> Action | None:
+        session = installed(frame.sparkSession)
+        return None if session is None else make_view(session, own, frame, name, is_global=is_global)
+
+    return decide
+
+
+def _alias(own: Any, frame: DataFrame, alias: str) -> Action | None:
+    """``DataFrame.alias``, in sessions that SQL was installed into."""
+    return None if installed(frame.sparkSession) is None else named_alike(own, frame, alias)
+
+
+def _taking_texts(own: Any, frame: DataFrame, *texts: Any, **named: Any) -> Action | None:
+    """A method of frames that takes expressions as texts, in sessions that SQL was installed into."""
+    texts = (*texts, *named.values())
+    if not any(isinstance(t, str | list) for t in texts):
+        return None
+    session = installed(frame.sparkSession)
+    return None if session is None else with_texts(session, own, frame, texts)
+
+
+_TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)
+
+
+def _function_of_text(own: Any, first: Any, *rest: Any) -> Action | None:
+    """``F.expr``, in a thread whose active session SQL was installed into: of a classic session it is a function that
+    is asked for by this name, and of a Connect session it has the text alone."""
+    if not _SESSIONS or (rest and first != "expr"):
+        return None
+    text = rest[0] if rest else first
+    if not may_hold_query(text):
+        return None  # before Spark is asked for anything: this is called for every function of columns
+    active = active_session()
+    session = None if active is None else installed(active)
+    if session is None:
+        return None
+    return with_text(session, own if rest else own.func, text)  # bound to the first argument, which may be the text
+
+
+_FRAMES = {
+    "alias": _alias,
+    "createTempView": _view_maker(is_global=False),
+    "createOrReplaceTempView": _view_maker(is_global=False),
+    "registerTempTable": _view_maker(is_global=False),
+    "createGlobalTempView": _view_maker(is_global=True),
+    "createOrReplaceGlobalTempView": _view_maker(is_global=True),
+}

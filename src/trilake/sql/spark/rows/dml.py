@@ -1,0 +1,221 @@
+"""DELETE, UPDATE and TRUNCATE of our tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trilake.common.text import quote_name, quote_parts
+from trilake.delta.commands.write.assignments import assigned_once
+from trilake.delta.protocol.partitions import partition_fields
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema_edit import field_at, parse_path, path_text, with_alias
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.delta.delete import delete_rows
+from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
+from trilake.spark.delta.storing.store_assignment import stored
+from trilake.spark.delta.update import update_rows
+from trilake.spark.session.schemas import to_spark
+from trilake.sql.parser.defaults import default_or
+from trilake.sql.parser.delete_update import DeleteOrUpdate
+from trilake.sql.parser.expressions import has_query, requalified, split_names
+from trilake.sql.parser.insert import partition_condition
+from trilake.sql.parser.projections import by_column
+from trilake.sql.parser.truncate import Truncate
+from trilake.sql.spark.session.frames import open_delta
+from trilake.sql.spark.session.judge import check_condition, check_values, resolved
+from trilake.sql.spark.session.local import Local
+from trilake.sql.spark.session.relations import local_views, localized
+from trilake.sql.spark.session.results import counts, nothing
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, full_parts, not_found, shown_table
+
+# --- what a condition says of the table's columns --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Named:
+    """A table under the name that expressions of a statement know it by."""
+
+    session: SqlSession
+    target: Target
+    schema: StructType
+    alias: str | None
+
+    @property
+    def names(self) -> dict[tuple[str, ...], str]:
+        """What may stand in front of a column of the table."""
+        if self.alias is not None:
+            return {(self.alias.lower(),): self.alias}
+        parts = tuple(p.lower() for p in self.target.parts)
+        out = {parts: "", (parts[-1],): ""}
+        if self.target.entry is not None:
+            database, table = (p.lower() for p in full_parts(self.session, self.target.parts))
+            out |= {(database, table): "", ("spark_catalog", database, table): ""}
+        return out
+
+    def plain(self, text: str) -> tuple[str, bool]:
+        """An expression without the table's name in front of columns, and whether that could be done.
+
+        Inside a query a column without a name in front of it may be another one, and so may one of a column with the
+        alias's name.
+        """
+        heads = {n[-1] for n in self.names}
+        if has_query(text) or any(self.schema.find(h) is not None for h in heads):
+            return text, False
+        return requalified(text, dict.fromkeys(self.names, "")), True
+
+    def qualifier(self) -> str:
+        """The name under which queries inside of expressions find the table's columns."""
+        return self.alias or self.target.parts[-1]
+
+    def inside(self, text: str) -> str:
+        """An expression whose columns have the qualifier in front where they have a name in front."""
+        quoted = quote_name(self.qualifier())
+        return requalified(text, {n: quoted for n in self.names if len(n) > 1})
+
+
+def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
+    """Delete rows; one row that says how many."""
+    target, change = _target(session, change)
+    if target.format == "lance":
+        from trilake.sql.spark.rows.lance_changes import delete_lance  # late: the libraries of Lance are an extra
+
+        return delete_lance(session, target, change.condition)
+    table = open_delta(session, target)
+    if change.condition is None:
+        return counts(session, num_affected_rows=delete_rows(session.spark, table, None).rows)
+    named = Named(session, target, read_schema(table.snapshot.schema), change.alias)
+    text, plain = named.plain(change.condition)
+    local = localized(session, text if plain else named.inside(text), expression=True)
+    alias = None if plain else named.qualifier()
+    with local_views(session, local):
+        check_condition(session, named.schema, alias, local.text)
+        done = delete_rows(session.spark, table, local.text, alias=alias)
+    return counts(session, num_affected_rows=done.rows)
+
+
+def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
+    """Change rows; one row that says how many."""
+    target, change = _target(session, change)
+    if target.format == "lance":
+        from trilake.sql.spark.rows.lance_changes import update_lance  # late, as above
+
+        return update_lance(session, target, change.values, change.condition)
+    table = open_delta(session, target)
+    schema = named_columns(session.spark, read_schema(table.snapshot.schema))
+    named = Named(session, target, schema, change.alias)
+    assignments = []
+    for name, value in change.values:
+        column = column_path(named, name)
+        assignments.append((column, default_or(named.schema, column, value)))
+    texts = [*(v for _, v in assignments), *([] if change.condition is None else [change.condition])]
+    plain = all(named.plain(t)[1] for t in texts)
+
+    def local(text: str) -> Local:
+        return localized(session, named.plain(text)[0] if plain else named.inside(text), expression=True)
+
+    values = {column: local(v) for column, v in assigned_once(assignments).items()}
+    condition = None if change.condition is None else local(change.condition)
+    alias = None if plain else named.qualifier()
+    with local_views(session, *values.values(), *([] if condition is None else [condition])):
+        if condition is not None:
+            check_condition(session, named.schema, alias, condition.text)
+        _check_assigned(session, named.schema, alias, {n: v.text for n, v in values.items()})
+        done = update_rows(
+            session.spark,
+            table,
+            {path_text(with_alias(parse_path(n), alias)): F.expr(v.text) for n, v in values.items()},
+            None if condition is None else condition.text,
+            alias=alias,
+        )
+    return counts(session, num_affected_rows=done.rows)
+
+
+def _check_assigned(session: SqlSession, schema: StructType, alias: str | None, values: dict[str, str]) -> None:
+    """See that each value can be stored in its column.  Raises what Spark raises."""
+    frame = check_values(session, schema, alias, values.values())
+    try:
+        wanted = [to_spark(StructType((field_at(schema, n),))).fields[0] for n in values]
+    except SchemaMismatchError as e:
+        e.context["condition"] = "FIELD_NOT_FOUND"
+        raise
+    columns = zip(frame.schema, wanted, values)
+    # In ANSI mode a cast is the one that the rows go through; what does not fit is no matter here.
+    rules = replace(AssignmentRules.of_changes(session.spark), ansi=True)
+    resolved(
+        session, frame.select(*(stored(F.col(f.name), f.dataType, w.dataType, n, rules=rules) for f, w, n in columns))
+    )
+
+
+def column_path(named: Named, name: tuple[str, ...]) -> tuple[str, ...]:
+    """A column that a statement assigns, without the table's name in front.
+
+    Raises ``SchemaMismatchError`` for one that the table has not.
+    """
+    lower = tuple(p.lower() for p in name)
+    if named.schema.find(name[0]) is not None and (len(name) == 1 or (lower[0],) not in named.names):
+        return name
+    for front in sorted(named.names, key=len, reverse=True):
+        if len(name) > len(front) and lower[: len(front)] == front and named.schema.find(name[len(front)]) is not None:
+            return name[len(front) :]
+    if named.schema.find(name[0]) is None:
+        raise SchemaMismatchError(
+            f"[UNRESOLVED_COLUMN.WITH_SUGGESTION] {named.target.shown} has no column {'.'.join(name)}",
+            help=f"its columns are {', '.join(named.schema.names)}",
+            column=".".join(name),
+        )
+    return name
+
+
+def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, DeleteOrUpdate]:
+    """The table that is changed, and the change by the names of its columns."""
+    target, shown = shown_table(session, change.parts)
+    if target is None:  # another statement has dropped it, or given it another name, since it was looked up
+        raise not_found(change.parts)
+    if target.parts != change.parts and change.alias is None:
+        change = replace(change, alias=change.parts[-1])  # by which the view is called
+    if target.format == "trevni":
+        raise InvalidArgumentError(
+            "Trevni files cannot be changed",
+            help="read them, and write what is wanted to a new place",
+            file=target.path,
+        )
+    return target, change if shown is None else _through(target, change, shown)
+
+
+def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -> DeleteOrUpdate:
+    """A change by the names of a view, as one by those of the table's columns."""
+    columns = {n.lower() for n in target.log.head().schema.names}
+    fronts = {(change.alias or change.parts[-1]).lower()}
+
+    whole = {tuple(p.lower() for p in change.parts): quote_name(change.alias or change.parts[-1])}
+
+    def named(text: str) -> str:
+        return by_column(requalified(text, whole), shown, columns, fronts)
+
+    values = tuple((split_names([named(quote_parts(n))])[0], named(v)) for n, v in change.values)
+    return replace(change, values=values, condition=None if change.condition is None else named(change.condition))
+
+
+def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
+    """Take all rows away, or those of some partitions."""
+    target, _ = _target(session, DeleteOrUpdate(change.parts, None, (), None))
+    if target.format == "lance":
+        from trilake.sql.spark.rows.lance_changes import delete_lance  # late, as above
+
+        partition_condition(change.partition, (), target.path)  # there are no partitions
+        delete_lance(session, target, None)
+    else:
+        table = open_delta(session, target)
+        metadata = table.snapshot.metadata
+        fields = partition_fields(read_schema(table.snapshot.schema), metadata.partition_columns)
+        condition = partition_condition(change.partition, fields, target.path)
+        if condition is not None:
+            check_condition(session, read_schema(table.snapshot.schema), None, condition)
+        delete_rows(session.spark, table, condition)
+    return nothing(session)

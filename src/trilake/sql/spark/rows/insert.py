@@ -1,0 +1,237 @@
+"""INSERT into our tables: by position, by name, with a list of columns, into partitions, in place of some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trilake.common.text import quote_name, quote_parts
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.protocol import type_widening
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.store_assignment import check_structs_whole
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError, stating
+from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, session_flag
+from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
+from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
+from trilake.spark.delta.write import write_dataframe
+from trilake.spark.lance.vectors import Vectors
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.trevni import write as trevni_write
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.defaults import with_defaults
+from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
+from trilake.sql.parser.literals import Args
+from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session.frames import frame_of, head_of
+from trilake.sql.spark.session.relations import query
+from trilake.sql.spark.session.results import nothing
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, known_table
+from trilake.trevni.tables.table_write import write_options as trevni_options
+
+#: What a statement says itself, and no setting of the session.
+_DECIDED = ("partitionOverwriteMode", "mergeSchema")
+
+
+def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
+    """Run the INSERTs of a statement; those into tables that are not ours go to Spark."""
+    if _is_directory(text):
+        return query(session, text, args)  # tables of ours are replaced in its query alone
+    for insert in parse_inserts(text):
+        insert_into(session, insert, args)
+    return nothing(session)
+
+
+def _is_directory(text: str) -> bool:
+    """Whether the statement is ``INSERT OVERWRITE DIRECTORY``: plain files, which Spark writes."""
+    cursor = Cursor(text)
+    return any(Cursor(text, cursor.tokens, i).is_word("DIRECTORY") for i in range(1, min(5, len(cursor.tokens))))
+
+
+def insert_into(session: SqlSession, insert: Insert, args: Args) -> None:
+    """Run one INSERT."""
+    target = known_table(session, insert.parts)
+    if target is None:
+        _into_spark(session, insert, args)
+        return
+    if target.format == "delta":
+        _into_delta(session, target, insert, args)
+    else:
+        _into_other(session, target, insert, args)
+
+
+def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
+    """A table of Spark's own takes rows that come from tables of ours."""
+    frame = query(session, insert.query, args)
+    name = quote_parts(insert.parts)
+    private = session.private_name()
+    with session.private_views({private: frame}):
+        partition_columns = [
+            *(f"{quote_name(k)} = {v}" for k, v in insert.static.items()),
+            *map(quote_name, insert.dynamic),
+        ]
+        partition = f" PARTITION ({', '.join(partition_columns)})" if partition_columns else ""
+        columns = "" if insert.columns is None else f" ({', '.join(map(quote_name, insert.columns))})"
+        how = "OVERWRITE TABLE" if insert.overwrite else "INTO"
+        unless = " IF NOT EXISTS" if insert.if_not_exists else ""
+        by_name = " BY NAME" if insert.by_name else ""
+        session.run(f"INSERT {how} {name}{partition}{unless}{by_name}{columns} SELECT * FROM {private}")
+
+
+# --- rows ------------------------------------------------------------------------------------------------------------
+
+
+def _into_delta(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
+    head = head_of(session, target)
+    metadata = head.metadata
+    schema = named_columns(session.spark, read_schema(metadata.schema))
+    exact = is_case_sensitive(session.spark)
+    static = own_partitions(insert.static, insert.dynamic, metadata.partition_columns, target.path, exact=exact)
+    if insert.if_not_exists and _partition_exists(session, target, static):
+        return
+    evolve = insert.evolve or session_flag(session.spark, AUTO_MERGE, False)
+    frame, by_name = _given(session, insert, schema, static, args, target, evolve=evolve)
+    if insert.by_name and not evolve:
+        _check_whole(frame, schema)
+    widen, given = type_widening.enabled(metadata), frame
+    frame = stored_columns(given, schema, by_name=by_name, evolve=evolve, widen=widen)
+    where, dynamic = insert.replace_where, False
+    if insert.overwrite and where is None:
+        dynamic = bool(metadata.partition_columns) and overwrites_dynamically(session.spark)
+        if static and not dynamic:
+            where = " AND ".join(
+                f"{quote_name(c)} IS NULL" if _is_null(v) else f"{quote_name(c)} = {v}" for c, v in static.items()
+            )
+    request = WriteRequest(
+        mode="overwrite" if insert.overwrite else "append",
+        schema=from_spark(frame.schema, limits=True),
+        replace_where=where,
+        partition_overwrite="dynamic" if dynamic else "static",
+        schema_mode="merge" if evolve else None,
+    )
+    absent = stating({"DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "DELTA_INSERT_COLUMN_MISMATCH"})
+    with absent, overflows_named(narrowed=frame is not given):
+        write_dataframe(frame, target.path, target.options, request, decided=_DECIDED, seen=head)
+    if evolve:
+        catalogue.refresh(session, target)
+
+
+def _check_whole(frame: DataFrame, schema: StructType) -> None:
+    try:
+        given = from_spark(frame.schema)
+    except TrilakeError:  # a type that no table has, which its cast or the write refuses
+        return
+    check_structs_whole(given, schema)
+
+
+def _is_null(text: str) -> bool:
+    return text.strip().upper() == "NULL"
+
+
+def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args) -> None:
+    if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
+        raise InvalidArgumentError(f"a {target.format.title()} table takes whole rows only", file=target.path)
+    there = frame_of(session, target).schema
+    if insert.evolve:
+        raise InvalidArgumentError(
+            f"the schema of a {target.format.title()} table does not evolve with a write", file=target.path
+        )
+    schema = read_schema(from_spark(there))
+    frame, by_name = _given(session, insert, schema, {}, args, target)
+    frame = stored_columns(frame, schema, by_name=by_name)
+    missing = [f for f in there.fields if f.name not in frame.columns]
+    frame = frame.select("*", *(F.lit(None).cast(f.dataType).alias(f.name) for f in missing)).select(
+        *(quote_name(n) for n in there.names)
+    )
+    mode = "overwrite" if insert.overwrite else "append"
+    if target.format == "lance":
+        from trilake.lance.table import write_options as lance_options  # late: the libraries of Lance are an extra
+        from trilake.spark.lance import frames as lance_frames
+
+        lance_frames.write_dataframe(
+            frame, target.path, target.options, mode=mode, options=lance_options({}), vectors=Vectors.of(None, None)
+        )
+    else:
+        trevni_write.write_dataframe(
+            frame, target.path, target.options, mode=mode, partition_by=None, options=trevni_options({})
+        )
+
+
+def _partition_exists(session: SqlSession, target: Target, static: Mapping[str, str]) -> bool:
+    frame = frame_of(session, target)
+    for column, text in static.items():
+        frame = frame.where(f"{quote_name(column)} <=> {text}")
+    return bool(frame.limit(1).collect())
+
+
+def _given(
+    session: SqlSession,
+    insert: Insert,
+    schema: StructType,
+    static: Mapping[str, str],
+    args: Args,
+    target: Target,
+    *,
+    evolve: bool = False,
+) -> tuple[DataFrame, bool]:
+    """The rows under the names of the table's columns that they are for, and whether structs are matched by name."""
+    expected = expected_columns(insert, schema, static, shown=target.shown, path=target.path)
+    text, absent = with_defaults(insert.query, schema, expected)
+    frame = query(session, text, _args_of_query(insert, args))
+    by_name = insert.by_name
+    if by_name:
+        frame = _by_name(frame, schema, static, evolve)
+    else:
+        by_name = insert.columns is None and as_they_are(frame.schema, expected, schema, evolve=evolve)
+        beyond = frame.columns[len(expected) :]
+        if evolve and insert.columns is None and not any(schema.find(name) for name in beyond):
+            expected += beyond  # which are new columns of the table
+        if len(frame.columns) != len(expected):
+            more = "more" if len(frame.columns) > len(expected) else "fewer"
+            raise SchemaMismatchError(
+                f"cannot write to {target.shown}: the query gives {more} columns ({len(frame.columns)}) than expected"
+                f" ({len(expected)}: {', '.join(expected)})",
+                help="give a value for each column, or name the columns, or write BY NAME",
+                file=target.path,
+                condition=_arity(insert, len(frame.columns), len(expected)),
+            )
+        frame = frame if frame.columns == list(expected) else frame.toDF(*expected)
+    if absent:
+        frame = frame.select(*(quote_name(c) for c in frame.columns if c not in absent))
+    if static:
+        frame = frame.select("*", *(F.expr(v).alias(c) for c, v in static.items()))
+    return frame, by_name
+
+
+def _arity(insert: Insert, given: int, wanted: int) -> str:
+    """The condition for a wrong number of values: Spark counts named columns, and delta-spark those of the table."""
+    if insert.columns:
+        return f"INSERT_COLUMN_ARITY_MISMATCH.{'TOO_MANY' if given > wanted else 'NOT_ENOUGH'}_DATA_COLUMNS"
+    return "DELTA_METADATA_MISMATCH" if given > wanted else "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
+
+
+def _args_of_query(insert: Insert, args: Args) -> Args:
+    if args is None or isinstance(args, Mapping):
+        return args
+    return list(args)[insert.markers_before :] or None
+
+
+def _by_name(frame: DataFrame, schema: StructType, static: Mapping[str, str], evolve: bool) -> DataFrame:
+    names = []
+    for name in frame.columns:
+        field = schema.find(name)
+        if field is None and not evolve:
+            raise SchemaMismatchError(
+                f"the query gives a column {name}, which the table has not",
+                help=f"its columns are {', '.join(schema.names)}",
+                column=name,
+                condition="DELTA_METADATA_MISMATCH",
+            )
+        if field is not None and field.name in static:
+            raise InvalidArgumentError(f"column {name} is given by PARTITION already", column=name)
+        names.append(name if field is None else field.name)
+    return frame.toDF(*names)

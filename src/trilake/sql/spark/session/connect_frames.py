@@ -1,0 +1,49 @@
+"""Queries of a Connect session that carry the frames that they name.
+
+There a query is a text that the server resolves each time it is asked for rows, schema or plan: a temporary view that
+was dropped in between would be missing.  So the frames that a text names travel with it, as PySpark sends those that
+``spark.sql`` is given by keyword; before PySpark 4.0, which cannot, their views stay as long as the query.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trilake.spark.session.compat import RELEASE
+from trilake.sql.parser.literals import Args
+
+#: Whether a query can carry the frames that it names.
+CARRIES = RELEASE >= (4, 0)
+
+
+def is_query(frame: DataFrame) -> bool:
+    """Whether the server resolves what ``spark.sql`` has answered anew each time; the rows of a command are there."""
+    relation = getattr(_plan(frame), "_plan", None)
+    return relation is not None and relation.WhichOneof("rel_type") == "sql"
+
+
+def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """The query that is ``frame``, with the frames that its text names."""
+    from pyspark.sql.connect import dataframe, plan  # late: needs gRPC, which only Connect sessions do
+
+    columns: Any = F.lit
+    by_name = {str(k): columns(v) for k, v in args.items()} if isinstance(args, Mapping) else {}
+    in_order = [] if args is None or isinstance(args, Mapping) else [columns(v) for v in args]
+    views = [plan.SubqueryAlias(_plan(f), name) for name, f in frames.items()]
+    session: Any = frame.sparkSession
+    query: DataFrame = dataframe.DataFrame(plan.SQL(text, in_order, by_name, views), session)
+    return query
+
+
+def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:
+    """Call ``then`` when nothing is made of a query any more: not it, nor a frame that is made of it."""
+    weakref.finalize(_plan(frame), then).atexit = False
+
+
+def _plan(frame: Any) -> Any:
+    return frame._plan

@@ -1,0 +1,120 @@
+"""Texts of frames that hold queries over tables of ours: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
+
+Spark looks names of tables up by itself there, and does not find ours.  They give way to views of frames, as in
+statements:
+
+* ``where``, ``filter`` and ``selectExpr`` of a classic session are looked up at once: their views are gone after the
+  call;
+* a column of ``F.expr`` is looked up when a frame uses it, and all texts of a Connect session are.  Their views stay,
+  one for each name that a text was seen with.  They are global, which lists of tables and views do not show, and have
+  the rows of the table as it was when the last such text was given.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any
+
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import DataFrame, SparkSession, functions
+
+from trilake.spark.live_frames.frames import made_of, renew
+from trilake.spark.patches.recorder import Action
+from trilake.sql.spark.session.local import Local
+from trilake.sql.spark.session.problems import errors_of_spark, in_place
+from trilake.sql.spark.session.relations import local_views, localized, names_ours
+from trilake.sql.spark.session.session import SqlSession
+
+#: What each query inside of an expression begins with; a text without it is not looked at any closer.
+_QUERY = re.compile(r"\(\s*(?:SELECT|FROM|TABLE|WITH|VALUES)\b|\(\s*\(|/\*|--", re.IGNORECASE)
+
+
+def text_functions() -> Iterator[tuple[ModuleType, str]]:
+    """The functions of this PySpark by which ``F.expr`` makes a column of a text, also where it was imported before."""
+    yield getattr(functions, "builtin", functions), "_invoke_function"  # a module of its own since PySpark 4.0
+    with suppress(ImportError):  # Spark Connect's own requirements are not installed
+        yield importlib.import_module("pyspark.sql.connect.functions"), "expr"
+
+
+def active_session() -> SparkSession | None:
+    """The session in which this thread makes columns."""
+    return SparkSession.getActiveSession()
+
+
+def with_texts(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) -> Action | None:
+    """How a method of a frame runs whose arguments may hold queries; ``None`` where none is over a table of ours."""
+    flat = texts[0] if len(texts) == 1 and isinstance(texts[0], list) else texts
+    if not any(_is_ours(session, t) for t in flat):
+        return None
+    return lambda: _run(session, own, frame, flat)
+
+
+def with_text(session: SqlSession, own: Any, text: Any) -> Action | None:
+    """How ``F.expr`` makes a column of a text; ``None`` where it holds no query over a table of ours."""
+    if not _is_ours(session, text):
+        return None
+
+    def make() -> Any:
+        with errors_of_spark():
+            local = _localized(session, text)
+            return own(text if local is None else _kept(session, local))
+
+    return make
+
+
+def may_hold_query(text: Any) -> bool:
+    """Whether an argument may be a text with a query inside."""
+    return isinstance(text, str) and _QUERY.search(text) is not None
+
+
+def _is_ours(session: SqlSession, text: Any) -> bool:
+    return may_hold_query(text) and names_ours(session, text)
+
+
+def _run(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) -> DataFrame:
+    renew(frame)
+    with errors_of_spark():
+        locals_ = [_localized(session, t) if _is_ours(session, t) else None for t in texts]
+        changed = [part for part in locals_ if part is not None]
+        if not session.classic:
+            given = [t if part is None else _kept(session, part) for t, part in zip(texts, locals_, strict=True)]
+            return own(*given)  # type: ignore[no-any-return]
+        given = [t if part is None else part.text for t, part in zip(texts, locals_, strict=True)]
+        with local_views(session, *changed), _places(changed):
+            out: DataFrame = made_of(own(*given), *(f for part in changed for f in part.frames.values()))
+            return out
+
+
+def _localized(session: SqlSession, text: str) -> Local | None:
+    """An expression whose tables are private names; ``None`` for a text that is none, as Spark's method will say."""
+    try:
+        return localized(session, text, expression=True)
+    except ParseException:
+        return None
+
+
+@contextmanager
+def _places(parts: Sequence[Local]) -> Iterator[None]:
+    """Errors of Spark's in the block show the text that was given, where it is one alone."""
+    try:
+        yield
+    except PySparkException as e:
+        if len(parts) != 1:
+            raise
+        raise in_place(e, parts[0]) from None
+
+
+def _kept(session: SqlSession, local: Local) -> str:
+    """The text of an expression whose tables are views that stay."""
+    text = local.text
+    for private, frame in local.frames.items():
+        key = (session.current_database, local.names[private])
+        with session.lock:
+            name = session.kept_views.setdefault(key, session.private_name())
+        frame.createOrReplaceGlobalTempView(name)
+        text = re.sub(rf"{re.escape(private)}\b", f"{session.global_database}.{name}", text)
+    return text

@@ -1,0 +1,81 @@
+"""Temporary views of frames: one that reads a table, and nothing else, has a query, as a view made in SQL has.
+
+Such a view shows the newest rows of the table, and statements change the table through it, as with delta-spark.  The
+view of a frame that is made of tables shows their newest rows, too, and that of any other frame is Spark's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trilake.common.text import quote_parts
+from trilake.spark.live_frames.frames import follows
+from trilake.spark.patches.recorder import Action
+from trilake.spark.scan.whole_tables import note_whole_table, whole_table
+from trilake.sql.parser.cursor import name_parts
+from trilake.sql.parser.paths import place
+from trilake.sql.parser.projections import parse_projection
+from trilake.sql.spark.session.session import Query, SqlSession
+from trilake.sql.spark.session.targets import Target, keep_view, resolve, temporary_view
+
+_KEPT = "_trilake_query"
+
+
+def query_here(session: SqlSession, text: str) -> Query:
+    """A query whose names are looked up in the current database."""
+    return Query(text, session.current_database)
+
+
+def note_query(session: SqlSession, frame: DataFrame, text: str) -> DataFrame:
+    """Remember the query of a frame where it may show columns of one table of ours; the frame itself."""
+    if parse_projection(text) is not None:
+        frame.__dict__[_KEPT] = query_here(session, text)
+    return frame
+
+
+def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
+    """The query that gives the rows of a frame anew; ``None`` where none is known.
+
+    A query of a view is none: the view's name may stand for something else later.
+    """
+    table = whole_table(frame)
+    if table is not None:
+        return query_here(session, f"SELECT * FROM {quote_parts((table.format, place(table.path)))}")
+    known = getattr(frame, "__dict__", {}).get(_KEPT)
+    if not isinstance(known, Query) or (projection := parse_projection(known.text)) is None:
+        return None
+    parts = projection.table
+    if len(parts) == 1 and temporary_view(session, parts) is None:
+        parts = (known.database, *parts)
+    return known if isinstance(resolve(session, parts), Target) else None
+
+
+def named_alike(own: Any, frame: DataFrame, alias: str) -> Action | None:
+    """How a frame that reads a table gets an alias, under which it still shows that table; ``None`` for another."""
+    query, table = getattr(frame, "__dict__", {}).get(_KEPT), whole_table(frame)
+    if query is None and table is None:
+        return None
+
+    def name() -> DataFrame:
+        named: DataFrame = own(alias)
+        if query is not None:
+            named.__dict__[_KEPT] = query
+        return named if table is None else note_whole_table(named, table.format, table.path)
+
+    return name
+
+
+def make_view(session: SqlSession, own: Any, frame: DataFrame, name: Any, *, is_global: bool) -> Action | None:
+    """How a temporary view of a frame is made by Spark's own method; ``None`` for one that is Spark's alone."""
+    parts, query = name_parts(name), query_of(session, frame)
+    if (query is None and not follows(frame)) or parts is None or len(parts) != 1:
+        return None
+
+    def make() -> None:
+        own(name)
+        place = (session.global_database, *parts) if is_global else parts
+        keep_view(session, place, query, frame, of_frame=True)
+
+    return make

@@ -1,0 +1,165 @@
+"""The rows of a target as a DataFrame: the newest version or another, or the changes between two."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from trilake.common.timestamps import iso, timestamp_ms
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Head
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.spark.delta.read import read_dataframe
+from trilake.spark.delta.reading.reader import load_delta
+from trilake.spark.delta.settings import session_log
+from trilake.spark.live_frames.frames import ReadVersion, note_version
+from trilake.spark.session.settings import session_time_ms
+from trilake.spark.trevni import read as trevni_read
+from trilake.sql.parser.literals import Args
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target
+from trilake.trevni.tables.table import TrevniTable
+
+
+def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
+    """A constant expression as a time, as ms since the epoch.
+
+    Raises ``InvalidArgumentError`` for what is no time.
+    """
+    value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
+    if value is None:
+        raise InvalidArgumentError(
+            f"{expression} is no time", help="write it like '2024-05-01 12:30:00'", condition="DELTA_TIMESTAMP_INVALID"
+        )
+    return int(value)
+
+
+def path_moment_ms(session: SqlSession, text: str) -> int:
+    """A time behind a path, ``yyyyMMddHHmmssSSS`` in the session's zone."""
+    t = text
+    return session_time_ms(session.spark, f"{t[:4]}-{t[4:6]}-{t[6:8]} {t[8:10]}:{t[10:12]}:{t[12:14]}.{t[14:]}")
+
+
+def log_to_change(session: SqlSession, target: Target) -> DeltaLog:
+    """The log of a Delta table, whose commits carry what the session's settings say."""
+    return session_log(session.spark, target.store)
+
+
+def open_delta(
+    session: SqlSession, target: Target, version: int | None = None, ms: int | None = None
+) -> ArrowDeltaTable:
+    """The version of a Delta table that a statement names, with its files.
+
+    Raises ``TableNotFoundError``, ``VersionNotFoundError``, and ``InvalidArgumentError`` where two versions are named.
+    """
+    log, version = _opened(session, target, version, ms)
+    return ArrowDeltaTable(log.store, log.engine, version=version, user_metadata=log.user_metadata)
+
+
+def head_of(session: SqlSession, target: Target) -> Head:
+    """The version of a Delta table that a name stands for, without its files.  Raises as :func:`open_delta`."""
+    log, version = _opened(session, target, None, None)
+    return log.head(version)
+
+
+def _opened(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[DeltaLog, int | None]:
+    """The log of a table that is there, and which version of it is meant by a number or a time."""
+    if target.at is not None:
+        if version is not None or ms is not None:
+            raise InvalidArgumentError(
+                f"{target.shown} names a version in its path, and the statement names another one",
+                help="name the version once",
+                condition="DELTA_UNSUPPORTED_TIME_TRAVEL_MULTIPLE_FORMATS",
+            )
+        if target.at[:1] in "vV":
+            version = int(target.at[1:])
+        else:
+            ms = path_moment_ms(session, target.at)
+    store = target.store
+    if not target.log.exists():
+        nothing = target.entry is None and next(iter(store.list()), None) is None
+        raise TableNotFoundError(
+            _missing(target),
+            help="check the name or the path",
+            file=store.uri,
+            condition="PATH_NOT_FOUND" if nothing else "DELTA_TABLE_NOT_FOUND",
+        )
+    log = session_log(session.spark, store)
+    return log, version if ms is None else log.version_at(ms, reached=True)
+
+
+def _missing(target: Target) -> str:
+    if target.entry is None:
+        return f"{target.path} does not exist, or is not a Delta table"
+    return f"the catalogue leads {target.shown} to {target.path}, which does not exist, or is not a Delta table"
+
+
+def frame_of(session: SqlSession, target: Target, version: int | None = None, ms: int | None = None) -> DataFrame:
+    """The rows of a target at a version, natively read wherever that is possible."""
+    spark = session.spark
+    if target.format == "delta":
+        delta = open_delta(session, target, version, ms)
+        is_newest = version is None and ms is None and target.at is None
+        frame: DataFrame = read_dataframe(spark, delta, options=target.options, newest=is_newest)
+        return note_version(frame, ReadVersion.of(delta)) if is_newest else frame
+    if target.at is not None and target.at[:1] in "vV":
+        version = int(target.at[1:])
+    elif target.at is not None:
+        ms = path_moment_ms(session, target.at)
+    if target.format == "lance":
+        from trilake.lance.table import LanceTable  # late: the libraries of Lance are an extra
+        from trilake.spark.lance import frames as lance_frames
+
+        moment = None if ms is None else iso(ms)
+        table = LanceTable(target.store, version=version, timestamp=moment)
+        return lance_frames.read_dataframe(spark, table, options=target.options)
+    if version is not None or ms is not None:
+        raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
+    table_of_files = TrevniTable(target.path, options=target.options)
+    return trevni_read.read_dataframe(spark, table_of_files, options=target.options)
+
+
+def stream_of(session: SqlSession, target: Target) -> DataFrame:
+    """The rows of a target as a stream.  Raises ``InvalidArgumentError`` for a version of it."""
+    if target.at is not None:
+        raise InvalidArgumentError(
+            f"a stream is of all versions that are to come, and {target.shown} is one",
+            help="leave the version out",
+            condition="DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+        )
+    frame: DataFrame = session.spark.readStream.format(target.format).options(**target.options).load(target.path)
+    return frame
+
+
+def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFrame:
+    """The changes of a Delta table from a version or time to another, both included; to the newest without a second."""
+    if target.format != "delta":
+        raise InvalidArgumentError(
+            f"only Delta tables record their changes, and {target.shown} is none",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
+    open_delta(session, target)
+    options = {**target.options, "readChangeFeed": "true"}
+    for which, bound in zip(("starting", "ending"), bounds, strict=False):
+        if bound is None:
+            raise InvalidArgumentError(
+                f"the {which} version or time of the changes is null",
+                help="give a version, or a time",
+                condition="DELTA_CDC_READ_NULL_RANGE_BOUNDARY",
+            )
+        if isinstance(bound, bool) or not isinstance(bound, int | str | dt.datetime | dt.date):
+            raise InvalidArgumentError(
+                f"{bound!r} is neither a version nor a time",
+                help="give a number, or a text",
+                condition="DELTA_UNSUPPORTED_EXPRESSION",
+            )
+        if isinstance(bound, int):
+            options[f"{which}Version"] = str(bound)
+        elif isinstance(bound, dt.datetime) and bound.tzinfo is not None:
+            options[f"{which}Timestamp"] = iso(timestamp_ms(bound))
+        else:
+            options[f"{which}Timestamp"] = iso(session_time_ms(session.spark, str(bound)))
+    return load_delta(session.spark, target.path, options)

@@ -1,0 +1,62 @@
+"""Statements that Spark parses, conditions and values that it resolves, before anything runs.
+
+Wrong ones are refused for an empty table too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from trilake.delta.protocol.schema import StructType
+from trilake.spark.scan.columns import empty_frame
+from trilake.sql.spark.session import jvm
+from trilake.sql.spark.session.problems import without_prefix
+from trilake.sql.spark.session.session import SqlSession
+
+_log = logging.getLogger("trilake.sql")
+#: What lets a Connect server parse a statement, and do nothing else with it.
+_EXPLAIN = "EXPLAIN "
+
+
+def check_statement(session: SqlSession, text: str) -> None:
+    """Let Spark's parser refuse a statement that it does not know.  Raises ``ParseException``."""
+    if session.classic:
+        jvm.parse_plan(session.parser, text)
+        return
+    try:
+        session.run(_EXPLAIN + text)
+    except ParseException as e:
+        raise without_prefix(e, _EXPLAIN) from None
+    except PySparkException as e:  # it knows no tables of ours, and no parameters
+        _log.debug("the server explains a statement of ours: %s", e)
+
+
+def check_condition(session: SqlSession, schema: StructType, alias: str | None, text: str) -> None:
+    """See that a condition can be resolved.  Raises what Spark raises."""
+    resolved(session, _empty(session, schema, alias).where(F.expr(text)))
+
+
+def check_values(session: SqlSession, schema: StructType, alias: str | None, texts: Iterable[str]) -> DataFrame:
+    """See that values can be resolved; a frame with their types.  Raises what Spark raises."""
+    values = (F.expr(t).alias(f"v{i}") for i, t in enumerate(texts))
+    return resolved(session, _empty(session, schema, alias).select(*values))
+
+
+def resolved(session: SqlSession, frame: DataFrame) -> DataFrame:
+    """A frame that Spark has resolved, which a Connect server does no sooner than it is asked for something.
+
+    Raises what Spark raises.
+    """
+    if not session.classic:
+        _ = frame.schema
+    return frame
+
+
+def _empty(session: SqlSession, schema: StructType, alias: str | None) -> DataFrame:
+    frame: DataFrame = empty_frame(session.spark, schema)
+    return frame if alias is None else frame.alias(alias)

@@ -1,0 +1,82 @@
+"""What stands for something else in the text of a statement, put in: parameters, ``IDENTIFIER('name')``, and frames
+given by keyword (``spark.sql("SELECT * FROM {a}", a=df)``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from pyspark.sql.sql_formatter import SQLStringFormatter
+
+from trilake.common.text import quote_parts
+from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.literals import Args, with_values
+from trilake.sql.parser.literals import literal as plain_literal
+from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.spark.session.session import SqlSession
+
+
+def with_parameters(session: SqlSession, text: str, args: Args) -> str:
+    """A statement with literals in place of its parameter markers.
+
+    Raises ``InvalidArgumentError`` for a parameter without a value.
+    """
+    return with_values(text, args, lambda value: literal(session, value))
+
+
+def literal(session: SqlSession, value: Any) -> str:
+    """A Python value, or a column that needs no row, as SQL.  Raises ``InvalidArgumentError`` for anything else."""
+
+    def column(other: Any) -> str:
+        if type(other).__name__ != "Column":
+            raise InvalidArgumentError(f"a {type(other).__name__} cannot be a parameter")
+        return literal(session, session.spark.range(1).select(other).collect()[0][0])
+
+    return plain_literal(value, column)
+
+
+def with_identifiers(session: SqlSession, text: str, args: Args) -> str:
+    """The text with the names that its IDENTIFIER clauses stand for."""
+    cursor = Cursor(text)
+    edits = []
+    while cursor.token is not None:
+        if not (cursor.is_word("IDENTIFIER") and cursor.is_symbol("(", ahead=1)):
+            cursor.at += 1
+            continue
+        start = cursor.take().start
+        inside = cursor.brackets()
+        end = cursor.tokens[cursor.at - 1].end
+        value = session.value(text[slice(*inside)], args)
+        if not isinstance(value, str):
+            return text  # Spark says what is wrong
+        edits.append(Edit(start, end, quote_parts(Cursor(value).name())))
+    return Edited.of(text, edits).text
+
+
+@contextmanager
+def formatted(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iterator[str]:
+    """The text with names of temporary views for frames, as PySpark itself puts them in, for the time of the block."""
+    if not frames:
+        yield text
+        return
+    if not session.classic:
+        yield from _over_connect(session, text, frames)
+        return
+    formatter = SQLStringFormatter(session.spark)
+    try:
+        yield formatter.format(text, **frames)
+    finally:
+        formatter.clear()
+
+
+def _over_connect(session: SqlSession, text: str, frames: Mapping[str, Any]) -> Iterator[str]:
+    """The same where PySpark makes no views of the frames, but would send them along."""
+    from pyspark.sql.connect.sql_formatter import SQLStringFormatter as Formatter  # late: needs gRPC
+
+    spark: Any = session.spark
+    formatter: Any = Formatter(spark)
+    plain = formatter.format(text, **frames)
+    with session.private_views({name: frame for frame, name in formatter._temp_views}):
+        yield plain

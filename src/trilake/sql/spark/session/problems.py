@@ -1,0 +1,120 @@
+"""Errors with their place in the text: Spark's, and those of the grammar here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import ParseException, PySparkException
+from pyspark.sql import DataFrame
+
+from trilake.errors import InvalidArgumentError, TrilakeError, WriteFailedError
+from trilake.spark.session.analysis_errors import AskedAsSparkError, analysis_error, job_error, raise_for_spark
+from trilake.sql.parser.cursor import SyntaxProblem
+from trilake.sql.parser.literals import Args
+from trilake.sql.parser.places import place_of
+from trilake.sql.parser.problems import SqlTextError
+from trilake.sql.spark.session.local import Local
+from trilake.sql.spark.session.session import SqlSession
+
+#: What Spark says of a DELETE from the view of a frame, as an error inside of it.
+_NO_TABLE = "Unexpected table relation"
+_PLACE = re.compile(r"\bline (\d+)(,?) pos(ition)? (\d+)")
+
+
+class SqlSyntaxError(SqlTextError, AskedAsSparkError, ParseException):
+    """A statement that neither Spark's grammar nor Delta's takes, as Spark's error."""
+
+    _state = "42601"
+
+    def __init__(self, message: str, *, help: str | None = None, **context: object) -> None:
+        TrilakeError.__init__(self, message, help=help, **context)
+        self._message, self._errorClass = str(self), self.code
+
+    def __str__(self) -> str:
+        return SqlTextError.__str__(self)
+
+
+@contextmanager
+def errors_of_spark() -> Iterator[None]:
+    """Lets Spark's callers catch the errors of the block: each is of its own class and of Spark's."""
+    try:
+        yield
+    except TrilakeError as e:
+        raise_for_spark(e, job_error(e) if isinstance(e, WriteFailedError) else analysis_error(e))
+
+
+def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
+    """The error for a text that the grammar does not take."""
+    return SqlSyntaxError.at(text, problem)
+
+
+def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
+    """A DELETE that is none of a table of ours, as Spark runs it.
+
+    Raises what Spark raises, and ``InvalidArgumentError`` for the view of a frame, which Spark takes for a fault of its
+    own.
+    """
+    try:
+        return session.run(text, args)
+    except Py4JJavaError as e:
+        if _NO_TABLE not in str(e.java_exception):
+            raise
+        refused = InvalidArgumentError(
+            "rows are deleted from what is the view of a frame, and not one that shows columns of one table of ours",
+            help="delete them from the table",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
+        raise_for_spark(refused, analysis_error(refused))
+
+
+def _text_attribute(error: PySparkException) -> str | None:
+    """Where an error of Spark's keeps the text that it shows: in a classic session, and in a Connect session; then the
+    same before 4.0."""
+    names = ("_desc", "_message", "desc", "message")
+    return next((name for name in names if isinstance(getattr(error, name, None), str)), None)
+
+
+def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySparkException:
+    """Spark's error with the places and names of the text as the user wrote it."""
+    attribute = _text_attribute(error)
+    if not local.changed or attribute is None:
+        return error
+    message = str(getattr(error, attribute))
+    edited = local.edited
+
+    def moved(match: re.Match[str]) -> str:
+        line, position = int(match[1]), int(match[4])
+        place = edited.source_place(line, max(0, position - shift) if line == 1 else position)
+        return f"line {place.line}{match[2]} pos{match[3] or ''} {place.position}"
+
+    message = _PLACE.sub(moved, message)
+    for private, shown in local.names.items():
+        message = message.replace(f"`{private}`", shown).replace(private, shown)
+    setattr(error, attribute, message)
+    return error
+
+
+def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
+    """Spark's error for a text that has a prefix on its first line as the error for the text alone."""
+    attribute = _text_attribute(error)
+    if attribute is None:
+        return error
+    message = str(getattr(error, attribute)).replace(f"== SQL ==\n{prefix}", "== SQL ==\n")
+
+    def moved(match: re.Match[str]) -> str:
+        return f"line 1{match[2]} pos{match[3] or ''} {max(0, int(match[4]) - len(prefix))}"
+
+    place = _PLACE.search(message)
+    if place is not None and place[1] == "1":
+        message = _PLACE.sub(moved, message).replace("\n" + "-" * len(prefix), "\n", 1)
+    setattr(error, attribute, message)
+    return error
+
+
+def at(text: str, index: int) -> str:
+    """A place as messages say it."""
+    place = place_of(text, index)
+    return f"line {place.line}, pos {place.position}"

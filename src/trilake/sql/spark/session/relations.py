@@ -1,0 +1,424 @@
+"""Queries over our tables as queries that Spark can run: names of ours give way to private names of native frames.
+
+A name is replaced at its exact place, which Spark's parser says; what is not ours is not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+
+from trilake.common.option_values import stated_version
+from trilake.common.text import quote_name
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
+from trilake.spark.live_frames.frames import following, made_of, renew
+from trilake.spark.live_frames.schemas import is_kept
+from trilake.spark.session.compat import parse_release
+from trilake.sql.parser.candidates import candidates
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.expressions import names_in
+from trilake.sql.parser.literals import Args
+from trilake.sql.parser.paths import place
+from trilake.sql.parser.places import Edit, Edited
+from trilake.sql.parser.tokens import AFTER_RELATION, Token, tokenize
+from trilake.sql.spark.session import jvm
+from trilake.sql.spark.session.frames import changes_of, frame_of, moment_ms, stream_of
+from trilake.sql.spark.session.local import Local, WithMetadata
+from trilake.sql.spark.session.problems import in_place
+from trilake.sql.spark.session.session import Query, SqlSession
+from trilake.sql.spark.session.targets import Target, View, full_parts, not_found, path_target, resolve
+
+#: Functions that stand for the changes of a table.
+CHANGES = ("table_changes", "table_changes_by_path")
+_METADATA = "_metadata"
+
+
+def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
+    """Whether a text may name a table of ours; without asking Spark's parser."""
+    with session.one_namespace():
+        return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(text, tokens))
+
+
+def localized(session: SqlSession, text: str, args: Args = None, *, expression: bool = False) -> Local:
+    """A query, or an expression with queries inside, whose tables are private names.
+
+    Raises ``ParseException`` for a text that is no query.
+    """
+    if not names_ours(session, text):
+        return Local(Edited.of(text, ()))
+    head = "SELECT " if expression else ""
+    named = _relations(session, head + text)
+    shift = len(head)
+    out = Local(Edited.of(text, ()))
+    tokens = tokenize(text)
+    edits: list[Edit] = []
+    for relation in named:
+        edits += _edits(session, out, text, tokens, relation, shift, args)
+    edits += _stars(session, out, tokens)
+    out.edited = Edited.of(text, edits)
+    return out
+
+
+def _stars(session: SqlSession, out: Local, tokens: Sequence[Token]) -> list[Edit]:
+    """What keeps the hidden column about files out of ``*``, which a frame has to show.
+
+    Spark 4 knows ``EXCEPT``; before, the columns take the place of the star.
+    """
+    if not out.with_metadata:
+        return []
+    by_name = parse_release(session.spark.version) < (4, 0)
+    around = _enclosures(tokens)
+    edits = []
+    for i, token in enumerate(tokens):
+        if (
+            token.text != "*"
+            or token.kind != "symbol"
+            or not i
+            or (i + 1 < len(tokens) and tokens[i + 1].upper == "EXCEPT" and not by_name)
+        ):
+            continue
+        before = tokens[i - 1]
+        shown = [r for r in out.with_metadata if around[r.at] == around[i] and r.at > i]
+        if before.text == "." and i > 1:
+            shown = [r for r in shown if r.alias.lower() == tokens[i - 2].name.lower()]
+        elif not (before.text == "," or before.upper in ("SELECT", "DISTINCT", "ALL")):
+            continue
+        elif shown and by_name and _joins(tokens, around, i):
+            raise UnsupportedSparkError(
+                f"Spark {session.spark.version} cannot leave {_METADATA} out of the * of several tables",
+                help="write the name of each table before a *, or name the columns, or use PySpark 4.0 or newer",
+            )
+        if shown and by_name:
+            columns = ", ".join(f"{quote_name(r.alias)}.{quote_name(c)}" for r in shown for c in r.columns)
+            # Behind ``t.`` the first column stands without the name of its table.
+            start = len(quote_name(shown[0].alias)) + 1 if before.text == "." else 0
+            edits.append(Edit(token.start, token.end, columns[start:]))
+        elif shown:
+            hidden = ", ".join(f"{quote_name(r.alias)}.{_METADATA}" for r in shown)
+            edits.append(Edit(token.end, token.end, f" EXCEPT ({hidden})"))
+    return edits
+
+
+def _joins(tokens: Sequence[Token], around: Sequence[int], star: int) -> bool:
+    """Whether the query that has a star in its list is of several relations."""
+    same = [t for i, t in enumerate(tokens) if i > star and around[i] == around[star]]
+    behind = next((i for i, t in enumerate(same) if t.upper == "FROM"), len(same))
+    for t in same[behind + 1 :]:
+        if t.text == "," or t.upper in ("JOIN", "LATERAL"):
+            return True
+        if t.upper in ("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "LIMIT", "UNION", "INTERSECT", "EXCEPT", "MINUS"):
+            return False
+    return False
+
+
+def _enclosures(tokens: Sequence[Token]) -> list[int]:
+    """The position of the bracket that is open around each token, -1 for none."""
+    out, open_ = [], [-1]
+    for i, t in enumerate(tokens):
+        if t.kind == "symbol" and t.text == ")" and len(open_) > 1:
+            open_.pop()
+        out.append(open_[-1])
+        if t.kind == "symbol" and t.text == "(":
+            open_.append(i)
+    return out
+
+
+def relations_of(session: SqlSession, text: str) -> list[tuple[str, ...]]:
+    """The names of the tables, views and functions that a query reads.  Raises ``ParseException``."""
+    return [r.parts for r in _relations(session, text)]
+
+
+def _relations(session: SqlSession, text: str) -> list[jvm.Relation]:
+    if session.classic:
+        return list(jvm.relations(jvm.parse_plan(session.parser, text)))
+    from trilake.sql.spark.session.connect import relations  # late: needs sqlglot, which only Connect sessions do
+
+    return list(relations(text))
+
+
+def _edits(
+    session: SqlSession,
+    out: Local,
+    text: str,
+    tokens: Sequence[Token],
+    relation: jvm.Relation,
+    shift: int,
+    args: Args,
+) -> list[Edit]:
+    start = relation.start - shift
+    at = next((i for i, t in enumerate(tokens) if t.start >= start), len(tokens))
+    cursor = Cursor(text, tokens, at)
+    if relation.function:
+        return _function(session, out, cursor, relation, args)
+    # ``STREAM t`` and ``STREAM(t)`` begin with other words than the name.
+    words = [t.upper or t.text for t in tokens[max(at - 2, 0) : at]]
+    streamed = cursor.accept("STREAM") or words[-1:] == ["STREAM"] or words == ["STREAM", "("]
+    while cursor.token is not None and not cursor.token.is_name:
+        cursor.at += 1
+    source = resolve(session, relation.parts)
+    if source is None:
+        return []
+    if streamed and isinstance(source, Target):
+        return _streamed(session, out, source, cursor)
+    cursor.name()
+    if cursor.is_symbol("@"):
+        cursor.at += 2
+    version, ms = _travel(session, cursor, relation, shift, args)
+    end = tokens[cursor.at - 1].end
+    frame = following(lambda: frame_of_name(session, source, version, ms))
+    if any(t.is_name and t.name.lower() == _METADATA for t in tokens) and isinstance(source, Target):
+        columns = tuple(frame.columns)
+        frame = with_metadata(frame)
+        if _METADATA in frame.columns:
+            out.with_metadata.append(WithMetadata(at, _alias_of(cursor) or relation.parts[-1], columns))
+    private = _private(session, out, frame, text[start:end])
+    edits = [Edit(start, end, private)]
+    if not relation.aliased and _may_have_alias(tokens, at):
+        _past_sample(cursor)
+        behind = tokens[cursor.at - 1].end
+        alias = quote_name(relation.parts[-1])
+        edits = (
+            [Edit(start, end, f"{private} AS {alias}")]
+            if behind == end
+            else [*edits, Edit(behind, behind, f" AS {alias}")]
+        )
+        edits += _qualified(session, text, tokens, relation.parts, alias, at)
+    return edits
+
+
+def _streamed(session: SqlSession, out: Local, source: Target, cursor: Cursor) -> list[Edit]:
+    """The name in ``STREAM t``, which Spark takes as a stream where the frame is one."""
+    token = cursor.tokens[cursor.at]
+    cursor.name()
+    end = cursor.tokens[cursor.at - 1].end
+    return [Edit(token.start, end, _private(session, out, stream_of(session, source), cursor.text[token.start : end]))]
+
+
+def _private(session: SqlSession, out: Local, frame: DataFrame, shown: str) -> str:
+    name = session.private_name()
+    out.frames[name], out.names[name] = frame, shown
+    return name
+
+
+def with_metadata(frame: DataFrame) -> DataFrame:
+    """A frame with Spark's hidden column about files as a column, where the scan has it."""
+    try:
+        return frame.select("*", _METADATA)
+    except Exception:  # noqa: BLE001 - a scan without such a column: then the statement cannot name it either
+        return frame
+
+
+def _alias_of(cursor: Cursor) -> str | None:
+    """The name that a relation is given behind it, ``None`` where it is given none."""
+    look = Cursor(cursor.text, cursor.tokens, cursor.at)
+    _past_sample(look)
+    if look.accept("AS") or _alias_follows(look):
+        return look.part()
+    return None
+
+
+def _may_have_alias(tokens: Sequence[Token], at: int) -> bool:
+    """``TABLE t`` and ``f(TABLE(t))`` name a table where no alias may stand."""
+    before = tokens[at - 1] if at else None
+    if before is not None and before.text == "(" and before.kind == "symbol":
+        before = tokens[at - 2] if at > 1 else None
+        return before is None or before.upper not in ("TABLE", "STREAM")
+    return before is None or before.upper not in ("TABLE", "STREAM")
+
+
+def _past_sample(cursor: Cursor) -> None:
+    if cursor.accept("TABLESAMPLE"):
+        if cursor.accept("SYSTEM") or cursor.accept("BERNOULLI"):
+            pass
+        cursor.brackets()
+        if cursor.accept("REPEATABLE"):
+            cursor.brackets()
+
+
+def _qualified(
+    session: SqlSession, text: str, tokens: Sequence[Token], parts: tuple[str, ...], alias: str, relation_at: int
+) -> list[Edit]:
+    """Columns that are named with the table's whole name: a private name has one part, so they get the alias."""
+    whole = [tuple(p.lower() for p in parts)]
+    if not (len(parts) == 2 and "/" in parts[1]):
+        database, table = (p.lower() for p in full_parts(session, parts))
+        whole += [(database, table), ("spark_catalog", database, table)]
+    prefixes = {w for w in whole if len(w) > 1}
+    edits = []
+    for at, names, cursor in names_in(text, tokens):
+        followed = cursor.is_symbol(".") and cursor.is_symbol("*", ahead=1)
+        for prefix in prefixes:
+            inside = len(names) > len(prefix) or (followed and len(names) == len(prefix))
+            if at != relation_at and inside and names[: len(prefix)] == prefix:
+                last = at + 2 * (len(prefix) - 1)
+                edits.append(Edit(tokens[at].start, tokens[last].end, alias))
+                break
+    return edits
+
+
+def _travel(
+    session: SqlSession, cursor: Cursor, relation: jvm.Relation, shift: int, args: Args
+) -> tuple[int | None, int | None]:
+    """The version that a relation names, as a number or a time; the cursor goes behind it."""
+    if relation.travel_end is None:
+        return None, None
+    end = relation.travel_end - shift
+    while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end and not cursor.is_word("OF"):
+        cursor.at += 1
+    if not cursor.is_word("OF"):  # ``t@v3``: what was passed already
+        spelled = cursor.tokens[cursor.at - 1].text
+        return (int(spelled[1:]), None) if spelled[:1] in "vV" else (None, moment_ms(session, f"'{spelled}'"))
+    kind = cursor.tokens[cursor.at - 2].upper
+    cursor.accept("OF")
+    start = cursor.tokens[cursor.at].start
+    while cursor.at < len(cursor.tokens) and cursor.tokens[cursor.at].end <= end:
+        cursor.at += 1
+    spelled = cursor.text[start:end]
+    if kind in ("VERSION", "SYSTEM_VERSION"):
+        return stated_version(session.value(spelled, args)), None
+    return None, moment_ms(session, spelled, args)
+
+
+def frame_of_name(
+    session: SqlSession, source: Target | View, version: int | None = None, ms: int | None = None
+) -> DataFrame:
+    """The rows of what a name stands for, at a version of it.  Raises ``InvalidArgumentError`` for one of a view."""
+    if isinstance(source, Target):
+        return frame_of(session, source, version, ms)
+    if version is not None or ms is not None:
+        raise InvalidArgumentError(
+            f"{'.'.join(source.parts)} is a view, and a view has no versions",
+            help="name the version inside the view",
+            condition="UNSUPPORTED_FEATURE.TIME_TRAVEL",
+        )
+    return view_frame(session, source)
+
+
+def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Relation, args: Args) -> list[Edit]:
+    """``table_changes('name', 1, 2)`` and ``table_changes_by_path('/path', 1)``."""
+    name = relation.parts[-1].lower()
+    if name not in CHANGES or len(relation.parts) > 1:
+        return []
+    token = cursor.take()
+    inside = cursor.brackets()
+    end = cursor.tokens[cursor.at - 1].end
+    text = cursor.text[slice(*inside)]
+    values = session.values(text, args) if text.strip() else []
+    if not 2 <= len(values) <= 3 or not isinstance(values[0], str):
+        raise InvalidArgumentError(
+            f"{name} takes a table, the first version or time, and perhaps the last",
+            help=f"write {name}('{'/path' if name.endswith('path') else 'name'}', 1)",
+            condition="DELTA_UNSUPPORTED_EXPRESSION" if 2 <= len(values) <= 3 else "INCORRECT_NUMBER_OF_ARGUMENTS",
+        )
+    if name == CHANGES[1]:
+        target: Target | View | None = path_target(session, ("delta", place(values[0])))
+    else:
+        target = resolve(session, Cursor(values[0]).name())
+    if target is None and not session.spark.catalog.tableExists(values[0]):
+        raise not_found([values[0]])
+    if not isinstance(target, Target):
+        raise InvalidArgumentError(
+            f"{values[0]} is no Delta table",
+            help="name a table of the catalogue",
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
+    private = _private(session, out, changes_of(session, target, values[1:]), cursor.text[token.start : end])
+    alias = "" if _alias_follows(cursor) else f" AS {quote_name(name)}"
+    return [Edit(token.start, end, private + alias)]
+
+
+def _alias_follows(cursor: Cursor) -> bool:
+    token = cursor.token
+    if token is None or not token.is_name:
+        return False
+    return token.kind == "quoted" or token.upper not in AFTER_RELATION
+
+
+@contextmanager
+def local_views(session: SqlSession, *parts: Local) -> Iterator[None]:
+    """The frames of some texts under their private names, for the time of the block."""
+    frames = {name: frame for part in parts for name, frame in part.frames.items()}
+    with session.private_views(frames):
+        yield
+
+
+# --- queries and views -----------------------------------------------------------------------------------------------
+
+
+def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
+    """The rows of a query that may name our tables.
+
+    Raises what Spark raises, with places in the text as it was given.
+    """
+    return run_local(session, localized(session, text, args), args)
+
+
+def run_local(session: SqlSession, local: Local, args: Args = None, *, before: str = "", after: str = "") -> DataFrame:
+    """Run a text whose tables are private names, with more text around it."""
+    with local_views(session, local):
+        try:
+            return made_of(session.run(before + local.text + after, args), *local.frames.values())
+        except PySparkException as e:
+            raise in_place(e, local, shift=len(before)) from None
+
+
+def view_frame(session: SqlSession, view: View) -> DataFrame:
+    """The rows of a view, with the columns that it was made with.
+
+    Raises ``SchemaMismatchError`` where its tables have lost one of them.
+    """
+    temporary = view.temporary
+    if temporary is not None and temporary.frame is not None and (view.query is None or is_kept(temporary.frame)):
+        renew(temporary.frame)
+        return temporary.frame
+    assert view.query is not None
+    with in_namespace_of(session, view.query):
+        frame = query(session, view.query.text)
+    if view.entry is not None:
+        return _as_declared(frame, view.entry)
+    assert temporary is not None
+    if tuple(frame.columns) != temporary.queried:
+        frame = _with_columns(frame, view.parts, temporary.queried)
+    return frame if temporary.columns is None else frame.toDF(*temporary.columns)
+
+
+def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]) -> DataFrame:
+    there = {n.lower() for n in frame.columns}
+    lost = [n for n in names if n.lower() not in there]
+    if lost:
+        raise SchemaMismatchError(
+            f"the view {'.'.join(parts)} was made with the column {lost[0]}, which its query has no more",
+            help="make the view anew",
+            column=lost[0],
+            condition="INCOMPATIBLE_VIEW_SCHEMA_CHANGE",
+        )
+    return frame.select(*map(quote_name, names))
+
+
+@contextmanager
+def in_namespace_of(session: SqlSession, view: Query) -> Iterator[None]:
+    """The database in which the query of a view was made is the current one, for the time of the block."""
+    spark = session.spark
+    before = str(spark.catalog.currentDatabase())
+    if view.database.lower() == before.lower():
+        yield
+        return
+    spark.catalog.setCurrentDatabase(view.database)
+    try:
+        yield
+    finally:
+        spark.catalog.setCurrentDatabase(before)
+
+
+def _as_declared(frame: DataFrame, entry: jvm.Entry) -> DataFrame:
+    """The columns under the names and types that the view shows."""
+    form = jvm.view_form(entry)
+    names = form.queried or frame.columns
+    columns = [
+        f"CAST({quote_name(have)} AS {kind}) AS {quote_name(name)}"
+        for have, (name, kind) in zip(names, form.shown, strict=False)
+    ]
+    return frame.selectExpr(*columns)

@@ -1,0 +1,51 @@
+"""What statements answer: small frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trilake.spark.scan.columns import no_rows
+from trilake.spark.session.compat import arrow_frame
+from trilake.sql.spark.session.session import SqlSession
+
+
+def rows(session: SqlSession, schema: str | T.StructType, values: Iterable[Sequence[Any]]) -> DataFrame:
+    """A frame of some rows whose columns are those of ``schema``."""
+    wanted = schema if isinstance(schema, T.StructType) else _parsed(schema)
+    data = [tuple(v) for v in values]
+    if not data:
+        return _no_rows(session, wanted)
+    if all(isinstance(f.dataType, T.StringType | T.LongType | T.BooleanType | T.IntegerType) for f in wanted.fields):
+        kinds = {"string": pa.string(), "bigint": pa.int64(), "boolean": pa.bool_(), "int": pa.int32()}
+        columns = [pa.array(list(c), kinds[f.dataType.simpleString()]) for c, f in zip(zip(*data), wanted.fields)]
+        return arrow_frame(session.spark, pa.Table.from_arrays(columns, names=wanted.names), wanted)
+    return session.spark.createDataFrame(data, wanted)
+
+
+def _parsed(text: str) -> T.StructType:
+    kinds = {"string": T.StringType(), "bigint": T.LongType(), "boolean": T.BooleanType(), "int": T.IntegerType()}
+    fields = []
+    for part in text.split(","):
+        name, kind = part.split()
+        fields.append(T.StructField(name, kinds[kind]))
+    return T.StructType(fields)
+
+
+def nothing(session: SqlSession) -> DataFrame:
+    """What a command without an answer returns."""
+    return _no_rows(session, T.StructType([]))
+
+
+def _no_rows(session: SqlSession, schema: T.StructType) -> DataFrame:
+    frame: DataFrame = no_rows(session.spark, schema)
+    return frame
+
+
+def counts(session: SqlSession, **numbers: int | None) -> DataFrame:
+    """One row of numbers."""
+    return rows(session, ", ".join(f"{n} bigint" for n in numbers), [tuple(numbers.values())])

@@ -1,0 +1,5 @@
+"""DESCRIBE and SHOW."""
+
+from trilake.common.extras import need
+
+need("pyspark", "statements in a session")

@@ -1,0 +1,214 @@
+"""DESCRIBE and SHOW of our tables, from what their log says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from trilake.delta.log.clustering import clustering_columns
+from trilake.delta.log.snapshot import Head
+from trilake.delta.protocol.char_varchar import TYPE_STRING
+from trilake.delta.protocol.partitions import hive_directory, partition_fields, partition_texts
+from trilake.delta.protocol.schema import StructField, StructType
+from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.scan.scan import parse_table_filter, read_schema
+from trilake.delta.scan.skipping import matching_partitions
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.spark.session.schemas import to_spark
+from trilake.sql.parser.create import property_key
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.insert import partition_clause, partition_condition
+from trilake.sql.spark.session.frames import frame_of, head_of, open_delta
+from trilake.sql.spark.session.relations import query
+from trilake.sql.spark.session.results import rows
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, View, resolve
+from trilake.sql.spark.show.describe_json import describe_json
+from trilake.sql.spark.show.show_create import show_create, sql_type, table_properties
+
+_DESCRIBE = "col_name string, data_type string, comment string"
+#: Words behind DESCRIBE that something other than a table follows.
+_NO_TABLES = ("FUNCTION", "DATABASE", "SCHEMA", "NAMESPACE", "CATALOG", "PROCEDURE", "VARIABLE", "VAR")
+Row = tuple[str, str, str | None]
+
+
+def run_show(session: SqlSession, text: str) -> DataFrame | None:
+    """Answer a DESCRIBE or SHOW; ``None`` where it is about nothing of ours."""
+    cursor = Cursor(text)
+    if cursor.accept("SHOW"):
+        return _show(session, cursor)
+    cursor.at += 1
+    if cursor.is_any(*_NO_TABLES) and cursor.at + 1 < len(cursor.tokens):
+        return None
+    if cursor.is_any("QUERY", "SELECT", "WITH", "FROM", "VALUES") and cursor.at + 1 < len(cursor.tokens):
+        cursor.accept("QUERY")
+        return _describe_fields(session, query(session, cursor.rest()))
+    if cursor.is_word("TABLE") and cursor.at + 1 < len(cursor.tokens):
+        cursor.accept("TABLE")
+    extended = cursor.accept("EXTENDED") or cursor.accept("FORMATTED")
+    parts = cursor.name()
+    target = resolve(session, parts)
+    if target is None:
+        return None
+    if isinstance(target, View):
+        return None  # Spark knows the columns of a view
+    if cursor.is_word("AS", "JSON"):
+        return describe_json(session, target, extended=extended)
+    if cursor.is_word("PARTITION") and cursor.is_symbol("(", ahead=1):
+        raise InvalidArgumentError(
+            f"{target.shown} has no descriptions of its partitions",
+            help="leave PARTITION out; SHOW PARTITIONS tells which there are",
+            file=target.path,
+            condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+        )
+    if cursor.token is not None and cursor.token.is_name:
+        return _describe_column(session, target, cursor.name())
+    if target.format != "delta":
+        return _describe_fields(session, frame_of(session, target))
+    head = head_of(session, target)
+    out = _columns(head)
+    if extended:
+        out += _details(session, target, head)
+    return rows(session, _DESCRIBE, out)
+
+
+def _describe_fields(session: SqlSession, frame: DataFrame) -> DataFrame:
+    return rows(
+        session,
+        _DESCRIBE,
+        [(f.name, f.dataType.simpleString(), (f.metadata or {}).get("comment")) for f in frame.schema.fields],
+    )
+
+
+def _columns(head: Head) -> list[Row]:
+    schema = read_schema(head.schema)
+    out: list[Row] = [_described(f) for f in schema.fields]
+    names = head.metadata.partition_columns
+    if names:
+        out += [("# Partition Information", "", ""), ("# col_name", "data_type", "comment")]
+        out += [_described(schema.field(n)) for n in names]
+    clustered = clustering_columns(head)
+    if clustered:
+        out += [("# Clustering Information", "", ""), ("# col_name", "data_type", "comment")]
+        out += [(path_text(c), shown_type(_at(schema, c)), None) for c in clustered]
+    return out
+
+
+def _at(schema: StructType, path: tuple[str, ...]) -> StructField:
+    field = schema.field(path[0])
+    for part in path[1:]:
+        assert isinstance(field.type, StructType)
+        field = field.type.field(part)
+    return field
+
+
+def _described(field: StructField) -> Row:
+    comment = field.metadata.get("comment")
+    return field.name, shown_type(field), None if comment is None else str(comment)
+
+
+def shown_type(field: StructField) -> str:
+    """A column's type as Spark shows it, with its length where it has one."""
+    if TYPE_STRING in field.metadata:
+        return sql_type(field)
+    return to_spark(StructType((field,))).fields[0].dataType.simpleString()
+
+
+def _details(session: SqlSession, target: Target, head: Head) -> list[Row]:
+    properties = ",".join(f"{k}={v}" for k, v in sorted(table_properties(head).items()))
+    uri = target.path if "://" in target.path else f"file:{target.path}"
+    kind = "EXTERNAL" if target.entry is None or not target.entry.managed else "MANAGED"
+    out: list[Row] = [("", "", ""), ("# Detailed Table Information", "", "")]
+    out += [("Name", target.catalog_name or f"delta.`{target.path}`", ""), ("Type", kind, "")]
+    if head.metadata.description:
+        out.append(("Comment", head.metadata.description, ""))
+    out += [("Location", uri, ""), ("Provider", "delta", ""), ("Table Properties", f"[{properties}]", "")]
+    return out
+
+
+def _describe_column(session: SqlSession, target: Target, path: tuple[str, ...]) -> DataFrame:
+    frame = frame_of(session, target)
+    field = next((f for f in frame.schema.fields if f.name.lower() == path[0].lower()), None)
+    if field is None or len(path) > 1:
+        raise SchemaMismatchError(
+            f"[UNRESOLVED_COLUMN] {target.shown} has no column {'.'.join(path)}",
+            help=f"its columns are {', '.join(frame.columns)}",
+            column=".".join(path),
+        )
+    comment = (field.metadata or {}).get("comment") or "NULL"
+    info = [("col_name", field.name), ("data_type", field.dataType.simpleString()), ("comment", comment)]
+    return rows(session, "info_name string, info_value string", info)
+
+
+# --- SHOW ------------------------------------------------------------------------------------------------------------
+
+
+def _show(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    if cursor.accept("CREATE", "TABLE"):
+        target = resolve(session, cursor.name())
+        return show_create(session, target) if isinstance(target, Target) else None
+    if cursor.accept("TBLPROPERTIES"):
+        target = resolve(session, cursor.name())
+        return _properties(session, target, _key(cursor)) if isinstance(target, Target) else None
+    if cursor.accept("COLUMNS"):
+        return _show_columns(session, cursor)
+    if cursor.accept("PARTITIONS"):
+        target = resolve(session, cursor.name())
+        return _show_partitions(session, target, cursor) if isinstance(target, Target) else None
+    return None
+
+
+def _key(cursor: Cursor) -> str | None:
+    if not cursor.is_symbol("("):
+        return None
+    return property_key(Cursor(cursor.text[slice(*cursor.brackets())]))
+
+
+def _properties(session: SqlSession, target: Target, key: str | None) -> DataFrame:
+    properties: Mapping[str, str] = {}
+    if target.format == "delta":
+        properties = table_properties(head_of(session, target))
+    shown: Iterable[tuple[str, str]] = sorted(properties.items())
+    if key is not None:
+        missing = f"Table {target.catalog_name or target.shown} does not have property: {key}"
+        shown = [(key, properties.get(key, missing))]
+    return rows(session, "key string, value string", shown)
+
+
+def _show_columns(session: SqlSession, cursor: Cursor) -> DataFrame | None:
+    if not cursor.accept("IN"):
+        cursor.expect("FROM")
+    parts = cursor.name()
+    if cursor.accept("IN") or cursor.accept("FROM"):
+        database = cursor.name()
+        parts = (*database, parts[-1]) if len(parts) == 1 else parts
+    target = resolve(session, parts)
+    if not isinstance(target, Target):
+        return None
+    return rows(session, "col_name string", [(c,) for c in frame_of(session, target).columns])
+
+
+def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame:
+    """One row a partition, as ``a=1/b=x``.  Raises ``InvalidArgumentError`` for a table without partitions."""
+    snapshot = open_delta(session, target).snapshot if target.format == "delta" else None
+    names = () if snapshot is None else snapshot.metadata.partition_columns
+    if snapshot is None or not names:
+        raise InvalidArgumentError(
+            f"[INVALID_PARTITION_OPERATION.PARTITION_MANAGEMENT_IS_UNSUPPORTED] {target.shown} is not partitioned",
+            help="SHOW PARTITIONS is for partitioned tables",
+            file=target.path,
+        )
+    fields = partition_fields(snapshot.schema, names)
+    static, dynamic = partition_clause(cursor)
+    if dynamic:
+        cursor.fail()
+    cursor.end()
+    where = parse_table_filter(partition_condition(static, fields, target.path), snapshot)
+    adds = snapshot.adds
+    if where is not None:
+        adds = adds.filter(matching_partitions(snapshot, adds, where))
+    texts = pa.table(partition_texts(adds, fields), list(names))
+    folders = map(hive_directory, texts.group_by(list(names)).aggregate([]).to_pylist())
+    return rows(session, "partition string", [(p,) for p in sorted(folders)])

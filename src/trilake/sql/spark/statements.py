@@ -1,0 +1,230 @@
+"""What becomes of a statement: Delta's own are run here, those that name our tables too, all others are Spark's.
+
+::
+
+    text --> a statement of Delta's grammar? --> run it
+      |  --> no name that could be ours? --> Spark, byte for byte
+      |  --> Spark's parser judges it --> its kind --> run it through the code of the Python interface
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from trilake.spark.live_frames.frames import made_of
+from trilake.sql.parser.ctes import behind_ctes
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.delete_update import parse_delete, parse_update
+from trilake.sql.parser.kinds import kind
+from trilake.sql.parser.literals import Args
+from trilake.sql.parser.maintenance import parse_maintenance
+from trilake.sql.parser.merge import parse_merge
+from trilake.sql.parser.tokens import Token, tokenize
+from trilake.sql.parser.truncate import parse_truncate
+from trilake.sql.spark.session.frame_views import note_query
+from trilake.sql.spark.session.judge import check_statement
+from trilake.sql.spark.session.placeholders import formatted, with_identifiers, with_parameters
+from trilake.sql.spark.session.problems import deleted_by_spark, errors_of_spark, syntax_error
+from trilake.sql.spark.session.relations import names_ours, query
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, find_entry, not_found, resolve
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: Runs a statement of one kind; ``None`` hands it to Spark as it is.
+Handler: TypeAlias = "Callable[[SqlSession, str, Args], DataFrame | None]"
+
+_DELTA_WORDS = frozenset(("OPTIMIZE", "VACUUM", "DESCRIBE", "DESC", "RESTORE", "CONVERT", "GENERATE", "REORG", "FSCK"))
+
+
+def action(
+    session: SqlSession, own: Callable[..., DataFrame], text: str, args: Any, frames: Mapping[str, Any]
+) -> Callable[[], DataFrame] | None:
+    """How one statement runs that is ours, or may be; ``None`` for one that is Spark's.
+
+    Looking at a statement asks Spark for nothing but names of its catalogue.
+    """
+    tokens = tokenize(text)
+    word = kind(tokens)
+    if frames or word in _ALWAYS or word in _DELTA_WORDS or _has_identifier_clause(tokens):
+        return lambda: run(session, text, args, frames)
+    if names_ours(session, text, tokens):
+        return lambda: run(session, text, args, frames, known=True)
+    return (lambda: deleted_by_spark(session, text, args)) if word == "DELETE" else None
+
+
+def run(
+    session: SqlSession, text: str, args: Any = None, frames: Mapping[str, Any] | None = None, *, known: bool = False
+) -> DataFrame:
+    """Run one statement as ``spark.sql`` does.
+
+    Raises what Spark raises, errors of this library that are Spark's too, and ``SqlSyntaxError``.
+    """
+    with formatted(session, text, frames or {}) as plain:
+        try:
+            with errors_of_spark():
+                frame = made_of(_run(session, plain, args, known=known), *(frames or {}).values())
+                return frame if args or frames else note_query(session, frame, text)
+        except SyntaxProblem as e:
+            raise syntax_error(plain, e) from None
+
+
+def concerns(session: SqlSession, text: str) -> bool:
+    """Whether a statement may be ours without a name that is there already."""
+    word = kind(tokenize(text))
+    return word in _ALWAYS or word in _DELTA_WORDS
+
+
+def run_text(session: SqlSession, text: str, args: Args = None) -> DataFrame:
+    """Run one statement inside of another one."""
+    return _run(session, text, args)
+
+
+def _run(session: SqlSession, text: str, args: Args, *, known: bool = False) -> DataFrame:
+    original, tokens = text, tokenize(text)
+    if _has_identifier_clause(tokens):
+        text = with_identifiers(session, text, args)
+        tokens = tokenize(text)
+    word = kind(tokens)
+    if word in _DELTA_WORDS:
+        statement = parse_maintenance(Cursor(with_parameters(session, text, args)))
+        if statement is not None:
+            from trilake.sql.spark.tables.maintenance import (
+                run_maintenance,  # late: most sessions run no such statement
+            )
+
+            return run_maintenance(session, statement)
+    handler = _HANDLERS.get(word, query)
+    if not known and word not in _ALWAYS and not names_ours(session, text, tokens):
+        return session.run(original, args)
+    done = handler(session, text, args)
+    return session.run(original, args) if done is None else done
+
+
+def _has_identifier_clause(tokens: Sequence[Token]) -> bool:
+    return any(
+        t.upper == "IDENTIFIER" and i + 1 < len(tokens) and tokens[i + 1].text == "(" for i, t in enumerate(tokens)
+    )
+
+
+# --- who runs what ---------------------------------------------------------------------------------------------------
+
+
+def _insert(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.insert import run_insert
+
+    check_statement(session, text)
+    return run_insert(session, text, args)
+
+
+def _delete(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.dml import run_delete
+
+    check_statement(session, text)
+    change = parse_delete(Cursor(with_parameters(session, text, args)))
+    return run_delete(session, change) if _ours(session, change.parts) else deleted_by_spark(session, text, args)
+
+
+def _update(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.dml import run_update
+
+    check_statement(session, text)
+    change = parse_update(Cursor(with_parameters(session, text, args)))
+    return run_update(session, change) if _ours(session, change.parts) else None
+
+
+def _merge(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.merge import run_merge
+
+    cursor = Cursor(with_parameters(session, text, args))
+    words = [t.upper for t in cursor.tokens[behind_ctes(cursor.tokens) :][:2]]
+    if words != ["MERGE", "WITH"]:  # older releases do not know schema evolution
+        check_statement(session, text)
+    merge = parse_merge(cursor)
+    if len(merge.parts) == 1 and resolve(session, merge.parts) is None and find_entry(session, merge.parts) is None:
+        # Spark would look at the source first, and does not know what is ours there.
+        raise not_found(merge.parts)
+    return run_merge(session, merge) if _ours(session, merge.parts) else None
+
+
+def _truncate(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.dml import run_truncate
+
+    check_statement(session, text)
+    change = parse_truncate(Cursor(with_parameters(session, text, args)))
+    return run_truncate(session, change) if isinstance(resolve(session, change.parts), Target) else None
+
+
+def _create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.tables.create import run_create
+
+    return run_create(session, text, args)
+
+
+def _alter(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.tables.alter import run_alter
+
+    return run_alter(session, with_parameters(session, text, args))
+
+
+def _show(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.show.show import run_show
+
+    check_statement(session, text)
+    return run_show(session, text)
+
+
+def _execute(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.execute import execute_immediate
+
+    cursor = Cursor(text)
+    if not cursor.accept("EXECUTE", "IMMEDIATE"):
+        return None
+    return execute_immediate(session, cursor, args, run=run_text, concerns=concerns)
+
+
+def _script(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.rows.script import run_script
+
+    if session.spark.version.startswith("3."):
+        return None  # this release has no scripts, and says so
+    if session.classic:
+        check_statement(session, text)  # a Connect server has no statement around a script
+    return run_script(session, text, args, run=run_text)
+
+
+def _auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    from trilake.sql.spark.auxiliary import run_auxiliary
+
+    return run_auxiliary(session, text, args)
+
+
+def _ours(session: SqlSession, parts: tuple[str, ...]) -> bool:
+    return resolve(session, parts) is not None
+
+
+#: Statements that may be ours without a name that is there already.
+_ALWAYS = frozenset(("CREATE", "REPLACE", "EXECUTE", "BEGIN"))
+
+
+_HANDLERS: dict[str, Handler] = {
+    "INSERT": _insert,
+    "DELETE": _delete,
+    "UPDATE": _update,
+    "MERGE": _merge,
+    "TRUNCATE": _truncate,
+    "CREATE": _create,
+    "REPLACE": _create,
+    "ALTER": _alter,
+    "DESCRIBE": _show,
+    "DESC": _show,
+    "SHOW": _show,
+    "EXECUTE": _execute,
+    "BEGIN": _script,
+    **dict.fromkeys(
+        ("COMMENT", "DROP", "CACHE", "UNCACHE", "REFRESH", "EXPLAIN", "ANALYZE", "MSCK", "LOAD"),
+        _auxiliary,
+    ),
+}

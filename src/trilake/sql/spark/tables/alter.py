@@ -1,0 +1,131 @@
+"""ALTER TABLE of our tables, in all forms, through the methods of the Python interface."""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+
+from pyspark.sql import DataFrame
+
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError, masked
+from trilake.spark.delta.reading.conditions import violation_finder
+from trilake.spark.delta.storing.assignment_rules import is_case_sensitive
+from trilake.spark.delta.storing.defaults import judge_default
+from trilake.spark.session.runner import SparkRunner
+from trilake.spark.session.settings import is_utc
+from trilake.spark.session.sources.api import HAS_DATA_SOURCES
+from trilake.sql.parser.alter import change_table
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.exact_alter import ExactAlter
+from trilake.sql.spark.session import catalogue, jvm
+from trilake.sql.spark.session.frames import head_of, log_to_change
+from trilake.sql.spark.session.results import nothing
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, View, resolve
+from trilake.sql.spark.tables.view_statements import alter_view
+
+_log = logging.getLogger("trilake.sql")
+
+
+def run_alter(session: SqlSession, text: str) -> DataFrame | None:
+    """Change a table; ``None`` where the statement is Spark's."""
+    cursor = Cursor(text)
+    if cursor.is_word("ALTER", "VIEW"):
+        return alter_view(session, text)
+    if not cursor.accept("ALTER", "TABLE"):
+        return None
+    parts = cursor.name()
+    target = resolve(session, parts)
+    if target is None:
+        return None
+    if session.classic and not _delta_only(cursor):
+        jvm.parse_plan(session.parser, text)
+    if isinstance(target, View):
+        return None  # Spark says that a view is no table
+    if cursor.accept("RENAME", "TO"):
+        return _rename(session, target, cursor)
+    if target.format != "delta":
+        raise InvalidArgumentError(
+            f"ALTER TABLE is for Delta tables, and {target.shown} is a {target.format} table", file=target.path
+        )
+    if not target.log.exists():
+        head_of(session, target)  # says what is missing
+    if cursor.accept("SET", "LOCATION"):
+        return _set_location(session, target, cursor)
+    kind = ExactAlter if is_case_sensitive(session.spark) else Alter
+    alter = kind(
+        log_to_change(session, target),
+        find_violation=violation_finder(session.spark, target.path, target.options),
+        zoned=not is_utc(session.spark),
+        run=SparkRunner(session.spark),
+        judge_default=partial(judge_default, session.spark),
+    )
+    change_table(alter, cursor)
+    catalogue.refresh(session, target)
+    return nothing(session)
+
+
+def _delta_only(cursor: Cursor) -> bool:
+    """Forms that Spark's parser does not know, or not in all releases."""
+    return any(
+        cursor.is_word(*w)
+        for w in (("DROP", "FEATURE"), ("ADD", "CONSTRAINT"), ("DROP", "CONSTRAINT"), ("CLUSTER", "BY"))
+    ) or any(t.upper == "SYNC" for t in cursor.tokens)
+
+
+def _rename(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
+    if target.entry is None:
+        raise InvalidArgumentError("a table that is named by its path has no other name", file=target.path)
+    if HAS_DATA_SOURCES or not session.classic:
+        return None  # a matter of the catalogue
+    # Spark before 4.0 looks for the source of the table first, which it has none of.
+    catalogue.rename(session, target, cursor.name())
+    return nothing(session)
+
+
+def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFrame | None:
+    if target.entry is None:
+        raise InvalidArgumentError(
+            "a table that is named by its path cannot have another one",
+            file=target.path,
+            condition="DELTA_CANNOT_SET_LOCATION_ON_PATH_IDENTIFIER",
+        )
+    place = cursor.string()
+    there = Target(("delta", place), "delta", place, options=session.options(place))
+    if not there.log.exists():
+        raise InvalidArgumentError(
+            f"{place} does not exist, or is not a Delta table",
+            help="name the place of a table",
+            file=place,
+            condition="DELTA_MISSING_DELTA_TABLE",
+        )
+    old, new = target.log.head(), there.log.head()
+    check = session.setting("spark.databricks.delta.alterLocation.bypassSchemaCheck", "false").lower() != "true"
+    if check and [(f.name, str(f.type)) for f in old.schema.fields] != [
+        (f.name, str(f.type)) for f in new.schema.fields
+    ]:
+        raise InvalidArgumentError(
+            f"the table at {place} has other columns",
+            help="drop the name, and make it anew",
+            condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
+        )
+    if session.classic:
+        catalogue.move(session, target, place)
+        return nothing(session)
+    if target.entry.managed:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, {target.shown} gets no other place: its files would go with its name",
+            help="use a classic session, or make another name with CREATE TABLE ... LOCATION",
+            file=target.path,
+        )
+    catalogue.remove(session, target)
+    try:
+        catalogue.add_delta(session, target.parts, place, managed=False)
+    except BaseException:
+        try:
+            catalogue.add_delta(session, target.parts, target.path, managed=False)
+        except Exception as e:  # noqa: BLE001 - why the new place could not be noted is the error to show
+            _log.warning("%s has lost its name; its files are at %s: %s", target.shown, masked(target.path), e)
+        raise
+    return nothing(session)

@@ -1,0 +1,124 @@
+"""CREATE and REPLACE of tables and views: which of them are ours, and what becomes of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from trilake.errors import InvalidArgumentError
+from trilake.sql.parser.create import Create, parse_create
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.descriptions import with_options
+from trilake.sql.parser.literals import Args
+from trilake.sql.parser.paths import FORMATS
+from trilake.sql.parser.tokens import Token, depths, tokenize
+from trilake.sql.spark.session import jvm
+from trilake.sql.spark.session.placeholders import with_parameters
+from trilake.sql.spark.session.relations import names_ours, query
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, path_target, resolve
+from trilake.sql.spark.tables.create_table import create_as_select, create_clone, create_like, create_plain
+from trilake.sql.spark.tables.view_statements import create_view, is_view
+
+
+def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
+    """Run a CREATE or REPLACE; ``None`` where it is Spark's alone."""
+    tokens = tokenize(text)
+    if is_view(tokens):
+        return create_view(session, with_parameters(session, text, args))
+    if not _is_table(tokens):
+        return query(session, text, args) if names_ours(session, text, tokens) else None
+    cloned = _is_clone(tokens)
+    if not cloned and session.classic and not jvm.parses(session.parser, text):
+        if not _says_ours(session, tokens):
+            return None
+        if not _older_grammar(session, text):
+            return None  # Spark says what is wrong
+    try:
+        call = parse_create(Cursor(with_parameters(session, text, args)))
+    except SyntaxProblem:
+        if cloned or _says_ours(session, tokens):
+            raise
+        call = None
+    if call is None:
+        return query(session, text, args) if names_ours(session, text, tokens) else None
+    if call.clone_of is not None:
+        return create_clone(session, with_options(call, "delta"))
+    format = _format(session, call)
+    if format is None:
+        _check_not_ours(session, call)
+        return query(session, text, args) if names_ours(session, text, tokens) else None
+    call = with_options(call, format)
+    if call.like is not None:
+        return create_like(session, call, format)
+    if call.query is not None:
+        return create_as_select(session, call, format)
+    return create_plain(session, call, format)
+
+
+def _check_not_ours(session: SqlSession, call: Create) -> None:
+    """Refuse a statement that would put a table of another format in the place of one of ours.
+
+    Spark would say no more than that its own tables are not replaced.  Raises ``InvalidArgumentError``.
+    """
+    target = resolve(session, call.parts) if call.replace else None
+    if isinstance(target, Target):
+        said = "no format" if call.provider is None else f"USING {call.provider}"
+        raise InvalidArgumentError(
+            f"{'.'.join(call.parts)} is a {target.format} table, and the statement that replaces it says {said}",
+            help=f"write USING {target.format} behind the name, or set spark.sql.sources.default to {target.format};"
+            " a table of another format takes its place after DROP TABLE",
+            condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
+        )
+
+
+def _is_table(tokens: Sequence[Token]) -> bool:
+    words = [t.upper for t in tokens[:4]]
+    return "TABLE" in words and words[words.index("TABLE") - 1] in ("CREATE", "REPLACE", "EXTERNAL")
+
+
+def _is_clone(tokens: Sequence[Token]) -> bool:
+    inside = depths(tokens)
+    for i, t in enumerate(tokens[:12]):
+        if inside[i] == 0 and t.upper in ("AS", "USING", "SELECT"):
+            return False
+        if (
+            t.upper == "CLONE"
+            and inside[i] == 0
+            and (tokens[i - 1].upper in ("SHALLOW", "DEEP") or tokens[i - 1].is_name)
+        ):
+            return tokens[i - 1].upper not in ("TABLE", "EXISTS") and tokens[i - 1].text != "."
+    return False
+
+
+def _says_ours(session: SqlSession, tokens: Sequence[Token]) -> bool:
+    """Whether the statement says a format of ours, or the place of a table of ours."""
+    inside = depths(tokens)
+    for i, t in enumerate(tokens[:-1]):
+        if inside[i] == 0 and t.upper == "USING" and tokens[i + 1].name.lower() in FORMATS:
+            return True
+        if inside[i] == 0 and t.is_name and t.name.lower() in FORMATS and tokens[i + 1].text == ".":
+            return True
+        if inside[i] == 0 and t.upper in ("AS", "SELECT"):
+            return False
+    return False
+
+
+def _older_grammar(session: SqlSession, text: str) -> bool:
+    """Whether only our grammar may know a statement of a release before identity columns and CLUSTER BY were known."""
+    release = tuple(int(x) for x in session.spark.version.split(".")[:2])
+    return release < (4, 0)
+
+
+def _format(session: SqlSession, call: Create) -> str | None:
+    """The format of a table to be made, ``None`` where it is none of ours."""
+    if call.provider is not None:
+        return FORMATS.get(call.provider)
+    by_path = path_target(session, call.parts)
+    if by_path is not None:
+        return by_path.format
+    if call.like is not None:
+        source = resolve(session, call.like)
+        return source.format if isinstance(source, Target) else None
+    return FORMATS.get(session.setting("spark.sql.sources.default", "parquet").lower())

@@ -1,0 +1,284 @@
+"""CREATE and REPLACE TABLE of our formats: described by columns, by a query, like another table, or as its clone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from trilake.common.text import quote_parts
+from trilake.delta.commands.maintenance.clone import clone
+from trilake.delta.commands.write.create import TableDescription, create_table
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.schema import StructType
+from trilake.delta.rules.constraints import parse_check
+from trilake.delta.scan.scan import read_schema
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
+from trilake.spark.delta.maintenance import ManyRunner
+from trilake.spark.delta.names.catalogue import holds_nothing
+from trilake.spark.delta.names.entries import About
+from trilake.spark.delta.settings import default_properties, session_log
+from trilake.spark.delta.storing.defaults import judge_defaults
+from trilake.spark.delta.storing.generated import judge_generated
+from trilake.spark.delta.write import write_dataframe
+from trilake.spark.patches.dataframe_writer import SAVERS, SaveRequest
+from trilake.spark.patches.other_tables import refresh_other
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.sql.parser.create import Create
+from trilake.sql.parser.descriptions import (
+    check_same_table,
+    create_mode,
+    description_like,
+    description_of,
+    schema_of,
+    write_of_query,
+)
+from trilake.sql.parser.numbers import CLONE, numbers
+from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session.frames import frame_of
+from trilake.sql.spark.session.judge import check_values
+from trilake.sql.spark.session.relations import frame_of_name, query
+from trilake.sql.spark.session.results import counts, nothing
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, resolve
+from trilake.sql.spark.tables.clone_source import clone_source
+from trilake.sql.spark.tables.create_place import (
+    Place,
+    check_empty,
+    is_name_of,
+    name_first,
+    named,
+    no_columns,
+    place_of_new,
+)
+
+
+def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescription:
+    """The table with the properties that the session's settings give new tables."""
+    return replace(table, properties={**default_properties(session.spark), **table.properties})
+
+
+#: Looks for the name that another statement gives to files that it has just written.
+_LOOKS = 20
+#: What Spark's analysis calls a partition column of CREATE TABLE that is not among its columns.
+_NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSUPPORTED"
+
+
+def create_plain(session: SqlSession, call: Create, format: str, columns: StructType | None = None) -> DataFrame:
+    """A table without rows, or a name for a table that is there.
+
+    ``columns`` are those of the table where the statement is not written as SQL.
+
+    Raises what :func:`trilake.delta.commands.write.create.create_table` raises, ``TableExistsError`` for a name that is
+    taken, and ``SchemaMismatchError`` where a table at the place is another than the statement says.
+    """
+    place = place_of_new(session, call, format)
+    if place.exists and call.if_not_exists:
+        return nothing(session)
+    schema = schema_of(call) if columns is None else columns
+    if format != "delta":
+        return _create_other(session, call, place, to_spark(schema))
+    log = session_log(session.spark, session.store(place.path))
+    table = replace(_with_defaults(session, description_of(call, schema, None)), managed=place.managed)
+    made = False
+    about = About(to_spark(schema), call.comment, call.properties)
+    with named(session, place, about, call=call) as name:
+        there = log.exists()
+        new_name = place.parts is not None and not place.exists
+        if there and (new_name or (place.parts is None and not table.schema.fields)):
+            check_same_table(log, description_of(call, schema, None))
+        elif not table.schema.fields and call.replace:
+            no_columns(place)
+        else:
+            _judge_checks(session, table, log)
+            judge_generated(session.spark, table.schema)
+            judge_defaults(session.spark, table.schema)
+            with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
+                done = create_table(log, table, mode=create_mode(call))
+            made = done.is_new_table
+            if not done.created:  # somebody was faster
+                check_same_table(log, description_of(call, schema, None))
+        name(log, made)
+    return nothing(session)
+
+
+def _judge_checks(session: SqlSession, table: TableDescription, log: DeltaLog) -> None:
+    """Let Spark resolve the conditions that only Spark can evaluate.  Raises what Spark raises."""
+    schema, now = read_schema(table.schema), log.engine.runtime.now()
+    texts = [c for n, c in table.checks if parse_check("CHECK constraint", n, c, schema, now).condition is None]
+    if texts:
+        check_values(session, schema, None, texts)
+
+
+# --- with rows -------------------------------------------------------------------------------------------------------
+
+
+def create_as_select(session: SqlSession, call: Create, format: str) -> DataFrame:
+    """A table with the rows of a query, as one commit."""
+    if call.columns or call.partition_columns:
+        raise InvalidArgumentError(
+            "a table with the rows of a query has the query's columns", help="leave the list of columns out"
+        )
+    assert call.query is not None
+    place = place_of_new(session, call, format)
+    if place.exists and call.if_not_exists:
+        return nothing(session)
+    frame = query(session, call.query)
+    if format != "delta":
+        return _create_other(session, call, place, frame.schema, frame)
+    schema = from_spark(frame.schema, limits=True)
+    log = session_log(session.spark, session.store(place.path))
+    table = _with_defaults(session, description_of(call, schema, None))
+    there = log.exists()
+    request = write_of_query(call, schema, table, there=there, managed=place.managed)
+    about = About(frame.schema, call.comment, call.properties)
+    with named(session, place, about, call=call) as name:
+        done = write_dataframe(frame, place.path, {}, request, decided=("partitionOverwriteMode", "mergeSchema"))
+        name(log, done.version == 0 and (request.mode != "ignore" or done.files_added > 0))
+    return nothing(session)
+
+
+# --- like another table ----------------------------------------------------------------------------------------------
+
+
+def create_like(session: SqlSession, call: Create, format: str) -> DataFrame:
+    """A table without rows with the columns of another table or view.  Raises ``TableNotFoundError``."""
+    assert call.like is not None
+    place = place_of_new(session, call, format)
+    if place.exists and call.if_not_exists:
+        return nothing(session)
+    source = resolve(session, call.like)
+    if isinstance(source, Target) and source.format == "delta" and format == "delta":
+        table = description_like(source.log, call)
+    else:
+        if source is None:
+            frame = session.run(f"SELECT * FROM {quote_parts(call.like)} LIMIT 0")
+            inside = _partition_columns(session, call.like)
+        else:
+            frame, inside = frame_of_name(session, source), ()
+        if format != "delta":
+            return _create_other(session, call, place, frame.schema)
+        table = replace(description_of(call, from_spark(frame.schema, limits=True), None), partition_by=inside)
+    log = session_log(session.spark, session.store(place.path))
+    about = About(to_spark(table.schema), call.comment, call.properties)
+    with named(session, place, about, call=call) as name:
+        done = create_table(log, replace(table, managed=place.managed), mode=create_mode(call))
+        name(log, done.is_new_table)
+    return nothing(session)
+
+
+def _partition_columns(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(c.name for c in session.spark.catalog.listColumns(quote_parts(parts)) if c.isPartition)
+
+
+# --- a clone ---------------------------------------------------------------------------------------------------------
+
+
+def create_clone(session: SqlSession, call: Create) -> DataFrame:
+    """Clone a table; one row of numbers.  Raises what :func:`clone_source` raises, and ``TableExistsError``."""
+    source = clone_source(session, call)
+    place = place_of_new(session, call, "delta")
+    if place.exists and call.if_not_exists:
+        return nothing(session)
+    into = session_log(session.spark, session.store(place.path))
+    with named(session, place, About.of(source.snapshot), call=call) as name:
+        result = clone(
+            source.snapshot,
+            source.log,
+            into,
+            shallow=call.shallow,
+            replace_target=call.replace,
+            properties=call.properties,
+            parquet=source.parquet,
+            run=ManyRunner(session.spark, source.log.store, least=32),
+        )
+        name(into, result.version == 0)
+    return counts(session, **numbers(result, CLONE))
+
+
+# --- Lance datasets and Trevni files ---------------------------------------------------------------------------------
+
+
+def _create_other(
+    session: SqlSession, call: Create, place: Place, schema: T.StructType, frame: DataFrame | None = None
+) -> DataFrame:
+    """Make the files and the name, or a name for a table that is there.
+
+    Raises ``InvalidArgumentError`` for what the format does not know, ``SchemaMismatchError`` where a table at the
+    place is another than the statement says, or is not there and no columns are named.
+    """
+    if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
+        raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
+    new = place.parts is not None and not place.exists
+    if new and frame is None and not place.managed and next(iter(session.store(place.path).list()), None) is not None:
+        return _name_existing(session, call, place, schema)
+    if not schema.fields:
+        no_columns(place)
+    rows = session.spark.createDataFrame([], schema) if frame is None else frame
+    mode = "overwrite" if call.replace else "error"
+    request = SaveRequest(rows, place.format, mode, dict(call.properties), call.partition_by or None)
+    about = _about(call, schema)
+    if new and place.managed and not session.classic:
+        with name_first(session, place, about):
+            SAVERS[place.format](request, place.path)
+        return nothing(session)
+    try:
+        if new and place.managed:
+            check_empty(session, place.path)
+        SAVERS[place.format](request, place.path)
+    except (TableExistsError, InvalidArgumentError):
+        if new and call.if_not_exists and _gets_its_name(session, place):
+            return nothing(session)
+        raise
+    if new:
+        assert place.parts is not None
+        try:
+            catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
+        except Exception:
+            if not is_name_of(session, place):  # else another one gave it meanwhile
+                raise
+    elif place.parts is not None and session.classic:
+        name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed
+        refresh_other(session.spark, name, place.path, store, place.format, about, managed=managed, replaced=False)
+    return nothing(session)
+
+
+def _gets_its_name(session: SqlSession, place: Place) -> bool:
+    """Whether the files at a place are those of another statement, which gives them the name now."""
+    if holds_nothing(session.store(place.path)):
+        return False
+    for left in reversed(range(_LOOKS)):
+        if is_name_of(session, place):
+            return True
+        if left:
+            spark_engine().runtime.sleep(0.1)
+    return False
+
+
+def _about(call: Create, schema: T.StructType) -> About:
+    return About(T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields]), call.comment)
+
+
+def _name_existing(session: SqlSession, call: Create, place: Place, schema: T.StructType) -> DataFrame:
+    """Make a name for a table that is there.  Raises ``SchemaMismatchError`` where the statement says another one."""
+    assert place.parts is not None
+    target = Target(place.parts, place.format, place.path, options=session.options(place.path))
+    have = frame_of(session, target).schema
+    shown = [f"{f.name} {f.dataType.simpleString()}" for f in have.fields]
+    wanted = [f"{f.name} {f.dataType.simpleString()}" for f in schema.fields]
+    if wanted and [w.lower() for w in wanted] != [s.lower() for s in shown]:
+        raise SchemaMismatchError(
+            f"a {place.format} table is there whose columns are others: {', '.join(shown)}",
+            help="leave the columns out, or say what they are",
+            file=place.path,
+        )
+    if call.partition_by or call.properties:
+        raise InvalidArgumentError(
+            f"a {place.format} table is there, and a name does not change how its files are written",
+            help="leave partitions, options and properties out",
+            file=place.path,
+        )
+    catalogue.add(session, place.parts, place.path, _about(call, have), format=place.format, managed=False)
+    return nothing(session)

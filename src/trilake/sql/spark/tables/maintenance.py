@@ -1,0 +1,241 @@
+"""The statements that only Delta's grammar knows: OPTIMIZE, VACUUM, RESTORE, CONVERT, GENERATE, REORG, FSCK, DESCRIBE.
+
+A statement is a frozen record; :func:`~trilake.sql.parser.maintenance.parse_maintenance` reads one, without Spark, and
+:func:`run_maintenance` runs it in a session.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from trilake.common.text import quote_parts
+from trilake.common.timestamps import iso
+from trilake.delta.commands.maintenance.fsck import fsck
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
+from trilake.spark.delta.clone import convert_table
+from trilake.spark.delta.maintenance import (
+    ManyRunner,
+    detail_frame,
+    detail_schema,
+    history_frame,
+    restore_table,
+    vacuum_table,
+)
+from trilake.spark.delta.optimize import DeltaOptimizeBuilder
+from trilake.spark.delta.table import DeltaTable
+from trilake.sql.parser.maintenance import (
+    Convert,
+    Detail,
+    Fsck,
+    Generate,
+    History,
+    Optimize,
+    Reorg,
+    Restore,
+    Vacuum,
+)
+from trilake.sql.spark.session import catalogue
+from trilake.sql.spark.session.frames import log_to_change, moment_ms, open_delta
+from trilake.sql.spark.session.relations import query
+from trilake.sql.spark.session.results import nothing, rows
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import Target, View, find_entry, known_table, not_found, path_target, resolve
+
+Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
+
+
+def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
+    """Run one statement.  Raises what the Python interface raises."""
+    spark = session.spark
+    if isinstance(statement, Convert):
+        return _convert(session, statement)
+    if isinstance(statement, Detail):
+        return _detail(session, statement)
+    target = place_of_statement(session, statement.parts, type(statement).__name__.upper())
+    if isinstance(statement, History):
+        return history_frame(spark, _with_history(session, target), statement.limit)
+    if isinstance(statement, Optimize) and target.format == "lance":
+        return _optimize_lance(session, target)
+    if target.format != "delta":
+        raise InvalidArgumentError(
+            f"{type(statement).__name__.upper()} is for Delta tables only",
+            file=target.path,
+            condition="DELTA_TABLE_ONLY_OPERATION",
+        )
+    open_delta(session, target)
+    if isinstance(statement, Optimize):
+        builder = _optimize(session, target, statement.where)
+        if statement.zorder_by:
+            return builder.executeZOrderBy(list(statement.zorder_by))
+        return builder.executeCompaction(full=statement.full)
+    if isinstance(statement, Reorg):
+        return _optimize(session, target, statement.where).executePurge()
+    if isinstance(statement, Vacuum):
+        return _vacuum(session, target, statement)
+    if isinstance(statement, Restore):
+        return _restore(session, target, statement)
+    if isinstance(statement, Generate):
+        DeltaTable(spark, target.path, target.options).generate(statement.mode)
+        return nothing(session)
+    return _fsck(session, target, dry_run=statement.dry_run)
+
+
+def place_of_statement(session: SqlSession, parts: tuple[str, ...], what: str) -> Target:
+    """The table of a statement: a name, ``delta.`/path```, or a path as a string.
+
+    Raises ``TableNotFoundError`` and ``InvalidArgumentError``.
+    """
+    if len(parts) == 1 and "/" in parts[0]:
+        target = path_target(session, ("delta", parts[0]))
+    else:
+        _check_no_view(session, parts, what, "EXPECT_TABLE_NOT_VIEW.NO_ALTERNATIVE")
+        target = known_table(session, parts)
+    if target is None:
+        if find_entry(session, parts) is not None:
+            raise InvalidArgumentError(
+                f"{'.'.join(parts)} is not a Delta table. {what} is only supported for Delta tables",
+                condition="DELTA_TABLE_ONLY_OPERATION",
+            )
+        raise not_found(parts)
+    return target
+
+
+def _check_no_view(session: SqlSession, parts: tuple[str, ...], what: str, condition: str) -> None:
+    """Refuse a view: what is kept, deleted or brought back is the table's.  Raises ``InvalidArgumentError``."""
+    entry = find_entry(session, parts)
+    if isinstance(resolve(session, parts), View) or (entry is not None and entry.is_view):
+        raise InvalidArgumentError(
+            f"{'.'.join(parts)} is a view, and {what} is for tables", help="name the table", condition=condition
+        )
+
+
+def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOptimizeBuilder:
+    builder = DeltaOptimizeBuilder(session.spark, target.path, target.options)
+    return builder if where is None else builder.where(where)
+
+
+def _optimize_lance(session: SqlSession, target: Target) -> DataFrame:
+    """OPTIMIZE of a Lance dataset: small fragments are joined."""
+    from trilake.spark.lance import jobs as lance_jobs  # late: the libraries of Lance are an extra
+
+    done = lance_jobs.compact(session.spark, target.path)
+    names = [n for n in done.__dataclass_fields__ if isinstance(getattr(done, n), int)]
+    metrics = T.StructType([T.StructField(n, T.LongType()) for n in names])
+    schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
+    return rows(session, schema, [(target.path, tuple(getattr(done, n) for n in names))])
+
+
+def _fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
+    """Take files that are gone out of the log; one row a file, with whether its data file is missing."""
+    log = log_to_change(session, target)
+    missing = fsck(log, dry_run=dry_run, run=ManyRunner(session.spark, log.store, least=32))
+    return rows(session, "dataFilePath string, dataFileMissing boolean", [(p, True) for p in missing])
+
+
+def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame:
+    inventory = None
+    if statement.inventory is not None:
+        inventory = query(session, statement.inventory)
+    frame = vacuum_table(
+        session.spark,
+        log_to_change(session, target),
+        statement.hours,
+        dry_run=statement.dry_run,
+        lite=statement.lite,
+        inventory=inventory,
+    )
+    if statement.dry_run:
+        return frame
+    return session.spark.createDataFrame([(target.path,)], "path string")
+
+
+def _with_history(session: SqlSession, target: Target) -> ArrowDeltaTable:
+    with stating(
+        {"DELTA_TABLE_NOT_FOUND": "DELTA_TABLE_ONLY_OPERATION", "PATH_NOT_FOUND": "DELTA_TABLE_ONLY_OPERATION"}
+    ):
+        return open_delta(session, target)
+
+
+def _restore(session: SqlSession, target: Target, statement: Restore) -> DataFrame:
+    log = log_to_change(session, target)
+    if statement.version is not None:
+        done = restore_table(session.spark, log, version=statement.version)
+    else:
+        assert statement.timestamp is not None
+        done = restore_table(session.spark, log, timestamp=iso(moment_ms(session, statement.timestamp)))
+    catalogue.refresh(session, target)
+    return done
+
+
+def _convert(session: SqlSession, statement: Convert) -> DataFrame:
+    identifier = quote_parts(statement.parts)
+    partitions: str | T.StructType | None = statement.partitions
+    if partitions is None and len(statement.parts) == 2 and "/" in statement.parts[1]:
+        partitions = T.StructType([])  # the folders of a path without named partitions are none
+    convert_table(session.spark, identifier, partitions, collect_stats=statement.statistics)
+    return nothing(session)
+
+
+def _detail(session: SqlSession, statement: Detail) -> DataFrame:
+    parts = statement.parts
+    if len(parts) == 1 and "/" in parts[0]:
+        target = path_target(session, ("delta", parts[0]))
+        assert target is not None
+        if not target.log.exists():
+            return _detail_of_folder(session, parts[0])
+    else:
+        _check_no_view(session, parts, "DESCRIBE DETAIL", "DELTA_UNSUPPORTED_DESCRIBE_DETAIL_VIEW")
+        known = known_table(session, parts)
+        if known is None or known.format != "delta":
+            return _detail_of_other(session, parts, known)
+        target = known
+    frame = detail_frame(session.spark, open_delta(session, target))
+    if target.entry is None:
+        return frame
+    return frame.withColumn("name", F.lit(target.catalog_name))
+
+
+def _detail_row(
+    session: SqlSession, format: str, name: str | None, location: str | None, partitions: list[str]
+) -> DataFrame:
+    files = session.store(location).list() if location else []
+    sizes = [o.size for o in files if not o.key.split("/")[-1].startswith((".", "_"))]
+    row: dict[str, object] = {
+        "format": format,
+        "name": name,
+        "location": location,
+        "partitionColumns": partitions,
+        "clusteringColumns": [],
+        "numFiles": len(sizes),
+        "sizeInBytes": sum(sizes),
+        "properties": {},
+    }
+    schema = detail_schema()
+    return session.spark.createDataFrame([tuple(row.get(f.name) for f in schema.fields)], schema)
+
+
+def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target | None) -> DataFrame:
+    """DESCRIBE DETAIL of a table of the catalogue that is no Delta table.  Raises ``TableNotFoundError``."""
+    if target is not None:
+        return _detail_row(session, target.format, target.catalog_name, target.path, [])
+    entry = find_entry(session, parts)
+    if entry is None:
+        raise not_found(parts)
+    inside = [
+        c.name for c in session.spark.catalog.listColumns(quote_parts((entry.database, entry.table))) if c.isPartition
+    ]
+    return _detail_row(session, entry.provider, f"spark_catalog.{entry.database}.{entry.table}", entry.location, inside)
+
+
+def _detail_of_folder(session: SqlSession, path: str) -> DataFrame:
+    """DESCRIBE DETAIL of a folder without a Delta table.  Raises ``TableNotFoundError`` where nothing is there."""
+    if next(iter(session.store(path).list()), None) is None:
+        raise TableNotFoundError(
+            f"there is nothing at {path}", help="check the path", file=path, condition="DELTA_FILE_NOT_FOUND"
+        )
+    return _detail_row(session, "parquet", None, path, [])

@@ -1,0 +1,177 @@
+"""CREATE VIEW and ALTER VIEW over our tables.
+
+Spark makes the view, with a query in place of the given one that has the same columns and needs no table; then the
+view gets the text that was given.  A temporary view is made of the frame, and its text is remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from trilake.common.text import quote_name
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError
+from trilake.sql.parser.cursor import Cursor
+from trilake.sql.parser.expressions import spans
+from trilake.sql.parser.tokens import Token
+from trilake.sql.spark.session import jvm
+from trilake.sql.spark.session.frame_views import query_here
+from trilake.sql.spark.session.relations import in_namespace_of, names_ours, query, relations_of
+from trilake.sql.spark.session.results import nothing
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.session.targets import View, find_entry, full_parts, keep_view, resolve, temporary_view
+
+
+@dataclass(frozen=True)
+class CreateView:
+    """A CREATE VIEW as it was written; ``head`` is the text up to the query."""
+
+    parts: tuple[str, ...]
+    replace: bool
+    temporary: bool
+    is_global: bool
+    columns: tuple[str, ...] | None
+    head: str
+    query: str
+
+
+def is_view(tokens: Sequence[Token]) -> bool:
+    """Whether a CREATE makes a view of a query."""
+    words = [t.upper for t in tokens[:6]]
+    return "VIEW" in words and not {"TABLE", "FUNCTION", "SCHEMA", "DATABASE"} & set(words[: words.index("VIEW")])
+
+
+def parse_view(cursor: Cursor) -> CreateView | None:
+    """The statement; ``None`` for a view that has no query.  Raises ``SyntaxProblem``."""
+    cursor.expect("CREATE")
+    replace = cursor.accept("OR", "REPLACE")
+    is_global = cursor.accept("GLOBAL")
+    temporary = cursor.accept("TEMPORARY") or cursor.accept("TEMP")
+    cursor.expect("VIEW")
+    cursor.accept("IF", "NOT", "EXISTS")
+    parts = cursor.name()
+    columns = None
+    if cursor.is_symbol("("):
+        a, b = cursor.brackets()
+        columns = tuple(Cursor(cursor.text[a + x : a + y]).part() for x, y in spans(Cursor(cursor.text[a:b])))
+    while not cursor.done and not cursor.is_any("AS"):
+        token = cursor.take()
+        if token.upper == "USING":
+            return None
+    if cursor.done:
+        return None
+    cursor.expect("AS")
+    head = cursor.text[: cursor.tokens[cursor.at - 1].end]
+    return CreateView(parts, replace, temporary, is_global, columns, head, cursor.rest())
+
+
+def create_view(session: SqlSession, text: str) -> DataFrame | None:
+    """Make a view over our tables; ``None`` where it is over none of them."""
+    if session.classic and not jvm.parses(session.parser, text):
+        return None
+    call = parse_view(Cursor(text))
+    if call is None or not names_ours(session, call.query):
+        return None
+    if call.replace:
+        _check_acyclic(session, call.parts, call.query, temporary=call.temporary)
+    frame = query(session, call.query)
+    if call.columns is not None and len(call.columns) != len(frame.columns):
+        raise InvalidArgumentError(
+            f"the view names {len(call.columns)} columns, and its query gives {len(frame.columns)}",
+            help="name each column of the query",
+        )
+    if call.temporary:
+        return _temporary(session, call, frame)
+    _check_permanent(session, call.parts)
+    session.run(f"{call.head} {stub(frame)}")
+    set_text(session, call.parts, call.query)
+    return nothing(session)
+
+
+def _check_permanent(session: SqlSession, parts: tuple[str, ...]) -> None:
+    """Raises ``UnsupportedSparkError`` where the catalogue cannot be given the text of a view over our tables."""
+    if not session.classic:
+        raise UnsupportedSparkError(
+            f"over Spark Connect, the catalogue takes no view over our tables, such as {'.'.join(parts)}",
+            help="make a temporary view, or use a classic session",
+        )
+
+
+def _temporary(session: SqlSession, call: CreateView, frame: DataFrame) -> DataFrame:
+    shown = frame if call.columns is None else frame.toDF(*call.columns)
+    name = call.parts[-1]
+    quoted = quote_name(name)
+    if call.is_global:
+        (shown.createOrReplaceGlobalTempView if call.replace else shown.createGlobalTempView)(quoted)
+    else:
+        (shown.createOrReplaceTempView if call.replace else shown.createTempView)(quoted)
+    parts = (session.global_database, name) if call.is_global else (name,)
+    keep_view(session, parts, query_here(session, call.query), frame, columns=call.columns)
+    return nothing(session)
+
+
+def _check_acyclic(session: SqlSession, parts: tuple[str, ...], text: str, *, temporary: bool) -> None:
+    """Raises ``InvalidArgumentError`` for a query that reads the view which it shall replace."""
+    own = _identity(session, parts, temporary=temporary)
+    seen = {own}
+    waiting = [query_here(session, text)]
+    while waiting:
+        below = waiting.pop()
+        with in_namespace_of(session, below):
+            views = [v for v in (resolve(session, n) for n in relations_of(session, below.text)) if isinstance(v, View)]
+            for view in views:
+                known = _identity(session, view.parts, temporary=view.temporary is not None)
+                if known == own:
+                    raise InvalidArgumentError(
+                        f"the query of the view {'.'.join(parts)} reads that view itself",
+                        help="give the new view another name",
+                        condition="RECURSIVE_VIEW",
+                    )
+                if known not in seen:
+                    seen.add(known)
+                    waiting += [] if view.query is None else [view.query]
+
+
+def _identity(session: SqlSession, parts: tuple[str, ...], *, temporary: bool) -> tuple[str, ...]:
+    """What all spellings of a view's name have in common."""
+    return tuple(p.lower() for p in (parts if temporary else full_parts(session, parts)))
+
+
+def stub(frame: DataFrame) -> str:
+    """A query without tables that has the columns of a frame."""
+    columns = [f"CAST(NULL AS {f.dataType.simpleString()}) AS {quote_name(f.name)}" for f in frame.schema.fields]
+    return f"SELECT {', '.join(columns)}"
+
+
+def set_text(session: SqlSession, parts: tuple[str, ...], text: str) -> None:
+    """Give a permanent view the text of its query."""
+    entry = find_entry(session, parts)
+    if entry is not None and session.classic:
+        jvm.set_view_text(session.spark, entry, text)
+
+
+def alter_view(session: SqlSession, text: str) -> DataFrame | None:
+    """``ALTER VIEW name AS query`` over our tables; ``None`` for any other."""
+    cursor = Cursor(text)
+    cursor.expect("ALTER", "VIEW")
+    parts = cursor.name()
+    if not cursor.accept("AS"):
+        return None
+    head = text[: cursor.tokens[cursor.at - 1].end]
+    body = cursor.rest()
+    if not names_ours(session, body):
+        return None
+    temporary = temporary_view(session, parts) is not None
+    _check_acyclic(session, parts, body, temporary=temporary)
+    frame = query(session, body)
+    if temporary:
+        name = quote_name(parts[-1])
+        (frame.createOrReplaceTempView if len(parts) == 1 else frame.createOrReplaceGlobalTempView)(name)
+        keep_view(session, parts, query_here(session, body), frame)
+        return nothing(session)
+    _check_permanent(session, parts)
+    session.run(f"{head} {stub(frame)}")
+    set_text(session, parts, body)
+    return nothing(session)

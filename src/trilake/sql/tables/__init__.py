@@ -1,5 +1,0 @@
-"""Statements about tables: CREATE, ALTER, views, maintenance."""
-
-from trilake.extras import need
-
-need("pyspark", "statements in a session")

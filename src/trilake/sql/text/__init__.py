@@ -1,1 +1,0 @@
-"""Statements as text: tokens, places, cursors."""

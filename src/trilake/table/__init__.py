@@ -1,0 +1,1 @@
+"""What every format offers: tables, explanations, findings, checksums, comparison, and Arrow in and out."""

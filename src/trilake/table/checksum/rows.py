@@ -1,0 +1,327 @@
+"""Rows and values hashed by what they are, and the sums of their hashes; :mod:`trilake.table.checksum` says what counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import InvalidArgumentError
+from trilake.table.checksum.kernels import Hashes, bytes_hashes, mixed, null_hash, salt, salted, sums, sums_in_order
+
+ty = pa.types
+
+_MASK = (1 << 64) - 1
+#: Bytes of rows that are hashed at once.
+_PART = 1 << 20
+#: Odd numbers without a pattern, for rows and for order.
+_ROW, _ORDER = 0xD1B54A32D192ED03, 0xA0761D6478BD642F
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """Number of rows, and two sums of their hashes.
+
+    >>> a, b = pa.table({"n": [1, 2]}), pa.table({"n": pa.array([2, 1], pa.int8())})
+    >>> checksum(a) == checksum(b)
+    True
+    >>> checksum(a) == checksum(a.slice(0, 1)) + checksum(a.slice(1))
+    True
+    """
+
+    rows: int = 0
+    low: int = 0
+    high: int = 0
+
+    def __add__(self, other: Checksum) -> Checksum:
+        return Checksum(self.rows + other.rows, (self.low + other.low) & _MASK, (self.high + other.high) & _MASK)
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.high:016x}{self.low:016x}"
+
+
+def checksum(data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch]) -> Checksum:
+    """The checksum of rows.  Raises ``InvalidArgumentError`` for a type that it does not know."""
+    if isinstance(data, pa.RecordBatch):
+        data = [data]
+    elif isinstance(data, pa.Table):
+        data = data.to_batches()
+    total = Checksum()
+    for batch in data:
+        for part in _parts(batch):
+            hashes = row_hashes(part)
+            total += Checksum(len(hashes), _total(hashes), _total(mixed(hashes ^ np.uint64(_ROW))))
+    return total
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in pieces that stay in the processor's cache while they are hashed."""
+    rows = batch.num_rows
+    step = max(1, int(rows * _PART / max(batch.nbytes, 1)))
+    if step >= rows:
+        yield batch
+        return
+    for start in range(0, rows, step):
+        yield batch.slice(start, step)
+
+
+def _total(hashes: Hashes) -> int:
+    return int(np.add.reduce(hashes, dtype=np.uint64))
+
+
+def row_hashes(batch: pa.RecordBatch) -> Hashes:
+    """A hash of each row."""
+    hashes_of_rows = np.full(batch.num_rows, _ROW, np.uint64)
+    for one, column in zip(batch.schema, batch.columns, strict=True):
+        hashes = value_hashes(column, one.name)
+        hashes ^= np.uint64(salt(one.name))
+        hashes_of_rows += mixed(hashes)
+    return mixed(hashes_of_rows)
+
+
+# --- values ----------------------------------------------------------------------------------------------------------
+
+
+def value_hashes(array: pa.Array, path: str = "") -> Hashes:
+    """A hash of each value of an array, of which the caller may do what it wants.
+
+    ``path`` is the column that an error names.
+    """
+    hashes = _hashes(array, path)
+    if array.null_count and not ty.is_null(array.type):
+        hashes[np.asarray(pc.is_null(array))] = null_hash()
+    return hashes
+
+
+def _hashes(array: pa.Array, path: str) -> Hashes:
+    kind = array.type
+    if isinstance(array, pa.ExtensionArray):
+        return value_hashes(array.storage, path)
+    if ty.is_null(kind):
+        return np.full(len(array), null_hash(), np.uint64)
+    if ty.is_dictionary(kind):
+        return _of_dictionary(array, path)
+    if ty.is_run_end_encoded(kind):
+        return value_hashes(pc.run_end_decode(array), path)
+    if ty.is_struct(kind):
+        return _of_struct(array, path)
+    if ty.is_map(kind):
+        return _of_map(array, path)
+    if ty.is_union(kind):
+        return _of_union(array, path)
+    if _is_list(kind):
+        return _of_list(array, path)
+    if _is_bytes(kind):
+        return _of_bytes(array)
+    return _of_fixed(array, path)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(
+        ty.is_list(kind)
+        or ty.is_large_list(kind)
+        or ty.is_fixed_size_list(kind)
+        or ty.is_list_view(kind)
+        or ty.is_large_list_view(kind)
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(ty.is_string(kind) or ty.is_large_string(kind) or ty.is_string_view(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    binary = ty.is_binary(kind) or ty.is_large_binary(kind) or ty.is_binary_view(kind) or ty.is_fixed_size_binary(kind)
+    return bool(binary or _is_text(kind))
+
+
+def _filled(array: pa.Array, storage: pa.DataType) -> npt.NDArray[Any]:
+    """The numbers of an array of fixed width, as another type of that width; of nulls, whatever is there."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return np.zeros(len(array), storage.to_pandas_dtype())
+    raw = np.frombuffer(data, storage.to_pandas_dtype(), array.offset + len(array))
+    return raw[array.offset :]
+
+
+def _of_fixed(array: pa.Array, path: str) -> Hashes:
+    kind = array.type
+    if ty.is_boolean(kind):
+        plain = array.cast(pa.uint8()).fill_null(0)
+        return salted(np.asarray(plain).astype(np.uint64), "boolean")
+    if ty.is_integer(kind):
+        raw = _filled(array, kind)
+        if not ty.is_uint64(kind):
+            return salted(raw.astype(np.int64).view(np.uint64), "number")
+        return _wide([raw.copy(), np.zeros(len(raw), np.uint64)])
+    if ty.is_floating(kind):
+        values = _filled(array, kind).astype(np.float64)
+        values += 0.0  # which makes 0.0 of -0.0
+        nan = values != values
+        if nan.any():
+            values[nan] = np.nan
+        return salted(values.view(np.uint64), "float")
+    if ty.is_decimal(kind):
+        return _of_decimal(array)
+    if ty.is_date32(kind):
+        return salted(_filled(array, pa.int32()).astype(np.int64).view(np.uint64), "date")
+    if ty.is_date64(kind):
+        return salted((_filled(array, pa.int64()) // 86_400_000).view(np.uint64), "date")
+    if ty.is_time(kind) or ty.is_duration(kind):
+        stored = pa.int32() if ty.is_time32(kind) else pa.int64()
+        return _of_time(array, stored, "time" if ty.is_time(kind) else "duration")
+    if ty.is_timestamp(kind):
+        return _of_time(array, pa.int64(), "local time" if kind.tz is None else "instant")
+    if kind == pa.month_day_nano_interval():
+        words = _filled_words(array, 2)
+        return _chained(words, "interval")
+    raise InvalidArgumentError(f"values of type {kind} have no checksum", help="leave the column out", column=path)
+
+
+def _of_time(array: pa.Array, stored: pa.DataType, kind: str) -> Hashes:
+    """By seconds and nanoseconds, so that no unit overflows."""
+    steps = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[array.type.unit]
+    values = _filled(array, stored).astype(np.int64)
+    seconds = np.floor_divide(values, steps)
+    rest = (values - seconds * steps) * (10**9 // steps)
+    hashes = salted(seconds.view(np.uint64), kind)
+    hashes += rest.view(np.uint64)
+    return mixed(hashes)
+
+
+def _filled_words(array: pa.Array, count: int) -> list[Hashes]:
+    """The words of values that have ``count`` of 64 bits each, least significant first."""
+    data = array.buffers()[1]
+    if data is None or not len(array):
+        return [np.zeros(len(array), np.uint64)] * count
+    raw = np.frombuffer(data, "<u8", count * (array.offset + len(array))).reshape(-1, count)[array.offset :]
+    return [raw[:, i].astype(np.uint64) for i in range(count)]
+
+
+def _of_decimal(array: pa.Array) -> Hashes:
+    scale, bits = array.type.scale, array.type.bit_width
+    if bits < 128:
+        array = array.cast(pa.decimal128(array.type.precision, scale))
+    hashes = _wide(_filled_words(array, max(bits, 128) // 64))
+    return hashes if not scale else salted(hashes, f"scale {scale}")
+
+
+def _wide(words: list[Hashes]) -> Hashes:
+    """Numbers of several words: those that fit into one as any integer that does."""
+    sign = (words[0].view(np.int64) >> 63).view(np.uint64)
+    hashes = salted(words[0].copy(), "number")
+    above = np.zeros(len(hashes), bool)
+    for word in words[1:]:
+        above |= word != sign
+    if above.any():
+        # Sign-extended to the widest decimal: the number of words must not show.
+        top = (words[-1].view(np.int64) >> 63).view(np.uint64)
+        more = [*words[1:], *[top] * (4 - len(words))]
+        long = hashes[above]
+        for word in more:
+            long += word[above]
+            long = mixed(long)
+        hashes[above] = long
+    return hashes
+
+
+def _chained(words: list[Hashes], kind: str) -> Hashes:
+    hashes = salted(words[0].copy(), kind)
+    for word in words[1:]:
+        hashes += word
+        hashes = mixed(hashes)
+    return hashes
+
+
+def _of_bytes(array: pa.Array) -> Hashes:
+    kind = array.type
+    text = _is_text(kind)
+    if ty.is_fixed_size_binary(kind):
+        start = array.offset * kind.byte_width
+        data = np.frombuffer(array.buffers()[1] or b"", np.uint8)
+        offsets = start + np.arange(len(array) + 1, dtype=np.int64) * kind.byte_width
+        return salted(bytes_hashes(data, offsets), "binary")
+    if ty.is_string_view(kind) or ty.is_binary_view(kind):
+        array = array.cast(pa.large_string() if text else pa.large_binary())
+        kind = array.type
+    wide = ty.is_large_string(kind) or ty.is_large_binary(kind)
+    _, where, values = array.buffers()
+    if not len(array) or where is None:
+        return np.zeros(len(array), np.uint64)
+    raw = np.frombuffer(where, np.int64 if wide else np.int32, array.offset + len(array) + 1)[array.offset :]
+    data = np.frombuffer(values or b"", np.uint8)
+    return salted(bytes_hashes(data, raw.astype(np.int64, copy=False)), "text" if text else "binary")
+
+
+# --- nested values ---------------------------------------------------------------------------------------------------
+
+
+def _of_dictionary(array: pa.DictionaryArray, path: str) -> Hashes:
+    if len(array.dictionary) > len(array):
+        return value_hashes(array.dictionary_decode(), path)
+    values = np.append(value_hashes(array.dictionary, path), null_hash())
+    last = len(values) - 1
+    return cast(Hashes, values[np.asarray(pc.fill_null(array.indices.cast(pa.int64()), last))])
+
+
+def _of_struct(array: pa.StructArray, path: str) -> Hashes:
+    hashes_of_structs = np.full(len(array), _ORDER, np.uint64)
+    for i, one in enumerate(array.type):
+        hashes = value_hashes(array.field(i), f"{path}.{one.name}")
+        hashes ^= np.uint64(salt(one.name))
+        hashes_of_structs += mixed(hashes)
+    return salted(hashes_of_structs, "struct")
+
+
+def _elements(array: pa.Array) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+    """The elements of lists or the entries of maps, and where those of each list begin and end."""
+    kind = array.type
+    if ty.is_fixed_size_list(kind):
+        size = kind.list_size
+        return array.values.slice(array.offset * size, len(array) * size), np.arange(len(array) + 1) * size
+    if ty.is_list_view(kind) or ty.is_large_list_view(kind):
+        lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0)).astype(np.int64)
+        return array.flatten(), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    bounds = np.asarray(array.offsets).astype(np.int64)
+    if not len(bounds):
+        return array.values.slice(0, 0), np.zeros(1, np.int64)
+    return array.values.slice(int(bounds[0]), int(bounds[-1] - bounds[0])), bounds - bounds[0]
+
+
+def _of_list(array: pa.Array, path: str) -> Hashes:
+    values, bounds = _elements(array)
+    hashes = value_hashes(values, f"{path}.element")
+    lengths = np.diff(bounds)
+    hashes_of_lists = sums_in_order(hashes, bounds)
+    hashes_of_lists += lengths.view(np.uint64) * np.uint64(_ORDER)
+    return salted(hashes_of_lists, "list")
+
+
+def _of_map(array: pa.MapArray, path: str) -> Hashes:
+    entries, bounds = _elements(array)
+    hashes = value_hashes(entries.field(0), f"{path}.key")
+    hashes ^= np.uint64(_ROW)
+    hashes = mixed(hashes)
+    hashes += value_hashes(entries.field(1), f"{path}.value")
+    return salted(sums(mixed(hashes), bounds), "map")
+
+
+def _of_union(array: pa.UnionArray, path: str) -> Hashes:
+    kind = array.type
+    if array.offset:  # of which pyarrow's parts of a union know nothing
+        array = array.take(pa.array(np.arange(len(array))))
+    hashes_of_unions = np.zeros(len(array), np.uint64)
+    codes = np.asarray(array.type_codes)
+    for i, code in enumerate(kind.type_codes):
+        rows = np.flatnonzero(codes == code)
+        places = np.asarray(array.offsets)[rows] if kind.mode == "dense" else rows
+        name = kind.field(i).name
+        hashes = value_hashes(array.field(i).take(pa.array(places)), f"{path}.{name}")
+        hashes ^= np.uint64(salt(name))
+        hashes_of_unions[rows] = mixed(hashes)
+    return salted(hashes_of_unions, "union")

@@ -1,0 +1,190 @@
+"""Rows of two tables compared by their hashes, with bounded memory: DuckDB holds a few numbers a row and spills them.
+
+A row's hash is that of :mod:`trilake.table.checksum`: the same in every format, whatever the order of columns.  Two different
+rows have the same hash by accident once in 2^64.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError
+from trilake.table.checksum import row_hashes
+from trilake.table.comparison.result import RowsDiff
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: Gives the rows of one side anew, each time it is called.
+Rows: TypeAlias = Callable[[], Iterable[pa.RecordBatch]]
+_Hashes: TypeAlias = npt.NDArray[np.uint64]
+_SIDES = ("before", "after")
+
+
+def compare_rows(
+    before: Rows, after: Rows, columns: Sequence[str], key: Sequence[str], limit: int, common_rows: int = 0
+) -> RowsDiff:
+    """What rows differ.
+
+    Parameters
+    ----------
+    before, after: the rows of the two sides, of at least ``columns``.
+    columns: what is compared.
+    key: which of these bring rows together; none: whole rows are compared.
+    limit: how many rows of each kind are shown.
+    common_rows: rows known to be the same, which neither side gives.
+
+    Raises ``InvalidArgumentError`` where rows of one side have the same key.
+    """
+    others = [c for c in columns if c not in set(key)]
+    with _database() as db:
+        names = ["k", *(f"c{i}" for i in range(len(others)))] if key else ["k"]
+        for side, rows in zip(_SIDES, (before, after), strict=True):
+            db.execute(f"create table {side} ({', '.join(f'{n} ubigint' for n in names)})")
+            for batch in rows():
+                if batch.num_rows:
+                    _insert(db, side, names, _hash_columns(batch, columns, key, others))
+        if key:
+            _refuse_equal_keys(db, key)
+            return _by_key(db, before, after, columns, key, others, limit, common_rows)
+        return _whole(db, before, after, columns, limit, common_rows)
+
+
+@contextmanager
+def _database() -> Iterator[duckdb.DuckDBPyConnection]:
+    import duckdb  # on first use: a fifth of a second
+
+    with tempfile.TemporaryDirectory(prefix="trilake-diff-") as folder:
+        db = duckdb.connect(
+            ":memory:",
+            config={"temp_directory": folder, "preserve_insertion_order": False, "python_enable_replacements": False},
+        )
+        try:
+            yield db
+        finally:
+            db.close()
+
+
+def _hash_columns(
+    batch: pa.RecordBatch, columns: Sequence[str], key: Sequence[str], others: Sequence[str]
+) -> list[_Hashes]:
+    if not key:
+        return [row_hashes(batch.select(list(columns)))]
+    return [row_hashes(batch.select(list(key))), *(row_hashes(batch.select([c])) for c in others)]
+
+
+def _insert(db: duckdb.DuckDBPyConnection, table: str, names: Sequence[str], hashes: Sequence[_Hashes]) -> None:
+    db.register("incoming", pa.table([pa.array(h) for h in hashes], list(names)))
+    db.execute(f"insert into {table} select * from incoming")
+    db.unregister("incoming")
+
+
+def _refuse_equal_keys(db: duckdb.DuckDBPyConnection, key: Sequence[str]) -> None:
+    for side in _SIDES:
+        twice = _number(db, f"select count(*) from (select k from {side} group by k having count(*) > 1)")
+        if twice:
+            raise InvalidArgumentError(
+                f"{', '.join(key)} is no key of the table {side}: {twice:,} of its values are in several rows",
+                help="name more columns, or compare whole rows by leaving the key out",
+            )
+
+
+def _number(db: duckdb.DuckDBPyConnection, sql: str) -> int:
+    row = db.sql(sql).fetchall()[0]
+    return int(row[0] or 0)
+
+
+def _whole(
+    db: duckdb.DuckDBPyConnection, before: Rows, after: Rows, columns: Sequence[str], limit: int, common_rows: int
+) -> RowsDiff:
+    db.execute(
+        "create table counts as select k, sum(b) as b, sum(a) as a from"
+        " (select k, 1 as b, 0 as a from before union all select k, 0, 1 from after) group by k"
+    )
+    removed = _number(db, "select sum(greatest(b - a, 0)) from counts")
+    added = _number(db, "select sum(greatest(a - b, 0)) from counts")
+    same = _number(db, "select sum(least(a, b)) from counts") + common_rows
+    shown = []
+    for rows, more, less in ((before, "b", "a"), (after, "a", "b")):
+        wanted = db.sql(f"select k, ({more} - {less})::bigint as n from counts where {more} > {less} limit {limit}")
+        shown.append(_some(rows, columns, columns, wanted.to_arrow_table(), limit))
+    nothing = shown[0].slice(0, 0)
+    return RowsDiff((), added, removed, 0, same, shown[1], shown[0], nothing, {}, tuple(columns))
+
+
+def _by_key(
+    db: duckdb.DuckDBPyConnection,
+    before: Rows,
+    after: Rows,
+    columns: Sequence[str],
+    key: Sequence[str],
+    others: Sequence[str],
+    limit: int,
+    common_rows: int,
+) -> RowsDiff:
+    differ = [f"(before.c{i} <> after.c{i})" for i in range(len(others))]
+    changed_sql = " or ".join(differ) or "false"
+    removed = _number(db, "select count(*) from before anti join after using (k)")
+    added = _number(db, "select count(*) from after anti join before using (k)")
+    sums = ", ".join(["count(*)", f"coalesce(sum(({changed_sql})::int), 0)", *(f"sum({d}::int)" for d in differ)])
+    totals = db.sql(f"select {sums} from before join after using (k)").fetchall()[0]
+    both, changed, *by_column = (int(n or 0) for n in totals)
+
+    def some(rows: Rows, sql: str) -> pa.Table:
+        wanted = db.sql(f"select k, 1::bigint as n from {sql} limit {limit}").to_arrow_table()
+        return _some(rows, columns, key, wanted, limit)
+
+    changed_from = f"(select k from before join after using (k) where {changed_sql} order by k)"
+    pairs = [_with_side(some(rows, changed_from), side) for side, rows in zip(_SIDES, (before, after), strict=True)]
+    return RowsDiff(
+        tuple(key),
+        added,
+        removed,
+        changed,
+        both - changed + common_rows,
+        some(after, "(select k from after anti join before using (k))"),
+        some(before, "(select k from before anti join after using (k))"),
+        pa.concat_tables(pairs, promote_options="permissive"),
+        dict(zip(others, by_column, strict=True)),
+        tuple(columns),
+    )
+
+
+def _with_side(rows: pa.Table, side: str) -> pa.Table:
+    return rows.append_column("_side", pa.array([side] * rows.num_rows, pa.string()))
+
+
+def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], wanted: pa.Table, limit: int) -> pa.Table:
+    """The first rows whose hash over ``hashed`` is wanted, of each hash no more than are wanted, ``limit`` in all."""
+    left = dict(zip(wanted["k"].to_pylist(), wanted["n"].to_pylist(), strict=True))
+    taken: list[pa.RecordBatch] = []
+    count = 0
+    schema: pa.Schema | None = None
+    for batch in rows():
+        batch = batch.select(list(columns))
+        schema = schema or batch.schema
+        if not left or count >= limit:
+            break
+        hashes = row_hashes(batch.select(list(hashed)))
+        hits = np.flatnonzero(np.isin(hashes, np.fromiter(left, np.uint64, len(left))))
+        chosen: list[int] = []
+        for at in hits[: 8 * limit + len(left)].tolist():  # few: what is shown is bounded
+            name = int(hashes[at])
+            if left.get(name, 0) and count < limit:
+                left[name] -= 1
+                count += 1
+                chosen.append(at)
+                if not left[name]:
+                    del left[name]
+        if chosen:
+            taken.append(batch.take(pa.array(chosen, pa.int64())))
+    if schema is None:
+        return pa.table({c: pa.nulls(0) for c in columns})
+    return pa.Table.from_batches(taken, schema)

@@ -1,0 +1,73 @@
+"""``Explanation``: which files a filter keeps, which it skips, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.common.display import text_of
+
+#: Files that a notebook shows of an explanation.
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Which files a filter keeps and which it skips, and why: the result of :meth:`trilake.table.table.Table.explain`.
+
+    ``files`` has one row a file: ``path`` (string), ``kept`` (bool) and ``reason`` (string).  ``notes`` says how the
+    table would be read.
+
+    >>> import trilake
+    >>> for n in range(3):
+    ...     _ = trilake.write({"n": [n]}, "memory://doc-explanation", mode="append")
+    >>> explanation = trilake.open("memory://doc-explanation").explain("n > 1")
+    >>> len(explanation.kept), len(explanation.skipped), explanation.notes
+    (1, 2, ('read as Arrow in this process',))
+    """
+
+    filter: str | None
+    files: pa.Table
+    notes: tuple[str, ...] = ()
+
+    @property
+    def kept(self) -> list[str]:
+        """Paths of the files that must be read."""
+        return self._paths(True)
+
+    @property
+    def skipped(self) -> list[str]:
+        """Paths of the files that cannot hold a matching row."""
+        return self._paths(False)
+
+    def _paths(self, needed: bool) -> list[str]:
+        mask = self.files["kept"] if needed else pc.invert(self.files["kept"])
+        paths: list[str] = self.files.filter(mask)["path"].to_pylist()
+        return paths
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{'keep' if r['kept'] else 'skip'}</td><td>{text_of(r['path'])}</td>"
+            f"<td>{text_of(r['reason'])}</td></tr>"
+            for r in self.files.slice(0, _SHOWN).to_pylist()
+        )
+        more = self.files.num_rows - _SHOWN
+        rows += f"<tr><td></td><td>and {more:,} more</td><td></td></tr>" if more > 0 else ""
+        total, needed = self.files.num_rows, pc.sum(self.files["kept"]).as_py() or 0
+        notes = "".join(f"<p>{text_of(n)}</p>" for n in self.notes)
+        return (
+            f"<div><b>filter</b> <code>{text_of(self.filter or 'none')}</code> &middot; {needed:,} of {total:,} files"
+            f"<table><thead><tr><th></th><th>file</th><th>reason</th></tr></thead><tbody>{rows}</tbody></table>{notes}</div>"
+        )
+
+    def __str__(self) -> str:
+        total = self.files.num_rows
+        needed = pc.sum(self.files["kept"]).as_py() or 0
+        lines = [f"filter: {self.filter or 'none'}", f"files:  {needed} of {total} kept, {total - needed} skipped"]
+        reasons = self.files.group_by(["kept", "reason"]).aggregate([("path", "count"), ("path", "min")])
+        for row in reasons.sort_by([("kept", "descending"), ("path_count", "descending")]).to_pylist():
+            mark = "keep" if row["kept"] else "skip"
+            lines.append(f"  {mark} {row['path_count']:>6} x {row['reason']}  e.g. {row['path_min']}")
+        return "\n".join([*lines, *(f"note:   {n}" for n in self.notes)])

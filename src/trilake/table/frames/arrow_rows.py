@@ -1,0 +1,203 @@
+"""Whatever holds rows, as Arrow batches: what :func:`trilake.write` takes besides a Spark DataFrame."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.table.frames.python_values import checked, columns_table
+
+_HELP = (
+    "pass a Spark DataFrame, Arrow data, a pandas or polars frame, a duckdb relation, a dict of columns, a list of"
+    " dicts, or anything with the Arrow stream or array interface"
+)
+
+
+_REFUSAL = "cannot write a"
+_CAST = "cast the column before writing, e.g. to a decimal or a string"
+_OF_POLARS_ALONE = {"Object", "Int128", "UInt128"}
+_OF_DUCKDB_ALONE = {
+    "TIME WITH TIME ZONE": "keep the zone in a column of its own, and cast the other to TIME",
+    "BIT": "cast the column to VARCHAR",
+    "UHUGEINT": "cast the column to DECIMAL(38,0), UBIGINT or VARCHAR",
+    "BIGNUM": "cast the column to DECIMAL(38,0) or VARCHAR",
+}
+
+
+def is_dataframe(data: object) -> bool:
+    """Whether ``data`` is a Spark DataFrame, classic or Connect, without importing Spark to find out."""
+    return _is(data, "pyspark.sql", "DataFrame")
+
+
+def _is(data: object, module: str, name: str) -> bool:
+    """Whether an object is of a class of a library, without importing the library to find out."""
+    return any(
+        c.__module__.split(".")[: module.count(".") + 1] == module.split(".") and c.__name__ == name
+        for c in type(data).__mro__
+    )
+
+
+def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches of whatever holds rows.  ``refusal`` is how the error of anything else begins.
+
+    Raises ``InvalidArgumentError`` for what holds none, ``SchemaMismatchError`` for rows that are no columns of one
+    type each.
+
+    >>> schema, batches = arrow_batches([{"n": 1, "s": "a"}, {"n": 2, "s": None}])
+    >>> schema.names, sum(b.num_rows for b in batches)
+    (['n', 's'], 2)
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if isinstance(data, pa.Table):
+        return data.schema, iter(data.to_batches(max_chunksize=1 << 20))
+    if isinstance(data, ds.Dataset):
+        data = data.scanner()
+    if isinstance(data, ds.Scanner):
+        data = data.to_reader()
+    if isinstance(data, pa.RecordBatchReader):
+        return data.schema, iter(data)
+    if _is(data, "polars", "LazyFrame"):
+        return arrow_batches(data.collect(engine="streaming"))
+    if _is(data, "pandas", "DataFrame"):
+        return _of_pandas(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return _of_stream(data, refusal)
+    if hasattr(data, "__arrow_c_array__"):
+        return arrow_batches(_of_array(data, refusal))
+    if isinstance(data, Mapping):
+        return arrow_batches(columns_table(data))
+    if isinstance(data, Iterable) and not isinstance(data, str | bytes):
+        return _of_items(data, refusal)
+    swapped = isinstance(data, str | PathLike) and refusal == _REFUSAL
+    first = "the rows come first, the place behind them: trilake.write(rows, path); " if swapped else ""
+    raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=first + _HELP)
+
+
+def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
+    """One batch of rows, of Arrow or of another library that hands it over as Arrow's struct of columns."""
+    if isinstance(data, pa.RecordBatch):
+        return data
+    try:
+        return pa.record_batch(data)
+    except pa.ArrowInvalid as e:
+        raise InvalidArgumentError(
+            f"{refusal} {type(data).__name__}: it is no batch of columns: {e}", help=_HELP
+        ) from e
+
+
+def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Batches, or rows as dicts."""
+    iterator = (_of_array(item, refusal) if hasattr(item, "__arrow_c_array__") else item for item in data)
+    first = next(iterator, None)
+    if isinstance(first, pa.RecordBatch):
+        return first.schema, _alike(first, iterator)
+    if isinstance(first, Mapping):
+        rows = [first, *iterator]
+        wrong = next((r for r in rows if not isinstance(r, Mapping)), None)
+        if wrong is not None:
+            raise InvalidArgumentError(f"a {type(wrong).__name__} is among the rows", help="pass dicts only")
+        # A column that only later rows have is one too.
+        names = dict.fromkeys(k for row in rows for k in row)
+        return arrow_batches(columns_table({n: [row.get(n) for row in rows] for n in names}))
+    if first is None and isinstance(data, list | tuple):
+        raise InvalidArgumentError(
+            f"{refusal} list without rows, which has no columns",
+            help="pass an Arrow table or frame, whose columns are known without rows",
+        )
+    kind = type(data).__name__ if first is None else f"{type(data).__name__} of {type(first).__name__}"
+    raise InvalidArgumentError(f"{refusal} {kind}", help=_HELP)
+
+
+def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The columns of a frame of pandas and its named row labels, without the unnamed ones that it has once it was
+    filtered or sorted.
+
+    Raises ``SchemaMismatchError`` for labels that have the name of a column and other values.
+    """
+    labels = {
+        str(name): frame.index.get_level_values(i).to_series(range(len(frame)))
+        for i, name in enumerate(frame.index.names)
+        if name is not None
+    }
+    for i, name in enumerate(map(str, frame.columns)):
+        if name in labels and not labels[name].equals(frame.iloc[:, i].reset_index(drop=True)):
+            raise SchemaMismatchError(
+                f"the row labels are named {name!r}, as a column with other values is",
+                help="rename them, or take them off with reset_index(drop=True)",
+                column=name,
+            )
+    table = checked(
+        # Arrow takes labels that are counted, which are no column of its own, for no column here either.
+        lambda: pa.Table.from_pandas(frame, preserve_index=True if labels else None),
+        lambda: ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)),
+        from_pandas=True,
+    )
+    unnamed = [n for n in table.column_names if n.startswith("__index_level_") and n.endswith("__")]
+    return arrow_batches(table.drop_columns(unnamed))
+
+
+def _of_stream(data: Any, refusal: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """What a library hands over as a stream of Arrow."""
+    if _is(data, "polars", "DataFrame"):
+        _check_polars(data)
+    from_duckdb = _is(data, "duckdb", "DuckDBPyRelation") or _is(data, "_duckdb", "DuckDBPyRelation")
+    if from_duckdb:
+        _check_duckdb(data)
+    try:
+        stream = pa.RecordBatchReader.from_stream(data)
+    except pa.ArrowInvalid as e:
+        if "non-struct" not in str(e):
+            raise SchemaMismatchError(
+                f"{refusal} {type(data).__name__}: Arrow does not take its columns: {e}", help=_CAST
+            ) from e
+        # One column alone, such as a Series of polars.
+        raise InvalidArgumentError(f"{refusal} {type(data).__name__}: it has no columns by name", help=_HELP) from e
+    return stream.schema, map(_within_precision, stream) if from_duckdb else iter(stream)
+
+
+def _check_duckdb(relation: Any) -> None:
+    """Raise ``SchemaMismatchError`` for columns that DuckDB hands over as other than their values: of a time of day it
+    drops the zone, of bits it gives its own bytes, and of the largest integers negative ones."""
+    for name, kind in zip(relation.columns, relation.types, strict=True):
+        for word, remedy in _OF_DUCKDB_ALONE.items():
+            if re.search(rf"\b{word}\b", re.sub("'.*?'|\".*?\"", "", str(kind))):
+                raise SchemaMismatchError(f"Arrow has no type for {kind} of DuckDB", help=remedy, column=name)
+
+
+def _within_precision(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, whose HUGEINTs, which DuckDB hands over as decimals of 38 digits, have no more of them."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if field.type == pa.decimal128(38, 0):
+            try:
+                column.validate(full=True)
+            except pa.ArrowInvalid as e:
+                raise SchemaMismatchError(f"a value of column {field.name} is too large: {e}", column=field.name) from e
+    return batch
+
+
+def _check_polars(frame: Any) -> None:
+    """Raise ``SchemaMismatchError`` for columns that polars hands over as other than their values: of objects it gives
+    addresses in memory, and of integers of 128 bits what Arrow does not know."""
+    for name, kind in frame.schema.items():
+        if any(word in _OF_POLARS_ALONE for word in re.findall(r"\w+", re.sub("'.*?'", "", str(kind)))):
+            raise SchemaMismatchError(f"Arrow has no type for {kind} of polars", help=_CAST, column=name)
+
+
+def _alike(first: pa.RecordBatch, rest: Iterator[Any]) -> Iterator[pa.RecordBatch]:
+    yield first
+    for batch in rest:
+        # Columns are matched by name later on: one that the first batch lacks would be dropped silently.
+        if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(first.schema):
+            shown = batch.schema.to_string(show_field_metadata=False) if hasattr(batch, "schema") else type(batch)
+            raise SchemaMismatchError(
+                f"the batches to write differ in schema: {shown} after {first.schema.to_string()}".replace("\n", ", "),
+                help="make all batches alike before writing",
+            )
+        yield batch

@@ -1,0 +1,110 @@
+"""Rows in the types that DuckDB has: numbers of 16 bits are numbers of 32, and durations count microseconds.
+
+DuckDB makes intervals of durations, and counts the parts of one below a microsecond as nothing.  It hands intervals
+back in nanoseconds, of which 64 bits hold 292 years.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.table.relations.dataset import Rows
+
+T = TypeVar("T", pa.RecordBatch, pa.Table)
+_LONGEST = (2**63 - 1) // 1000
+
+
+class WatchedRows:
+    """A table's rows for DuckDB, which makes texts of errors: those raised while rows are read go to ``errors``."""
+
+    def __init__(self, table: Rows, errors: list[TrilakeError]) -> None:
+        self.table, self.errors = table, errors
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows."""
+        return duckdb_schema(self.table.schema)
+
+    def count(self, filter: Any = None) -> int:
+        """How many rows there are for which ``filter`` is true."""
+        return self.table.count(filter)
+
+    def to_reader(self, columns: Sequence[str] | None = None, filter: Any = None) -> pa.RecordBatchReader:
+        """The rows of some columns for which ``filter`` is true."""
+        reader = self.table.to_reader(columns, filter)
+        return pa.RecordBatchReader.from_batches(duckdb_schema(reader.schema), self._batches(reader))
+
+    def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from map(duckdb_rows, reader)
+        except TrilakeError as e:
+            self.errors.append(e)
+            raise
+
+
+def duckdb_rows(rows: T) -> T:
+    """The rows in types of DuckDB; themselves where they are.
+
+    Raises ``SchemaMismatchError`` for a duration that DuckDB would change.
+    """
+    schema = duckdb_schema(rows.schema)
+    if schema is rows.schema and not any(map(pa.types.is_duration, schema.types)):
+        return rows
+    columns = [_fitted(c, f) for c, f in zip(rows.columns, schema, strict=True)]
+    made: T = type(rows).from_arrays(columns, schema=schema)
+    return made
+
+
+def _fitted(column: Any, field: pa.Field) -> Any:
+    try:
+        fitted = column.cast(field.type)
+    except pa.ArrowInvalid as e:
+        raise _refused(field, str(e)) from e
+    if pa.types.is_duration(field.type):
+        bounds = pc.min_max(fitted.cast(pa.int64()))
+        if any(b is not None and abs(b) > _LONGEST for b in (bounds["min"].as_py(), bounds["max"].as_py())):
+            raise _refused(field, "it is longer than 292 years")
+    return fitted
+
+
+def _refused(field: pa.Field, reason: str) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        f"a value of column {field.name} is none of DuckDB's: {reason}",
+        help="leave the column out, or read it as Arrow",
+        column=field.name,
+    )
+
+
+def duckdb_schema(schema: pa.Schema) -> pa.Schema:
+    """The schema with types of DuckDB, at every depth; itself where all are.
+
+    >>> duckdb_schema(pa.schema([("v", pa.list_(pa.float16(), 2))])).field("v").type
+    FixedSizeListType(fixed_size_list<item: float>[2])
+    """
+    fields = [f.with_type(_duckdb_type(f.type)) for f in schema]
+    return schema if all(a.type == b.type for a, b in zip(schema, fields, strict=True)) else pa.schema(fields)
+
+
+def _duckdb_type(t: pa.DataType) -> pa.DataType:
+    if pa.types.is_float16(t):
+        return pa.float32()
+    if pa.types.is_duration(t):
+        return pa.duration("us")
+    if not pa.types.is_nested(t):
+        return t
+    inner = [t.field(i) for i in range(t.num_fields)]
+    known = [f.with_type(_duckdb_type(f.type)) for f in inner]
+    if all(a.type == b.type for a, b in zip(inner, known, strict=True)):
+        return t
+    if pa.types.is_map(t):
+        return pa.map_(*(f.type for f in known[0].type))
+    if pa.types.is_struct(t):
+        return pa.struct(known)
+    if pa.types.is_fixed_size_list(t):
+        return pa.list_(known[0], t.list_size)
+    return pa.large_list(known[0]) if pa.types.is_large_list(t) else pa.list_(known[0])

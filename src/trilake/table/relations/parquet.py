@@ -1,0 +1,59 @@
+"""Parquet files as a relation of DuckDB, where it reads them as what a table says they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from trilake.common.text import double_quoted, single_quoted
+from trilake.parquet.old_calendar.rebase import old_values
+
+if TYPE_CHECKING:
+    import duckdb
+
+#: What stands for other characters in the paths that DuckDB is given.
+_PATTERNS = frozenset("*?[]{}")
+
+
+def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
+    """The query of all rows of the files, with the columns of ``schema``.
+
+    ``None`` where there is no file, or one has other columns: each must hold every column under its very name and in a
+    type that DuckDB reads as it reads the Arrow type, since nothing is converted; and no time of Spark's old calendar.
+    Raises ``duckdb.Error`` for files that cannot be opened.
+    """
+    if not paths or any(_PATTERNS & set(path) for path in paths):
+        return None
+    wanted = _types(db.from_arrow(schema.empty_table()))
+    if any(not wanted.items() <= _types(db.sql(f"FROM {_files([path])}")).items() for path in paths):
+        return None
+    if any(map(_holds_times, schema.types)) and _any_old(paths):
+        return None
+    return f"SELECT {', '.join(map(double_quoted, wanted))} FROM {_files(paths)}"
+
+
+def _holds_times(t: pa.DataType) -> bool:
+    if pa.types.is_nested(t):
+        return any(_holds_times(t.field(i).type) for i in range(t.num_fields))
+    return bool(pa.types.is_date(t) or pa.types.is_timestamp(t))
+
+
+def _any_old(paths: Sequence[str]) -> bool:
+    """Whether a file may hold values of Spark's old calendar, which DuckDB takes for ones of today's."""
+    import pyarrow.parquet as pq  # of no use to whoever opens a table
+
+    try:
+        return any(any(old_values(pq.read_metadata(path).metadata)) for path in paths)
+    except (pa.ArrowException, OSError):  # the scan says what is wrong with it
+        return True
+
+
+def _types(relation: duckdb.DuckDBPyRelation) -> dict[str, str]:
+    return dict(zip(relation.columns, map(str, relation.types), strict=True))
+
+
+def _files(paths: Iterable[str]) -> str:
+    """The files as a table of DuckDB, whose bounds of a column say nothing of NaN: Parquet's leave it out."""
+    return f"read_parquet([{', '.join(map(single_quoted, paths))}], can_have_nan = true)"

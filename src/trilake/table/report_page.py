@@ -1,0 +1,81 @@
+"""``Report``: a page about a table that was made, and the advice on it; :mod:`trilake.tools.report` makes it."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass, field
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from trilake.errors import InvalidArgumentError
+
+#: ``do``: it costs little and helps everybody.  ``consider``: it helps some queries, or costs a rewrite.
+Weight: TypeAlias = Literal["do", "consider"]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to do, why (with numbers), and how: ``command`` in Python, ``shell`` for a shell.
+
+    >>> advice = Advice("Compact small files", "40 files of 1 KB", "table.optimize()", "trilake optimize t")
+    >>> advice.weight
+    'do'
+    """
+
+    title: str
+    estimate: str
+    command: str
+    shell: str
+    weight: Weight = "do"
+
+
+#: Height of a report in a notebook, in pixels.
+_HEIGHT = 720
+
+
+@dataclass(frozen=True)
+class Report:
+    """A report that was made: the page, and the advice on it.
+
+    A notebook shows the page, in a frame that runs no script.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-report-class")
+    >>> report = trilake.open("memory://doc-report-class").report()
+    >>> report.html[:15], report.advice
+    ('<!doctype html>', ())
+    """
+
+    uri: str
+    html: str = field(repr=False)
+    advice: tuple[Advice, ...] = ()
+
+    def save(self, path: str | PathLike[str]) -> Path:
+        """Write the page to the local file ``path``, in the place of any that is there; its path.
+
+        Raises ``InvalidArgumentError`` where it cannot be written.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     Report("memory://t", "<!doctype html>").save(f"{folder}/report.html").name
+        'report.html'
+        """
+        place = Path(path)
+        try:
+            place.write_text(self.html, encoding="utf-8")
+        except OSError as e:
+            raise InvalidArgumentError(
+                f"the report cannot be written: {e.strerror or e}",
+                help="name a file in a folder that exists",
+                file=fspath(path),
+            ) from e
+        return place
+
+    def _repr_html_(self) -> str:
+        page = html.escape(self.html, quote=True)
+        title = html.escape(f"Report of {self.uri}", quote=True)
+        return (
+            f'<iframe sandbox title="{title}" srcdoc="{page}" width="100%" height="{_HEIGHT}"'
+            ' style="border:1px solid #8884;border-radius:8px"></iframe>'
+        )

@@ -1,0 +1,472 @@
+"""``Table``: what every format offers once it is opened, without Spark.
+
+A format is one folder that subclasses :class:`Table` and one row in :mod:`trilake.formats`; everything here is columnar
+and lazy, so that a table of a million files costs a listing and not a million objects.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from os import PathLike
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.common.arguments import checked_methods
+from trilake.common.display import text_of
+from trilake.common.extras import load
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError, masked
+from trilake.table.explanation import Explanation
+from trilake.table.relations.parquet import parquet_relation
+
+if TYPE_CHECKING:
+    import duckdb
+    import pandas
+    import polars
+
+    from trilake.table.comparison.result import TableDiff
+    from trilake.table.relations.dataset import TableDataset
+    from trilake.table.report_page import Report
+
+#: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
+FilterLike: TypeAlias = str | pc.Expression
+
+
+#: The room that makes reports of tables.  It is right of this one, which knows it by name alone.
+_REPORTING = "trilake.tools.report"
+
+
+def table_gone(uri: str) -> TableNotFoundError:
+    """The error for a table that was there when a query that writes into it began.
+
+    >>> table_gone("/lake/t").code
+    'TABLE_NOT_FOUND'
+    """
+    return TableNotFoundError(
+        "the table was dropped, or got another name, while rows were on their way into it: they are not written",
+        help="write to the name that the table has now; a stream into one that was made anew has all rows with a new"
+        " checkpoint",
+        file=uri,
+    )
+
+
+def as_version(version: object) -> int | None:
+    """A version that a caller passed, as a number; ``None`` for the newest.
+
+    Raises ``InvalidArgumentError`` for what is no whole number: a text, a fraction, a truth value.
+
+    >>> as_version(3), as_version(None)
+    (3, None)
+    """
+    if version is None:
+        return None
+    if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
+        return int(version)
+    raise InvalidArgumentError(
+        f"version={version!r:.80} is no version of a table",
+        help="pass a whole number; a time goes into timestamp",
+    )
+
+
+@checked_methods
+class Table(ABC):
+    """An open table at one version.  Instances do not change: open the location again to see newer versions.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"id": [1, 2, 3], "s": ["a", "b", "c"]}), "memory://doc-table", mode="overwrite")
+    >>> table = trilake.open("memory://doc-table")
+    >>> table.version, table.count(), table.count("s > 'a'"), table.files().num_rows
+    (0, 3, 2, 1)
+    >>> table.to_arrow(["s"], "id >= 2").to_pydict()
+    {'s': ['b', 'c']}
+    >>> sum(batch.num_rows for batch in table.to_batches(filter="id < 3"))
+    2
+    """
+
+    #: Name of the format: ``"delta"``, ``"lance"`` or ``"trevni"``.
+    format: str
+    #: Root of the table as a URI.
+    uri: str
+
+    @property
+    @abstractmethod
+    def version(self) -> int | None:
+        """The version this object shows; ``None`` for formats without versions."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """The schema of the rows, as :meth:`to_arrow` returns them."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """Table properties by name; empty for formats and tables without."""
+        return {}
+
+    @abstractmethod
+    def files(self, filter: FilterLike | None = None) -> pa.Table:
+        """One row a data file: ``path`` (decoded), ``partition_values``, ``size`` in bytes, ``num_records``, ``stats``
+        (JSON text) and ``deletion_vector``.
+
+        Parameters
+        ----------
+        filter: Spark SQL text or a pyarrow expression: only files that can hold a matching row.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-table-files", mode="append")
+        >>> _ = trilake.write({"n": [3]}, "memory://doc-table-files", mode="append")
+        >>> sorted(trilake.open("memory://doc-table-files").files()["num_records"].to_pylist())
+        [1, 2]
+        >>> trilake.open("memory://doc-table-files").files("n > 2").num_rows
+        1
+        """
+
+    @abstractmethod
+    def to_batches(
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows as a stream of batches, read in parallel with bounded memory; the order of rows is not defined.
+
+        Parameters
+        ----------
+        columns: the columns to read, without regard to case; all by default.
+        filter: Spark SQL text or a pyarrow expression: only rows for which it is true.
+
+        Raises ``InvalidArgumentError`` for a column that is not there, ``FilterError`` for a filter that does not fit
+        the table or fails on a row; while rows come, ``MissingFileError`` and ``CorruptFileError``.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-batches")
+        >>> for batch in trilake.open("memory://doc-to-batches").to_batches(filter="n > 1"):
+        ...     print(batch.num_rows)
+        2
+        """
+
+    def to_arrow(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
+        """The rows as one Arrow table.
+
+        Parameters
+        ----------
+        columns: the columns to read, without regard to case; all by default.
+        filter: Spark SQL text or a pyarrow expression: only rows for which it is true.
+
+        Raises as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"id": [1, 2, 3], "s": ["a", "b", "c"]}, "memory://doc-to-arrow")
+        >>> trilake.open("memory://doc-to-arrow").to_arrow(["s"], "id >= 2").to_pydict()
+        {'s': ['b', 'c']}
+        """
+        schema = self.schema if columns is None else self.projected_schema(columns)
+        return pa.Table.from_batches(self.to_batches(columns, filter), schema=schema)
+
+    def to_reader(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.RecordBatchReader:
+        """The rows as an Arrow reader, which duckdb, polars and pandas take as it is.
+
+        Parameters are those of :meth:`to_batches`, and it raises as that does.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-reader")
+        >>> reader = trilake.open("memory://doc-to-reader").to_reader(["n"])
+        >>> reader.schema.names, reader.read_all().num_rows
+        (['n'], 3)
+        """
+        schema = self.schema if columns is None else self.projected_schema(columns)
+        return pa.RecordBatchReader.from_batches(schema, self.to_batches(columns, filter))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def limit(self, rows: int, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> pa.Table:
+        """At most so many rows, which ones is not defined; no more files are read than that takes.
+
+        Parameters
+        ----------
+        rows: how many at most.
+        columns, filter: those of :meth:`to_batches`.
+
+        Raises ``InvalidArgumentError`` for a negative number, and otherwise as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-limit")
+        >>> trilake.open("memory://doc-limit").limit(2, filter="n < 3").num_rows
+        2
+        """
+        if type(rows) is not int or rows < 0:
+            raise InvalidArgumentError(f"{rows!r} is no number of rows", help="pass a whole number from 0 on")
+        schema = self.schema if columns is None else self.projected_schema(columns)
+        taken: list[pa.RecordBatch] = []
+        left = min(rows, 2**62)
+        if left:
+            for batch in self.to_batches(columns, filter):
+                taken.append(batch.slice(0, left))
+                left -= taken[-1].num_rows
+                if not left:
+                    break
+        return pa.Table.from_batches(taken, schema=schema)
+
+    def head(self, rows: int = 5, columns: Sequence[str] | None = None) -> pa.Table:
+        """A few rows to look at: ``rows`` of them, with all ``columns`` or some.  Raises as :meth:`limit`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-head")
+        >>> trilake.open("memory://doc-head").head(1).to_pylist()
+        [{'n': 1}]
+        """
+        return self.limit(rows, columns)
+
+    def to_pyarrow_dataset(self) -> TableDataset:
+        """The rows as a ``pyarrow.dataset.Dataset``: an engine that scans it reads the columns and files it needs.
+
+        >>> import pyarrow.compute as pc, trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-dataset")
+        >>> trilake.open("memory://doc-dataset").to_pyarrow_dataset().to_table(filter=pc.field("n") > 1).num_rows
+        2
+        """
+        from trilake.table.relations.dataset import TableDataset  # loads pyarrow.dataset, which loads pandas
+
+        return TableDataset(self)
+
+    def plain_files(self) -> list[str] | None:
+        """The paths of local Parquet files whose rows, all of them and as they are, are the table's.
+
+        ``None`` where there are none: the rows are then those of :meth:`to_batches` alone.
+
+        >>> import tempfile, trilake
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = trilake.write({"n": [1, 2]}, folder)
+        ...     table = trilake.open(folder)
+        ...     _ = table.count(), print(len(table.plain_files()))
+        1
+        """
+        return None
+
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, filter: FilterLike | None = None, **how: Any
+    ) -> pandas.DataFrame:
+        """The rows as a pandas frame.
+
+        Parameters are those of :meth:`to_arrow`; ``how`` those of ``pyarrow.Table.to_pandas``, such as
+        ``types_mapper``.  Raises ``MissingDependencyError`` where pandas is not installed, ``SchemaMismatchError`` for
+        a column that pandas cannot hold, and otherwise as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-pandas")
+        >>> int(trilake.open("memory://doc-to-pandas").to_pandas()["n"].sum())
+        6
+        """
+        load("pandas", "frames of pandas")
+        rows = self.to_arrow(columns, filter)
+        frame: pandas.DataFrame = _frame("pandas", rows, lambda some: some.to_pandas(**how))
+        return frame
+
+    def to_polars(self, columns: Sequence[str] | None = None, filter: FilterLike | None = None) -> polars.DataFrame:
+        """The rows as a polars frame.
+
+        Parameters are those of :meth:`to_arrow`.  ``polars.scan_pyarrow_dataset(table.to_pyarrow_dataset())`` is the
+        lazy way.  Raises ``MissingDependencyError`` where polars is not installed, ``SchemaMismatchError`` for a column
+        that polars cannot hold, and otherwise as :meth:`to_batches`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-polars")
+        >>> trilake.open("memory://doc-to-polars").to_polars()["n"].sum()
+        6
+        """
+        from_arrow = load("polars", "frames of polars").from_arrow
+        frame: polars.DataFrame = _frame("polars", self.to_arrow(columns, filter), from_arrow)
+        return frame
+
+    def to_duckdb(
+        self, connection: duckdb.DuckDBPyConnection | None = None, filter: FilterLike | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """The rows as a duckdb relation, which reads the columns and files that its query needs.
+
+        Parameters
+        ----------
+        connection: where the relation is to live; duckdb's default connection otherwise.
+        filter: leave out rows.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-to-duckdb")
+        >>> trilake.open("memory://doc-to-duckdb").to_duckdb().sum("n").fetchall()
+        [(6,)]
+        """
+        import duckdb  # late: opening a table loads no engine
+
+        from trilake.table.relations.dataset import TableDataset
+        from trilake.table.relations.duckdb_rows import WatchedRows, duckdb_rows
+
+        db = duckdb.default_connection() if connection is None else connection
+        if filter is not None:
+            return db.from_arrow(duckdb_rows(self.to_arrow(None, filter)))
+        with suppress(duckdb.Error):  # a connection that may open no files, or a file about which the scan says more
+            query = parquet_relation(db, self.plain_files() or (), self.schema)
+            if query is not None:
+                return db.sql(query)
+        return db.from_arrow(TableDataset(WatchedRows(self, [])))
+
+    def diff(
+        self,
+        other: Table,
+        *,
+        key: str | Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | None = None,
+        rows: bool = True,
+        limit: int = 20,
+    ) -> TableDiff:
+        """What differs between this table and ``other``, which is taken to be the newer one.
+
+        Rows are compared by what they hold, with bounded memory, whatever the two formats are.
+
+        Parameters
+        ----------
+        other: any open table: another version of this one, or another table.
+        key: columns that no two rows of a side have in common: with it, a row whose other columns differ is *changed*.
+        columns: what is compared of the rows; by default, all columns that both tables have.
+        filter: compare only the rows for which it is true.
+        rows: whether rows are compared; schema, properties and files always are.
+        limit: how many rows of each kind are shown.
+
+        Raises ``InvalidArgumentError`` for columns that not both tables have, and for a key that is none.
+
+        >>> import pyarrow as pa, trilake
+        >>> _ = trilake.write(pa.table({"id": [1, 2], "n": [1, 2]}), "memory://doc-diff", mode="overwrite")
+        >>> old = trilake.open("memory://doc-diff")
+        >>> _ = old.update({"n": "n + 1"}, "id = 2")
+        >>> difference = old.diff(trilake.open("memory://doc-diff"), key="id")
+        >>> difference.rows.changed, difference.rows.same
+        (1, 1)
+        """
+        from trilake.table.comparison.compare import compare
+
+        return compare(self, other, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
+
+    def report(self, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
+        """A report of this version on one page of HTML: what the table is, how it does and what to do about it.
+
+        Parameters
+        ----------
+        path: a local file that gets the page.
+        verify: whether the metadata are verified; by default where the table has at most 20,000 files.
+
+        Nothing is changed and no job is run.  Raises as :func:`trilake.report`.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-table-report")
+        >>> trilake.open("memory://doc-table-report").report().advice
+        ()
+        """
+        report: Report = import_module(_REPORTING).report_of(self, path, verify=verify)
+        return report
+
+    def __repr__(self) -> str:
+        at = "" if self.version is None else f" version {self.version}"
+        columns = ", ".join(f"{f.name}: {f.type}" for f in self.schema)
+        return f"<{self.format.title()} table {self.uri}{at}; {columns}>"
+
+    def _repr_html_(self) -> str:
+        at = "" if self.version is None else f" &middot; version {self.version}"
+        rows = "".join(f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td></tr>" for f in self.schema)
+        return (
+            f"<div><b>{self.format.title()} table</b> <code>{text_of(masked(self.uri))}</code>{at}"
+            f"<table><thead><tr><th>column</th><th>type</th></tr></thead><tbody>{rows}</tbody></table></div>"
+        )
+
+    def projected_schema(self, columns: Sequence[str]) -> pa.Schema:
+        """The schema of ``columns``; names are resolved without regard to case and keep the table's spelling.
+
+        Raises ``InvalidArgumentError`` for a column that is not there.
+
+        >>> import trilake
+        >>> _ = trilake.write({"Id": [1], "s": ["a"]}, "memory://doc-projected")
+        >>> trilake.open("memory://doc-projected").projected_schema(["id"]).names
+        ['Id']
+        """
+        by_name = {f.name.lower(): f for f in self.schema}
+        unknown = [c for c in columns if c.lower() not in by_name]
+        if unknown:
+            raise InvalidArgumentError(
+                f"the table has no column {', '.join(map(repr, unknown))}",
+                help=f"it has {', '.join(self.schema.names)}",
+                file=self.uri,
+                condition="UNRESOLVED_COLUMN.WITH_SUGGESTION",
+            )
+        return pa.schema([by_name[c.lower()] for c in columns], metadata=self.schema.metadata)
+
+    @abstractmethod
+    def count(self, filter: FilterLike | None = None) -> int:
+        """Number of rows for which ``filter`` is true; from the metadata alone where that is exact.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2, 3]}, "memory://doc-count")
+        >>> trilake.open("memory://doc-count").count(), trilake.open("memory://doc-count").count("n > 1")
+        (3, 2)
+        """
+
+    @abstractmethod
+    def history(self, limit: int | None = None) -> pa.Table:
+        """One row a version, newest first, at most ``limit``; empty for formats without versions.
+
+        >>> import trilake
+        >>> for n in range(2):
+        ...     _ = trilake.write({"n": [n]}, "memory://doc-history", mode="append")
+        >>> trilake.open("memory://doc-history").history()["version"].to_pylist()
+        [1, 0]
+        """
+
+    @abstractmethod
+    def explain(self, filter: FilterLike | None = None) -> Explanation:
+        """Which files ``filter`` keeps and which it skips, and why.
+
+        Raises ``FilterError`` for a filter that does not fit the table.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-explain", mode="append")
+        >>> _ = trilake.write({"n": [3, 4]}, "memory://doc-explain", mode="append")
+        >>> plan = trilake.open("memory://doc-explain").explain("n > 2")
+        >>> len(plan.kept), len(plan.skipped)
+        (1, 1)
+        """
+
+
+def _frame(library: str, rows: pa.Table, make: Callable[[pa.Table], Any]) -> Any:
+    """What ``make`` makes of rows; ``SchemaMismatchError`` names the column that the library cannot hold."""
+    problem = _problem(make, rows)
+    if not isinstance(problem, BaseException):
+        return problem
+    for name in rows.column_names:
+        if isinstance(cause := _problem(make, rows.select([name])), BaseException):
+            raise SchemaMismatchError(
+                f"{library} cannot hold column {name!r} of type {rows.schema.field(name).type}: {cause}",
+                help="leave it out with columns=, or read it with to_arrow",
+                column=name,
+            ) from cause
+    raise problem
+
+
+def _problem(make: Callable[[pa.Table], Any], rows: pa.Table) -> Any:
+    """What is made of the rows, or the error where values or types are to blame."""
+    try:
+        return make(rows)
+    except (MemoryError, TypeError):
+        raise
+    except Exception as e:  # noqa: BLE001 - each library has errors of its own
+        return e
+    except BaseException as e:
+        if type(e).__name__ != "PanicException":  # of polars, for types of Arrow that it does not know
+            raise
+        return e

@@ -1,0 +1,1 @@
+"""Jobs on whole tables: convert, verify, repair, diff, report."""

@@ -1,0 +1,370 @@
+"""Folders of Parquet files: with or without ``key=value`` folders below them, as Spark and others write them.
+
+Such a folder has no log.  Files are written below ``_temporary``, where readers do not look, moved to their places when
+all are there, and ``_SUCCESS`` comes last: a folder in which it is missing is being written, or its writer died.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trilake.delta.commands.maintenance.sink_manifest import committed_files
+from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory
+from trilake.errors import (
+    CorruptFileError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    StorageError,
+    TableNotFoundError,
+    TrilakeError,
+    UnknownOptionError,
+    UnknownOutcomeError,
+    WriteFailedError,
+)
+from trilake.expr import Filter
+from trilake.parquet.files import DAMAGE, PAGE_CHECKSUMS, open_parquet
+from trilake.parquet.old_calendar.rebase import rebasing_of
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.storage.ownership import check_own, discard
+from trilake.storage.staging import move, remove_empty_folder, remove_folder, sync_names
+from trilake.storage.uri import Location, parse_location
+from trilake.tools.convert.columns import fitted, plain_schema
+from trilake.trevni.tables.dataset import DataFile, partition_fields, partition_values
+
+if TYPE_CHECKING:
+    from trilake.trevni.tables.dataset import DataFile
+
+SUCCESS = "_SUCCESS"
+_STAGING = "_temporary"
+_BATCH = 1 << 16
+#: Bytes that wait for row groups, of all folders together; above it, those of the fullest folder are written.
+_WAITING_BYTES = 256 << 20
+#: Files that are open at the same time: a writer holds the footer of each.
+_OPEN_FILES = 64
+
+
+def exists(store: Store) -> bool:
+    """Whether the location is a Parquet file, or has some below it."""
+    return bool(find(store)[1])
+
+
+def find(store: Store) -> tuple[Store, list[DataFile]]:
+    """The Parquet files of a location, and the store that has them.
+
+    Hidden ones are passed over, and what a streaming sink of Spark did not commit.
+    """
+    listing = list(store.list())
+    committed = committed_files(store, frozenset(m.key for m in listing))
+    shown = (m for m in listing if m.key.endswith(".parquet") and not _hidden(m.key))
+    files = [data_file(m.key, m.size) for m in shown if committed is None or m.key in committed]
+    place = parse_location(store.uri)
+    if files or not place.path.endswith(".parquet"):
+        return store, files
+    folder, _, key = place.path.rpartition("/")
+    above = open_store(Location(place.scheme, place.authority, folder).uri, dict(store.options))
+    try:
+        return above, [DataFile(key, above.head(key).size)]
+    except FileNotFoundError:
+        return store, []
+
+
+def _hidden(key: str) -> bool:
+    return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
+
+
+def data_file(key: str, size: int) -> DataFile:
+    """A file with the values that its ``key=value`` folders say."""
+    pairs = [part.split("=", 1) for part in key.split("/")[:-1] if part.find("=") > 0]
+    values = [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs]
+    return DataFile(key, size, tuple(values))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParquetFolder:
+    """Parquet files as one table; the first file says which columns there are, a column that one lacks is null."""
+
+    store: Store
+    files: tuple[DataFile, ...]
+
+    @classmethod
+    def open(cls, store: Store) -> ParquetFolder:
+        """The files at a location.  Raises ``TableNotFoundError`` where there are none."""
+        place, files = find(store)
+        if not files:
+            raise TableNotFoundError("there are no Parquet files here", help="check the path", file=store.uri)
+        if len({tuple(name for name, _ in f.partition) for f in files}) > 1:
+            raise SchemaMismatchError(
+                "files have different partition folders", help="convert the folders one by one", file=store.uri
+            )
+        return cls(place, tuple(files))
+
+    @cached_property
+    def partitions(self) -> list[pa.Field]:
+        """The columns that folders name, with the narrowest type that all their values have."""
+        return partition_fields(self.files)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns of the files, then those of the folders."""
+        with _opened(self.store, self.files[0].key) as first:
+            footer_schema = first.schema_arrow
+        names = {f.name for f in self.partitions}
+        return plain_schema(
+            pa.schema([*(f for f in footer_schema if f.name not in names), *self.partitions], footer_schema.metadata)
+        )
+
+    @property
+    def rows(self) -> int:
+        """Number of rows, from the footers."""
+        total = 0
+        for file in self.files:
+            with _opened(self.store, file.key) as opened:
+                total += opened.metadata.num_rows
+        return total
+
+
+class _opened:
+    """A Parquet file that is closed again; what is wrong with it is said with its name."""
+
+    def __init__(self, store: Store, key: str) -> None:
+        self.file = f"{store.uri}/{key}"
+        self.source = store.open_input(key)
+
+    def __enter__(self) -> pq.ParquetFile:
+        try:
+            return open_parquet(self.source)
+        except DAMAGE as e:
+            self.source.close()
+            raise CorruptFileError(f"the Parquet file cannot be read: {e}", file=self.file) from e
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        self.source.close()
+        if isinstance(error, TrilakeError):
+            return
+        if isinstance(error, DAMAGE) or type(error) is OSError:
+            raise CorruptFileError(f"the Parquet file cannot be read: {error}", file=self.file) from error
+
+
+def read_files(
+    store: Store, files: Sequence[DataFile], schema: pa.Schema, columns: Sequence[str], filter: Filter | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of files for which ``filter`` is true, as batches of the chosen columns of ``schema``."""
+    wanted = list(dict.fromkeys([*columns, *(filter.columns if filter is not None else ())]))
+    for file in files:
+        constants = [schema.field(name) for name, _ in file.partition if name in wanted]
+        texts = partition_values([file], [schema.field(name) for name, _ in file.partition])
+        with _opened(store, file.key) as opened:
+            own = [n for n in opened.schema_arrow.names if n in wanted and n not in dict(file.partition)]
+            rebasing = rebasing_of(opened)
+            for batch in opened.iter_batches(_BATCH, columns=own):
+                if rebasing is not None:
+                    batch = rebasing.rows(batch)
+                rows = batch.num_rows
+                fixed = {f.name: pa.repeat(texts[f.name][0], rows) for f in constants}
+                arrays = [
+                    fixed[n] if n in fixed else batch.column(n) if n in own else pa.nulls(rows, schema.field(n).type)
+                    for n in wanted
+                ]
+                selected = pa.RecordBatch.from_arrays(arrays, names=wanted)
+                selected = fitted(selected, pa.schema([schema.field(n).with_nullable(True) for n in wanted]))
+                if filter is not None:
+                    selected = filter.apply(selected)
+                if selected.num_rows:
+                    yield selected.select(list(columns))
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ParquetOptions:
+    """How files are written: Arrow's name of a codec, rows of a row group and of a file at most."""
+
+    compression: str = "snappy"
+    row_group_rows: int = 1 << 17
+    file_rows: int = 1 << 24
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> ParquetOptions:
+        """From texts: ``compression``, ``maxRowsPerGroup``, ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
+        known = {"compression": "compression", "maxrowspergroup": "row_group_rows", "maxrowsperfile": "file_rows"}
+        values: dict[str, Any] = {}
+        for name, value in options.items():
+            field = known.get(name.lower())
+            if field is None:
+                raise UnknownOptionError(
+                    f"{name!r} is no option of a Parquet write",
+                    help="options are compression, maxRowsPerGroup, maxRowsPerFile",
+                )
+            if field != "compression" and (not str(value).isdecimal() or int(value) < 1):
+                raise InvalidArgumentError(f"option {name} is {value!r}", help="it must be a number above 0")
+            values[field] = value if field == "compression" else int(value)
+        codec = values.get("compression", "snappy").lower()
+        if codec not in ("none", "uncompressed", "snappy", "gzip", "zstd", "lz4", "brotli"):
+            raise InvalidArgumentError(
+                f"compression is {codec!r}", help="it is none, snappy, gzip, zstd, lz4 or brotli"
+            )
+        return cls(**{**values, "compression": "none" if codec == "uncompressed" else codec})
+
+
+@dataclass(frozen=True)
+class StagedParquet:
+    """A file that was written: its key in the end, and where it waits; its rows and bytes."""
+
+    key: str
+    staged: str
+    rows: int
+    size: int
+
+
+class ParquetFiles:
+    """The files of one attempt of a task while they are being written; an error in its block discards them."""
+
+    def __init__(
+        self,
+        store: Store,
+        job: str,
+        task: int,
+        attempt: str,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        options: ParquetOptions,
+    ) -> None:
+        self.store, self.schema, self.options = store, schema, options
+        self.job, self.task, self.attempt = job, task, attempt
+        self.partition_by = list(partition_by)
+        self.own = pa.schema([f for f in schema if f.name not in self.partition_by], schema.metadata)
+        self.waiting: dict[str, list[pa.RecordBatch]] = {}
+        self.counts: dict[str, int] = {}
+        self.sizes: dict[str, int] = {}
+        self.open: dict[str, tuple[pq.ParquetWriter, Any, StagedParquet]] = {}
+        self.done: list[StagedParquet] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Add rows of the schema."""
+        for folder, rows in self._by_folder(batch):
+            self.waiting.setdefault(folder, []).append(rows)
+            self.counts[folder] = self.counts.get(folder, 0) + rows.num_rows
+            self.sizes[folder] = self.sizes.get(folder, 0) + rows.nbytes
+            if self.counts[folder] >= self.options.row_group_rows:
+                self._flush(folder)
+        while sum(self.sizes.values()) > _WAITING_BYTES:
+            self._flush(max(self.sizes, key=lambda folder: self.sizes[folder]))
+
+    def _by_folder(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        if not self.partition_by:
+            yield "", batch
+            return
+        keys = [batch.column(n) for n in self.partition_by]
+        texts = pa.Table.from_arrays([pc.cast(k, pa.string()) for k in keys], names=self.partition_by)
+        folders = {}
+        for row in texts.group_by(self.partition_by).aggregate([]).to_pylist():
+            mask = None
+            for name in self.partition_by:
+                column = texts[name].combine_chunks()
+                same = pc.is_null(column) if row[name] is None else pc.fill_null(pc.equal(column, row[name]), False)
+                mask = same if mask is None else pc.and_(mask, same)
+            folders[hive_directory(row)] = batch.filter(mask).select(self.own.names)
+        yield from folders.items()
+
+    def _flush(self, folder: str) -> None:
+        """Write what waits for a folder, into as many files as its rows need."""
+        rows = pa.Table.from_batches(pa.Table.from_batches(self.waiting.pop(folder)).to_batches(), schema=self.own)
+        del self.counts[folder], self.sizes[folder]
+        while rows.num_rows:
+            writer, sink, file = self.open.pop(folder) if folder in self.open else self._start(folder)
+            some = rows.slice(0, self.options.file_rows - file.rows)
+            rows = rows.slice(some.num_rows)
+            file = StagedParquet(file.key, file.staged, file.rows + some.num_rows, 0)
+            self.open[folder] = writer, sink, file
+            writer.write_table(some, self.options.row_group_rows)
+            if file.rows >= self.options.file_rows:
+                self._finish(folder)
+            elif len(self.open) > _OPEN_FILES:
+                self._finish(next(iter(self.open)))
+
+    def _start(self, folder: str) -> tuple[pq.ParquetWriter, Any, StagedParquet]:
+        name = f"part-{self.task:05d}-{self.job}-{self.attempt}.c{len(self.done) + len(self.open):03d}.parquet"
+        key = f"{folder}/{name}" if folder else name
+        staged = f"{_STAGING}/{self.job}/{key}"
+        sink = self.store.open_output(staged)
+        writer = pq.ParquetWriter(
+            pa.PythonFile(sink, mode="w"), self.own, compression=self.options.compression, **PAGE_CHECKSUMS
+        )
+        return writer, sink, StagedParquet(key, staged, 0, 0)
+
+    def _finish(self, folder: str) -> None:
+        writer, sink, file = self.open.pop(folder)
+        writer.close()
+        sink.close()
+        self.done.append(StagedParquet(file.key, file.staged, file.rows, self.store.head(file.staged).size))
+
+    def __enter__(self) -> ParquetFiles:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if kind is None:
+            for folder in list(self.waiting):
+                self._flush(folder)
+            if not self.open and not self.done and not self.partition_by and not self.task:
+                self.open[""] = self._start("")  # a folder without rows has a schema
+            for folder in list(self.open):
+                self._finish(folder)
+            return
+        for writer, sink, _ in self.open.values():
+            writer.is_open = False  # or its destructor would try to write the footer
+            sink.__exit__(kind, error, None)
+        discard(self.store, [f.staged for f in self.done])
+
+
+def publish(store: Store, job: str, files: Iterable[StagedParquet], old: Sequence[str]) -> None:
+    """Put files in their places, remove those that they replace, and say that all is there.
+
+    Raises ``WriteFailedError`` where a file cannot be moved: then those that were are taken away again.  Raises
+    ``StorageError`` where a file that would be removed lies behind a link or in another table: then nothing is changed.
+    """
+    check_own(store, old, what="the overwrite")
+    store.delete([SUCCESS])
+    moved: list[str] = []
+    try:
+        for file in files:
+            moved.append(file.key)
+            move(store, file.staged, file.key)
+        sync_names(store, moved)
+    except (StorageError, OSError) as e:
+        with suppress(StorageError, OSError):  # why a file could not be moved is the error to show
+            store.delete(moved)
+            clean(store, job)
+        again = "repeat the conversion"
+        if isinstance(e, UnknownOutcomeError):
+            again = (
+                f"look whether {moved[-1]} appears later and remove it, as its rows would be there twice; then {again}"
+            )
+        raise WriteFailedError(
+            f"a file could not be put in its place: {e}",
+            help=f"{again}; the files that were there before are complete, but {SUCCESS} is gone",
+            file=f"{store.uri}/{moved[-1]}",
+        ) from e
+    store.delete(old)
+    clean(store, job)
+    store.put(SUCCESS, b"")
+
+
+def clean(store: Store, job: str) -> None:
+    """Remove what a job has staged."""
+    store.delete([meta.key for meta in store.list(f"{_STAGING}/{job}")])
+    remove_folder(store, f"{_STAGING}/{job}")
+    remove_empty_folder(store, _STAGING)

@@ -1,0 +1,325 @@
+"""``convert``: read, write, read back, compare, and only then commit.
+
+::
+
+    source --(pieces)--> tasks: rows -> files, checksum of the rows; files -> checksum of what they hold
+           --(compare)--> commit, once          or, where the two differ: files are removed, nobody has seen them
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from trilake.common.arguments import checked
+from trilake.common.display import Displayed
+from trilake.common.progress import progress
+from trilake.common.timestamps import TimestampLike
+from trilake.engine import standard_engine
+from trilake.errors import (
+    ChecksumMismatchError,
+    InvalidArgumentError,
+    StorageError,
+    TrilakeError,
+    WriteFailedError,
+)
+from trilake.storage import open_store
+from trilake.storage.base import Store
+from trilake.table.checksum import Checksum, checksum
+from trilake.table.table import FilterLike
+from trilake.tools.convert.sources import Piece, Source, names, open_source
+from trilake.tools.convert.targets.begin import begin
+from trilake.tools.convert.targets.target import Done, Rows, Target, TargetRequest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class Conversion(Displayed):
+    """What :func:`convert` did.
+
+    ``rows`` were written, in ``files`` files of ``bytes`` bytes; ``version`` is the version of the target that has
+    them, where it has versions.  ``checksum`` is that of the rows as they are read back, and equal to that of the
+    source's unless ``verified`` is false.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-conversion")
+    >>> done = trilake.convert("memory://doc-conversion", "memory://doc-conversion-lance", format="lance")
+    >>> done.rows, done.format, done.verified
+    (2, 'lance', True)
+    """
+
+    source: str
+    source_format: str
+    source_version: int | None
+    target: str
+    format: str
+    version: int | None
+    rows: int
+    files: int
+    bytes: int
+    checksum: Checksum
+    verified: bool = True
+
+    def _facts(self) -> list[tuple[str, object]]:
+        return [
+            ("from", f"{self.source_format} {self.source}"),
+            ("from version", "" if self.source_version is None else self.source_version),
+            ("to", f"{self.format} {self.target}"),
+            ("to version", "" if self.version is None else self.version),
+            ("rows", self.rows),
+            ("files", self.files),
+            ("bytes", self.bytes),
+            ("checksum", self.checksum),
+            ("read back and compared", self.verified),
+        ]
+
+    def __repr__(self) -> str:
+        def place(format: str, uri: str, version: int | None) -> str:
+            return f"{format} {uri}" + ("" if version is None else f" (version {version})")
+
+        came = place(self.source_format, self.source, self.source_version)
+        went = place(self.format, self.target, self.version)
+        size = f"{self.rows:,} rows, {self.files:,} files, {self.bytes:,} bytes"
+        check = f"checksum {self.checksum}, " + ("read back" if self.verified else "not compared: nulls were given up")
+        return f"<Conversion {came} -> {went}: {size}, {check}>"
+
+
+@checked
+def convert(
+    source: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    format: str,
+    spark: SparkSession | None = None,
+    source_format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    mode: str = "error",
+    partition_by: str | Sequence[str] | None = None,
+    options: Mapping[str, str] | None = None,
+    data_format: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+    target_storage_options: Mapping[str, str] | None = None,
+) -> Conversion:
+    """Copy rows from a Delta table, Lance dataset, Trevni folder or folder of Parquet files to another of these.
+
+    All that is written is read again and compared by number and checksum before anybody sees it.
+
+    Parameters
+    ----------
+    source, target: where the rows are, and where they are to be.
+    format: of the target: ``"delta"``, ``"lance"``, ``"trevni"`` or ``"parquet"``.
+    spark: do it in Spark's tasks; in this process, with bounded memory, where it is left out.
+    source_format: found out by looking where it is not given.
+    version, timestamp: of the source; the newest by default.
+    columns, filter: which columns, and the rows for which a condition (SQL text or a pyarrow expression) is true.
+    mode: ``"error"`` refuses where the target is there already, ``"append"`` adds, ``"overwrite"`` replaces.
+    partition_by: partition columns of a new target; the source's where the target can have them, none for ``[]``.
+    options: of the target: properties of a Delta table, or those of :func:`trilake.lance.table.write_options` (such as
+        ``{"nulls": "mask"}``), :func:`trilake.trevni.tables.table_write.write_options` or
+        :class:`trilake.tools.convert.parquet.ParquetOptions`.
+    data_format: of a new Delta table's files.
+    storage_options: of the source's store, and of the target's unless ``target_storage_options`` are given.
+
+    Raises ``TableNotFoundError``, ``TableExistsError``, ``InvalidArgumentError``, ``SchemaMismatchError`` for a column
+    or value that the target cannot hold, ``ChecksumMismatchError`` where rows read back as others, and
+    ``WriteFailedError``.  Whatever is raised before the commit, nothing of the target has changed.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-convert-from")
+    >>> done = trilake.convert("memory://doc-convert-from", "memory://doc-convert-to", format="lance", filter="n > 1")
+    >>> done.rows, done.version, done.verified
+    (2, 1, True)
+    >>> trilake.open("memory://doc-convert-to").to_arrow()["n"].to_pylist()
+    [2, 3]
+    """
+    if format.lower() not in names():
+        raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
+    place = _opened(spark, source, storage_options)
+    there = _opened(spark, target, storage_options if target_storage_options is None else target_storage_options)
+    if place.uri == there.uri:
+        raise InvalidArgumentError(
+            "source and target are the same place", help="convert to another location", file=place.uri
+        )
+    opened = open_source(
+        place,
+        format=source_format,
+        version=version,
+        timestamp=timestamp,
+        columns=columns,
+        filter=filter,
+        distributed=spark is not None,
+    )
+    request = TargetRequest(
+        format=format.lower(),
+        mode={"errorifexists": "error"}.get(mode.lower(), mode.lower()),
+        partition_by=None
+        if partition_by is None
+        else (partition_by,)
+        if isinstance(partition_by, str)
+        else tuple(partition_by),
+        options=dict(options or {}),
+        data_format=data_format,
+        distributed=len(opened.tasks) > 1,
+        engine=standard_engine(),
+    )
+    writer = begin(there, opened, request)
+    outcomes = _run(writer, opened, spark)
+    done = _commit(writer, outcomes, opened, there.uri)
+    return Conversion(
+        opened.uri,
+        opened.format,
+        opened.version,
+        there.uri,
+        request.format,
+        done.version,
+        sum(o.back.rows for o in outcomes),
+        done.files,
+        done.bytes,
+        sum((o.back for o in outcomes), Checksum()),
+        writer.exact,
+    )
+
+
+def _opened(spark: SparkSession | None, uri: str | PathLike[str], options: Mapping[str, str] | None) -> Store:
+    """A store, with what a session knows of it where there is one."""
+    if spark is None:
+        return open_store(uri, dict(options or {}))
+    from trilake.spark.session.storage import session_store  # late: PySpark may not be installed
+
+    return session_store(spark, uri, options)
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Task:
+    """Rows that are written together."""
+
+    number: int
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a task has written, and the checksums of what it read and of what it reads back; or why it failed."""
+
+    written: Any
+    read: Checksum = field(default_factory=Checksum)
+    back: Checksum = field(default_factory=Checksum)
+    error: TrilakeError | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """What tasks do.  ``advance`` is told of rows as they are read and as they are read back."""
+
+    rows: Rows
+    advance: Callable[[int], None] | None = None
+
+    def __call__(self, task: Task) -> Outcome:
+        total = Checksum()
+
+        def read() -> Iterator[pa.RecordBatch]:
+            nonlocal total
+            for piece in task.pieces:
+                for batch in piece.batches():
+                    total += checksum(batch)
+                    self._advance(batch)
+                    yield batch
+
+        try:
+            written = self.rows.write(task.number, read())
+            back = checksum(self._watched(self.rows.read_back(written)))
+        except TrilakeError as e:
+            # As a value: Spark would make a text of it.
+            return Outcome(None, error=e)
+        except pa.ArrowException as e:
+            return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))
+        return Outcome(written, total, back)
+
+    def _advance(self, batch: pa.RecordBatch) -> None:
+        if self.advance is not None:
+            self.advance(batch.num_rows)
+
+    def _watched(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            self._advance(batch)
+            yield batch
+
+
+def _run(target: Target, source: Source, spark: SparkSession | None) -> list[Outcome]:
+    """Write all rows.  Raises what a task raised; then nothing of what others have written stays."""
+    outcomes: list[Outcome] = []
+    try:
+        if spark is None or len(source.tasks) < 2:
+            total = None if source.rows is None else 2 * source.rows
+            with progress("convert", total, unit="rows") as bar:
+                outcomes.append(Job(target.rows, bar.advance)(Task(0, source.whole)))
+        else:
+            from trilake.spark.session.runner import SparkRunner  # late: this is where Spark is needed
+
+            tasks = [Task(i, pieces) for i, pieces in enumerate(source.tasks)]
+            with progress("convert", len(tasks), unit="tasks") as bar:
+                for outcome in SparkRunner(spark, width=1)(Job(target.rows), tasks):
+                    outcomes.append(outcome)
+                    bar.advance()
+    except BaseException as e:
+        _discard(target, outcomes)
+        if spark is None or not isinstance(e, Exception) or isinstance(e, TrilakeError):
+            raise
+        from trilake.spark.session.job_errors import job_error_of  # late, as above
+
+        raise job_error_of(
+            e, "a task failed before the commit; the target is unchanged", again="repeat the conversion"
+        ) from None
+    failed = next((o.error for o in outcomes if o.error is not None), None)
+    if failed is not None:
+        _discard(target, outcomes)
+        raise failed
+    return outcomes
+
+
+def _discard(target: Target, outcomes: Sequence[Outcome]) -> None:
+    with suppress(StorageError, OSError):  # why the conversion failed is the error to show
+        target.discard([o.written for o in outcomes if o.error is None])
+
+
+def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: str) -> Done:
+    """Compare what was read with what is read back, and commit.  Raises ``ChecksumMismatchError``."""
+    read = sum((o.read for o in outcomes), Checksum())
+    back = sum((o.back for o in outcomes), Checksum())
+    if read.rows != back.rows or (target.exact and read != back):
+        columns = _differing(target, outcomes, source) if read.rows == back.rows else []
+        _discard(target, outcomes)
+        which = f", in column {', '.join(columns)}" if columns else ""
+        raise ChecksumMismatchError(
+            f"the rows read back as others than were read: {read} became {back}{which}; the target is unchanged",
+            help="leave the column out or cast it; text columns that folders are named by may read as numbers, and"
+            " empty texts as null: then pass partition_by=[]",
+            file=uri,
+            column=columns[0] if columns else None,
+        )
+    return target.commit([o.written for o in outcomes])
+
+
+def _differing(target: Target, outcomes: Sequence[Outcome], source: Source) -> list[str]:
+    """The columns that read back as others; both sides are read once more to know."""
+    sums: list[dict[str, Checksum]] = [{}, {}]
+    read = (b for piece in source.whole for b in piece.batches())
+    again = (b for o in outcomes for b in target.rows.read_back(o.written))
+    for column_sums, batches in zip(sums, (read, again), strict=True):
+        for batch in batches:
+            for name in batch.schema.names:
+                column_sums[name] = column_sums.get(name, Checksum()) + checksum(batch.select([name]))
+    return [name for name in source.schema.names if sums[0].get(name) != sums[1].get(name)]

@@ -1,0 +1,71 @@
+"""``diff``: two tables, or two versions of one, opened and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+from trilake.common.arguments import checked
+from trilake.errors import InvalidArgumentError
+from trilake.formats import open_table
+from trilake.storage import open_store
+from trilake.table.comparison.result import TableDiff
+from trilake.table.table import FilterLike, Table, as_version
+
+
+@checked
+def diff(
+    before: str | PathLike[str] | Table,
+    after: str | PathLike[str] | Table | None = None,
+    *,
+    before_version: int | None = None,
+    after_version: int | None = None,
+    key: str | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    filter: FilterLike | None = None,
+    rows: bool = True,
+    limit: int = 20,
+    format: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> TableDiff:
+    """What differs between two tables, or two versions of one: schema, properties, files and rows.
+
+    Parameters
+    ----------
+    before, after: locations, or open tables; without ``after``, another version of ``before``.
+    before_version, after_version: the versions of locations; the newest by default.
+    key, columns, filter, rows, limit: as in :meth:`trilake.table.table.Table.diff`.
+    format: of locations; found out by looking where it is not given.
+    storage_options: of locations.
+
+    Raises ``InvalidArgumentError`` for versions of a table that is open already, and what :func:`trilake.open` and
+    :meth:`trilake.table.table.Table.diff` raise.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-diff-uri", mode="overwrite")
+    >>> _ = trilake.write(pa.table({"n": [3]}), "memory://doc-diff-uri", mode="append")
+    >>> print(trilake.diff("memory://doc-diff-uri", before_version=0))
+    delta memory://doc-diff-uri version 0 -> delta memory://doc-diff-uri version 1
+    files: 1 added, 0 removed, 1 the same
+    rows: 1 added, 0 removed, 2 the same
+    """
+    if after is None:
+        if isinstance(before, Table):
+            raise InvalidArgumentError("one open table is given", help="pass the table to compare it with")
+        after = before
+    if isinstance(before, Table) and isinstance(after, Table) and (format is not None or storage_options is not None):
+        raise InvalidArgumentError("both tables are open already", help="leave format and storage_options out")
+    old = _opened(before, before_version, format, storage_options)
+    new = _opened(after, after_version, format, storage_options)
+    return old.diff(new, key=key, columns=columns, filter=filter, rows=rows, limit=limit)
+
+
+def _opened(
+    table: str | PathLike[str] | Table, version: int | None, format: str | None, options: Mapping[str, str] | None
+) -> Table:
+    if isinstance(table, Table):
+        if version is not None:
+            raise InvalidArgumentError("a version of a table that is open already", help="open that version")
+        return table
+    store = open_store(table, dict(options or {}))
+    return open_table(store, format, as_version(version))

@@ -1,0 +1,104 @@
+"""``repair``: what is provably safe to mend of a table, said first and done when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+
+from trilake.common.arguments import checked
+from trilake.delta.repair.run import STEPS, plan_delta
+from trilake.engine import standard_engine
+from trilake.errors import InvalidArgumentError, TrilakeError, masked
+from trilake.formats import find_format
+from trilake.storage import Store, open_store
+from trilake.table.findings import Finding, Findings, PlannedStep, Repairs, RepairStep, run_steps
+from trilake.tools.verify import verify
+
+#: A step answers all findings, not only those that a reader would look at.
+_ALL = 1 << 62
+
+
+@checked
+def repair(
+    uri: str | PathLike[str],
+    *,
+    dry_run: bool = True,
+    only: Sequence[str] | None = None,
+    accept_loss: bool = False,
+    depth: str = "files",
+    format: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Repairs:
+    """Mend what ``verify`` finds and what can be mended safely; by default, say only what would be done.
+
+    Parameters
+    ----------
+    uri: where the table is.
+    dry_run: say what would be done, and change nothing.
+    only: the codes of the steps that are done; all by default.
+    accept_loss: whether steps are done after which the table has fewer rows: references to files that are gone.
+    depth: how deep the table is verified first, see :func:`trilake.verify`.
+    format, storage_options: as there.
+
+    Raises what :func:`trilake.verify` raises, and ``InvalidArgumentError`` for a step that there is not.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-repair", mode="overwrite")
+    >>> trilake.repair("memory://doc-repair").steps
+    ()
+    """
+    store = open_store(uri, dict(storage_options or {}))
+    table = find_format(store, format).name
+    known = _codes(table)
+    unknown = sorted(set(only or ()) - set(known))
+    if unknown:
+        raise InvalidArgumentError(
+            f"there is no step {', '.join(unknown)} for {table} tables",
+            help=f"steps are {', '.join(known) or 'none'}",
+            file=store.uri,
+        )
+
+    def look() -> Findings:
+        return verify(uri, depth=depth, limit=_ALL, format=table, storage_options=storage_options)
+
+    verified = look()
+    chosen = [code for code in known if only is None or code in only]
+    allowed = frozenset({"accept_loss"} if accept_loss else ())
+    steps: list[RepairStep] = []
+    for code in chosen:
+        mine = [f for f in verified.findings if f.repair == code]
+        if mine:
+            try:
+                # Each is planned when those before it are done: the log first, on which commits stand.
+                steps += run_steps(_plan(table, store, code, mine), dry_run=dry_run, allowed=allowed)
+            except (TrilakeError, OSError) as e:
+                steps.append(RepairStep(code, "it cannot be planned yet", _names(mine), error=masked(str(e))))
+    answered = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
+    if any(s.done for s in steps):
+        left = look().findings
+    else:
+        left = tuple(f for f in verified.findings if (f.code, f.repair) not in answered)
+    return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), left)
+
+
+def _names(findings: Sequence[Finding]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(f.code for f in findings))
+
+
+def _codes(format: str) -> tuple[str, ...]:
+    """The codes of a format's steps, in the order in which they are done."""
+    if format == "delta":
+        return tuple(STEPS)
+    if format == "lance":
+        from trilake.lance.verify.repair import STEPS as LANCE_STEPS
+
+        return tuple(LANCE_STEPS)
+    return ()
+
+
+def _plan(format: str, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+    if format == "delta":
+        return plan_delta(store, standard_engine(), code, findings)
+    from trilake.lance.verify.repair import plan_lance
+
+    return plan_lance(store, standard_engine().runtime, code, findings)

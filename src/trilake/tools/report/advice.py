@@ -1,0 +1,138 @@
+"""Advice: what to do about a table, the command to type, and the estimate behind it; a function of the facts.
+
+A piece of advice is given only where the estimate says that it is worth it; its commands, in Python and for a shell,
+run as they stand.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+import pyarrow.compute as pc
+
+from trilake.common.text import count_text, plain, plural, share_text, size_text
+from trilake.table.report_page import Advice
+from trilake.tools.report.clustering import Clustering
+from trilake.tools.report.facts import Facts
+from trilake.tools.report.sizes import as_sizes
+
+#: What compaction must save to be worth a word: files, and a share of all files.
+_FILES, _SHARE = 2, 0.1
+#: Shares of deleted rows, and of files that a lookup touches, from which on there is advice.
+_DELETED, _TOUCHED = 0.05, 0.5
+#: Files from which on the order of rows matters.
+_MANY = 8
+#: Versions of a dataset that are worth to be cleaned up.
+_VERSIONS = 50
+
+
+def advise(facts: Facts, clustering: Sequence[Clustering] = ()) -> list[Advice]:
+    """All advice about a table, the weightiest first."""
+    candidates = [_compact(facts), _deleted(facts), _vacuum(facts), _versions(facts), _order(facts, clustering)]
+    advice = [a for a in candidates if a is not None]
+    return sorted(advice, key=lambda a: a.weight != "do")
+
+
+def _open(facts: Facts) -> str:
+    return f"trilake.open({facts.uri!r})"
+
+
+def _dataset(facts: Facts) -> str:
+    return f"trilake.lance.dataset({facts.uri!r})"
+
+
+def _shell(command: str, facts: Facts, *options: str) -> str:
+    return shlex.join(["trilake", command, facts.uri, *options])
+
+
+def _compact(facts: Facts) -> Advice | None:
+    plan, total = facts.compaction, facts.files.num_rows
+    if plan is None:
+        return None
+    saved = plan.files - plan.into
+    if saved < _FILES or saved < _SHARE * total:
+        return None
+    unit = "fragment" if facts.format == "lance" else "file"
+    estimate = (
+        f"{plural(plan.files, unit)} smaller than {plan.limit} ({size_text(plan.size)}) would become about"
+        f" {plural(plan.into, unit)}: a reader of the whole table opens {share_text(saved / max(total, 1))} fewer."
+        f" It reads and writes {size_text(plan.size)} once."
+    )
+    if facts.clustering:
+        estimate += f" Rows are clustered by {', '.join(plain(c, 40) for c in facts.clustering)} on the way."
+    command = f"{_dataset(facts)}.optimize.compact_files()" if facts.format == "lance" else f"{_open(facts)}.optimize()"
+    return Advice(f"Put small {unit}s together", estimate, command, _shell("optimize", facts))
+
+
+def _deleted(facts: Facts) -> Advice | None:
+    """Rows that vectors delete are still read, and their bytes are still there."""
+    if facts.format != "delta":
+        return None  # a compaction of Lance takes fragments with many deleted rows by itself
+    files = facts.files.filter(pc.greater(facts.files["deleted"], 0))
+    deleted, rows = pc.sum(files["deleted"]).as_py() or 0, pc.sum(files["rows"]).as_py() or 0
+    if not deleted or deleted < _DELETED * max(rows, 1):
+        return None
+    size = int(as_sizes(files).sum())
+    waste = size * min(1.0, deleted / max(rows, deleted))
+    estimate = (
+        f"Deletion vectors take {plural(deleted, 'row')} out of {plural(files.num_rows, 'file')}"
+        f" ({share_text(deleted / max(rows, deleted))} of their rows). Purging writes {size_text(size - waste)} once;"
+        f" readers then skip about {size_text(waste)}, and a vacuum can free it."
+    )
+    command = f"{_open(facts)}.purge()"
+    return Advice(
+        "Write files again without their deleted rows", estimate, command, _shell("optimize", facts, "--purge")
+    )
+
+
+def _vacuum(facts: Facts) -> Advice | None:
+    gone = facts.tombstones
+    if gone is None or not gone.expired_files:
+        return None
+    estimate = (
+        f"{plural(gone.expired_files, 'file')} ({size_text(gone.expired_size)}) were removed from the table more than"
+        f" {gone.retention} ago. Those that are still in the folder can be deleted; versions that need them can then no"
+        " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
+    )
+    title, command = "Delete files that no version within the retention needs", f"{_open(facts)}.vacuum()"
+    return Advice(title, estimate, command, _shell("vacuum", facts, "--delete"))
+
+
+def _versions(facts: Facts) -> Advice | None:
+    if facts.format != "lance" or facts.commits is None or facts.commits.total < _VERSIONS:
+        return None
+    estimate = (
+        f"{facts.commits.total:,} versions are kept, with all files that only old ones need. The clean-up deletes those"
+        " older than two weeks; they can then no longer be read."
+    )
+    command = f"{_dataset(facts)}.cleanup_old_versions()"
+    return Advice("Clean up old versions", estimate, command, _shell("vacuum", facts, "--delete"), "consider")
+
+
+def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
+    """The column by which ordering would help a lookup most."""
+    if facts.format != "delta" or facts.clustering or facts.bounds is None:
+        return None
+    scattered = [
+        c
+        for c in clustering
+        if c.files >= _MANY
+        and c.share >= _TOUCHED
+        and c.mean >= _MANY
+        and c.distinct >= min(c.files, facts.bounds.sampled)
+    ]
+    if not scattered:
+        return None
+    # Of several, the first of the table: writers put keys first.
+    worst = scattered[0]
+    size = size_text(int(as_sizes(facts.files).sum()))
+    estimate = (
+        f"A lookup of one value of {plain(worst.name, 60)} touches {count_text(round(worst.mean, 1))} of"
+        f" {plural(worst.files, 'file')} today ({share_text(worst.share)}); with rows in its order it touches one or"
+        f" two of each partition. It reads and writes {size} once, and is worth it where queries look for few values"
+        " of this column."
+    )
+    command = f"{_open(facts)}.optimize(zorder_by={worst.reference!r})"
+    shell = _shell("optimize", facts, "--zorder-by", worst.reference)
+    return Advice("Order rows by a column that queries look for", estimate, command, shell, "consider")

@@ -1,0 +1,344 @@
+"""The charts of a report: specifications by altair, drawn to SVG by vl-convert in this process, without a network.
+
+Colours are CSS variables of the page, so that one drawing serves light and dark.  Legends are the page's own.  No text
+of a table is a name of a field or an expression: it is always a value of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from trilake.common.extras import load
+from trilake.common.text import count_text, plain, plural, share_text, size_text, time_text
+from trilake.tools.report.clustering import POINTS, Clustering
+from trilake.tools.report.partitions import HeatMap, distinct_labels
+from trilake.tools.report.sizes import SizeClass
+from trilake.tools.report.svg import cleaned
+from trilake.tools.report.timeline import Timeline
+
+#: Widths of charts that have the page for themselves, and of those that share it.
+WIDE, HALF = 940, 430
+#: Steps of colour of a heat map, palest first; CSS variables.
+HEAT = tuple(f"var(--heat-{i})" for i in range(1, 7))
+#: Colours of series.
+SERIES = tuple(f"var(--series-{i})" for i in range(1, 7))
+
+_CONFIG: dict[str, Any] = {
+    "font": "sans-serif",
+    "background": None,
+    "view": {"stroke": None},
+    "axis": {
+        "labelColor": "var(--muted)",
+        "titleColor": "var(--muted)",
+        "titleFontWeight": "normal",
+        # The page shows 12 pixels: its font may be wider than the one that the renderer measures with.
+        "titleFontSize": 14.5,
+        "titlePadding": 8,
+        "labelFontSize": 14.5,
+        "labelLimit": 170,
+        "labelPadding": 6,
+        "gridColor": "var(--line)",
+        "domainColor": "var(--line)",
+        "tickColor": "var(--line)",
+        "ticks": False,
+    },
+    "axisY": {"domain": False},
+    "bar": {"cornerRadiusEnd": 2},
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A chart as SVG text; ``svg`` is markup of ours alone."""
+
+    svg: str
+
+
+class Charts:
+    """Draws charts, in a thread of its own: the renderer takes a second to start, while the table is looked at.
+
+    Raises ``MissingDependencyError`` where altair or vl-convert-python is not installed.
+    """
+
+    def __init__(self) -> None:
+        self._alt, self._convert = load("altair", "Reports"), load("vl_convert", "Reports")
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="report")
+        # Of the renderer alone: altair looks at modules that other threads may be loading at this time.
+        self._pool.submit(self._draw, {"mark": "bar", "data": {"values": []}})
+
+    def __enter__(self) -> Charts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _draw(self, spec: dict[str, Any]) -> str:
+        # No address is allowed: a chart that asked for data from anywhere would be an error.
+        drawn: str = self._convert.vegalite_to_svg(spec, config=_CONFIG, allowed_base_urls=[])
+        return drawn
+
+    def _start(self, chart: Any, title: str, description: str, key: str) -> Future[Drawing]:
+        spec = chart.to_dict(validate=False)
+        return self._pool.submit(lambda: Drawing(cleaned(self._draw(spec), title, description, key)))
+
+    def _chart(self, rows: Sequence[dict[str, Any]], width: int | Any, height: int | Any) -> Any:
+        return self._alt.Chart(self._alt.Data(values=list(rows)), width=width, height=height)
+
+    # --- one method a chart ------------------------------------------------------------------------------------------
+
+    def versions(self, line: Timeline) -> Future[Drawing]:
+        """Commits over time, stacked by operation."""
+        alt = self._alt
+        rows: list[dict[str, Any]] = [
+            {
+                "start": row["start"],
+                "end": row["end"],
+                "operation": row["operation"],
+                "commits": row["commits"],
+                "text": f"{time_text(row['start'])}: {row['commits']:,} × {row['operation']}",
+            }
+            for row in line.table.to_pylist()
+        ]
+        below: dict[int, int] = {}
+        for row in sorted(rows, key=lambda r: line.operations.index(r["operation"])):
+            row["bottom"] = below.get(row["start"], 0)
+            row["top"] = below[row["start"]] = row["bottom"] + row["commits"]
+        order = list(line.operations)
+        first, last = (ms - ms % line.length_ms for ms in (line.first_ms, line.last_ms))
+        room = max(4 * line.length_ms - (last - first) // 8, 0) + line.length_ms
+        domain = [first - room, last + line.length_ms + room]
+        chart = (
+            self._chart(rows, WIDE - 70, 190)
+            .mark_rect(cornerRadius=1, stroke="var(--panel)", strokeWidth=1)
+            .encode(
+                x=alt.X(
+                    "start:T",
+                    scale=alt.Scale(type="utc", domain=domain, nice=False),
+                    axis=alt.Axis(
+                        title=None,
+                        grid=False,
+                        labelOverlap="greedy",
+                        labelFlush=False,
+                        tickCount=7,
+                        format=_time_format(line.length_ms),
+                    ),
+                ),
+                x2="end",
+                y=alt.Y(
+                    "bottom:Q", title="versions", axis=alt.Axis(values=whole_ticks(max(below.values())), format=",d")
+                ),
+                y2="top",
+                color=alt.Color("operation:N", scale=alt.Scale(domain=order, range=list(SERIES)), legend=None),
+                description="text:N",
+            )
+        )
+        total = sum(row["commits"] for row in rows)
+        text = f"{total:,} versions from {time_text(line.first_ms)} to {time_text(line.last_ms)} UTC."
+        return self._start(chart, "Versions over time, by operation", text, "versions")
+
+    def sizes(self, classes: Sequence[SizeClass]) -> Future[Drawing]:
+        """Files by size; small ones have a colour of their own."""
+        alt = self._alt
+        most = max(classes, key=lambda c: c.files)
+        rows = [
+            {
+                "label": c.label,
+                "files": c.files,
+                "small": "small" if c.small else "large",
+                "text": f"{c.label}: {c.files:,} files, {size_text(c.size)}",
+            }
+            for c in classes
+        ]
+        chart = (
+            self._chart(rows, alt.Step(max(28, min(56, (HALF - 60) // len(rows)))), 210)
+            .mark_bar()
+            .encode(
+                x=alt.X("label:N", sort=None, title=None, axis=alt.Axis(labelAngle=-40, grid=False)),
+                y=alt.Y("files:Q", title="files", axis=alt.Axis(values=whole_ticks(most.files), format="~s")),
+                color=alt.Color(
+                    "small:N",
+                    scale=alt.Scale(domain=["large", "small"], range=[SERIES[0], SERIES[1]]),
+                    legend=None,
+                ),
+                description="text:N",
+            )
+        )
+        text = f"{sum(c.files for c in classes):,} files; most of them, {most.files:,}, are {most.label}."
+        return self._start(chart, "Files by size", text, "sizes")
+
+    def bars(
+        self, key: str, title: str, unit: str, rows: Sequence[tuple[str, float, str]], series: int = 0
+    ) -> Future[Drawing]:
+        """Horizontal bars: label, length, text behind the bar."""
+        alt = self._alt
+        labels = distinct_labels([label for label, _, _ in rows])
+        data = [
+            {"label": name, "value": value, "shown": shown, "text": f"{name}: {shown}"}
+            for name, (_, value, shown) in zip(labels, rows, strict=True)
+        ]
+        base = self._chart(data, HALF - 170, alt.Step(24)).encode(
+            y=alt.Y("label:N", sort=None, title=None, axis=alt.Axis(labelLimit=150)),
+            x=alt.X("value:Q", title=unit, axis=None),
+            description="text:N",
+        )
+        bar = base.mark_bar(color=SERIES[series], height=14)
+        note = base.mark_text(align="left", dx=6, fontSize=14.5, color="var(--muted)").encode(text="shown:N")
+        most = max(rows, key=lambda r: r[1])
+        text = f"{len(rows)} bars; the longest is {plain(most[0], 40)} with {most[2]}."
+        return self._start(alt.layer(bar, note), title, text, key)
+
+    def disk(self, parts: Sequence[tuple[str, int]]) -> Future[Drawing]:
+        """One bar of the bytes in the table's folder, by what they are for."""
+        alt = self._alt
+        rows = [
+            {"part": part, "size": size, "order": i, "text": f"{part}: {size_text(size)}"}
+            for i, (part, size) in enumerate(parts)
+        ]
+        chart = (
+            self._chart(rows, HALF - 20, 46)
+            .mark_bar(cornerRadiusEnd=0)
+            .encode(
+                x=alt.X("size:Q", stack="zero", axis=None),
+                order="order:Q",
+                color=alt.Color(
+                    "part:N",
+                    scale=alt.Scale(domain=[p for p, _ in parts], range=[SERIES[0], SERIES[2], SERIES[1]]),
+                    legend=None,
+                ),
+                description="text:N",
+            )
+        )
+        text = "; ".join(f"{part}: {size_text(size)}" for part, size in parts) + "."
+        return self._start(chart, "Bytes in the table’s folder", text, "disk")
+
+    def partitions(self, map_: HeatMap) -> Future[Drawing]:
+        """The heat map of partitions."""
+        alt = self._alt
+        two = map_.x_name != "size of the files"
+        values = map_.sizes if two else map_.files
+        most = map_.most(values)
+        rows = [
+            {
+                "y": map_.y[i],
+                "x": map_.x[j],
+                "step": step_of(int(values[i, j]), most),
+                "text": f"{map_.y[i]}, {map_.x[j]}: {plural(int(map_.files[i, j]), 'file')},"
+                f" {size_text(int(map_.sizes[i, j]))}",
+            }
+            for i in range(len(map_.y))
+            for j in range(len(map_.x))
+            if map_.files[i, j]
+        ]
+        cell = max(16, min(40, (WIDE - 200) // max(len(map_.x), 1)))
+        chart = (
+            self._chart(rows, alt.Step(cell), alt.Step(20))
+            .mark_rect(cornerRadius=2, stroke="var(--panel)", strokeWidth=2)
+            .encode(
+                y=alt.Y("y:N", sort=list(map_.y), title=None, scale=alt.Scale(domain=list(map_.y))),
+                x=alt.X(
+                    "x:N",
+                    sort=list(map_.x),
+                    title=map_.x_name,
+                    scale=alt.Scale(domain=list(map_.x)),
+                    axis=alt.Axis(labelAngle=-50 if len(map_.x) > 8 or not two else 0, orient="top", domain=False),
+                ),
+                color=_heat(alt, "step"),
+                description="text:N",
+            )
+        )
+        i, j = divmod(int(values.argmax()), values.shape[1])
+        what = size_text(int(values[i, j])) if two else f"{int(values[i, j]):,} files"
+        text = f"{map_.partitions:,} partitions. The most is in {map_.y[i]}, {map_.x[j]} with {what}."
+        return self._start(chart, f"Partitions by {map_.y_name} and {map_.x_name}", text, "partitions")
+
+    def clustering(self, columns: Sequence[Clustering]) -> Future[Drawing]:
+        """For each column a strip: the share of the files that a lookup touches, from its least value on."""
+        alt = self._alt
+        names = distinct_labels([plain(c.name, 40) for c in columns])
+        rows = [
+            {
+                "column": name,
+                "from": i * 100 / POINTS,
+                "to": end * 100 / POINTS,
+                "step": step,
+                "text": f"{name}, values from {i * 100 // POINTS} % to {end * 100 // POINTS} %:"
+                f" {count_text(float(round(depth, 1)))} of {c.files:,}",
+            }
+            for name, c in zip(names, columns, strict=True)
+            for i, end, step, depth in runs(c)
+        ]
+        chart = (
+            self._chart(rows, WIDE - 200, alt.Step(24))
+            .mark_rect(height=18)
+            .encode(
+                y=alt.Y("column:N", sort=names, title=None),
+                x=alt.X(
+                    "from:Q",
+                    title="values in the middle of files’ bounds, from the least on, in % of the files",
+                    axis=alt.Axis(grid=False, domain=False, tickCount=5),
+                    scale=alt.Scale(domain=[0, 100], nice=False),
+                ),
+                x2="to",
+                color=_heat(alt, "step"),
+                description="text:N",
+            )
+        )
+        best = min(columns, key=lambda c: c.share)
+        worst = max(columns, key=lambda c: c.share)
+        text = (
+            f"A lookup by {plain(best.name, 40)} touches {share_text(best.share)} of the files on the average,"
+            f" one by {plain(worst.name, 40)} {share_text(worst.share)}."
+        )
+        return self._start(chart, "Files that a lookup of one value touches, by column", text, "clustering")
+
+
+def _heat(alt: Any, field: str) -> Any:
+    scale = alt.Scale(domain=list(range(len(HEAT))), range=list(HEAT))
+    return alt.Color(f"{field}:O", scale=scale, legend=None)
+
+
+def whole_ticks(most: int) -> list[int]:
+    """Whole numbers from 0 to about the greatest one, at most six, in round steps.
+
+    >>> whole_ticks(1), whole_ticks(6), whole_ticks(2600)
+    ([0, 1], [0, 2, 4, 6], [0, 1000, 2000])
+    """
+    step = next(n * 10**k for k in range(19) for n in (1, 2, 5) if most <= 4 * n * 10**k)
+    return list(range(0, most + 1, step))
+
+
+def _time_format(length_ms: int) -> str:
+    """How times are written on an axis of bins of some length."""
+    if length_ms < 60_000:
+        return "%H:%M:%S"
+    return "%d %b %H:%M" if length_ms < 6 * 3_600_000 else "%d %b %Y"
+
+
+def runs(column: Clustering) -> list[tuple[int, int, int, float]]:
+    """The strip of a column as runs of one colour: first point, end, step of colour, files touched in the middle."""
+    steps = [heat_step(depth / column.files if column.files > 1 else 0) for depth in column.profile]
+    starts = [i for i, step in enumerate(steps) if i == 0 or step != steps[i - 1]]
+    ends = [*starts[1:], len(steps)]
+    return [(a, b, steps[a], column.profile[(a + b) // 2]) for a, b in zip(starts, ends, strict=True)]
+
+
+def heat_step(share: float) -> int:
+    """The step of colour of a share of files: 1 %, 5 %, 20 %, 50 % and 80 % are the bounds.
+
+    >>> [heat_step(s) for s in (0.001, 0.02, 0.1, 0.4, 0.6, 1.0)]
+    [0, 1, 2, 3, 4, 5]
+    """
+    return sum(share > bound for bound in (0.01, 0.05, 0.2, 0.5, 0.8))
+
+
+def step_of(value: int, most: int) -> int:
+    """The step of colour of a value, in equal parts of the greatest one.
+
+    >>> step_of(1, 600), step_of(600, 600)
+    (0, 5)
+    """
+    return min(len(HEAT) - 1, value * len(HEAT) // max(most, 1))

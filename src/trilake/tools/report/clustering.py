@@ -1,0 +1,115 @@
+"""How well files are clustered by a column: pure functions over the bounds of its values in each file.
+
+A file may hold a value that lies between its bounds.  The fewer files that is true of, the fewer a reader opens who
+looks for one value: one, or very few, where rows lie in the order of the column, and nearly all where they lie anyhow.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.tools.report.facts import ColumnBounds
+
+#: Values that a profile shows, of those that are looked up.
+POINTS = 40
+
+
+@dataclass(frozen=True)
+class Clustering:
+    """What a lookup of one value of a column touches, in files of the whole table.
+
+    The values looked up are those in the middle of each file's bounds.  ``profile`` has the files that may hold each of
+    :data:`POINTS` of them, from the least to the greatest; ``mean`` and ``worst`` are of all of them.  ``overlap`` is
+    how many other files share a part of a file's range, on the average.
+    """
+
+    name: str
+    files: int
+    profile: tuple[float, ...]
+    mean: float
+    worst: float
+    overlap: float
+    #: Different bounds that the files looked at have: few where the column has few values, which no order can spread.
+    distinct: int = 0
+    reference: str = ""
+
+    @property
+    def share(self) -> float:
+        """The part of the table's files that a lookup touches, on the average."""
+        return self.mean / self.files if self.files else 0.0
+
+
+def ranked(
+    name: str, low: pa.ChunkedArray, high: pa.ChunkedArray, nulls_only: pa.ChunkedArray, reference: str | None = None
+) -> ColumnBounds | None:
+    """The bounds of a column as ranks; ``None`` where no file has any.
+
+    Parameters
+    ----------
+    low, high: of each file, null where they are not known.
+    nulls_only: for each file whether it is known to hold no value at all.
+    reference: what commands call the column, where that is not its name.
+    """
+    known = pc.and_(pc.is_valid(low), pc.is_valid(high))
+    unknown = pc.sum(pc.and_not(pc.invert(known), pc.fill_null(nulls_only, False))).as_py() or 0
+    low, high = low.filter(known), high.filter(known)
+    if not len(low):
+        return None
+    ends = pc.min_max(low)["min"].as_py(), pc.min_max(high)["max"].as_py()
+    both = pa.concat_arrays([c for a in (low, high) for c in a.chunks])
+    ranks = pc.rank(both, tiebreaker="dense").to_numpy().astype(np.int64)
+    first, last = ranks[: len(low)], ranks[len(low) :]
+    # Bounds that contradict each other say nothing.
+    sound = first <= last
+    unknown += int((~sound).sum())
+    if not sound.any():
+        return None
+    return ColumnBounds(name, first[sound], last[sound], unknown, str(ends[0]), str(ends[1]), reference or name)
+
+
+def touched(
+    low: npt.NDArray[np.int64], high: npt.NDArray[np.int64], points: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """How many files have each point between their bounds.
+
+    >>> touched(np.array([0, 5, 2]), np.array([4, 9, 7]), np.array([0, 3, 6, 9])).tolist()
+    [1, 2, 2, 1]
+    """
+    started = np.searchsorted(np.sort(low), points, side="right")
+    ended = np.searchsorted(np.sort(high), points, side="left")
+    return np.asarray(started - ended, np.int64)
+
+
+def measure(bounds: ColumnBounds, files: int, sampled: int) -> Clustering:
+    """What lookups touch, where the bounds are those of ``sampled`` of the ``files`` of a table.
+
+    Each value looked up is within the bounds of a file; the other files that a sample holds stand for all others.
+
+    >>> low = np.arange(10) * 2
+    >>> measure(ColumnBounds("ordered", low, low + 1), 10, 10).mean
+    1.0
+    >>> measure(ColumnBounds("mixed", low * 0, low * 0 + 9), 10, 10).mean
+    10.0
+    """
+    ends = np.sort(np.concatenate([bounds.low, bounds.high]))
+    middle = np.sort((bounds.low + bounds.high) // 2)
+    scale = (files - 1) / (sampled - 1) if sampled > 1 else 1.0
+    depth = touched(bounds.low, bounds.high, middle).astype(np.float64)
+    files_touched = np.minimum((depth - 1) * scale + 1 + bounds.unknown * files / max(sampled, 1), files)
+    profile = files_touched[np.linspace(0, len(files_touched) - 1, POINTS).round().astype(np.int64)]
+    shared = _overlaps(bounds) * scale
+    mean, worst = float(files_touched.mean()), float(files_touched.max())
+    distinct = int(np.count_nonzero(np.diff(ends))) + 1
+    return Clustering(bounds.name, files, tuple(profile.tolist()), mean, worst, shared, distinct, bounds.reference)
+
+
+def _overlaps(bounds: ColumnBounds) -> float:
+    """How many other files a file's range meets, on the average."""
+    before = np.searchsorted(np.sort(bounds.low), bounds.high, side="right")
+    gone = np.searchsorted(np.sort(bounds.high), bounds.low, side="left")
+    return float((before - gone - 1).mean())

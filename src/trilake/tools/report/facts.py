@@ -1,0 +1,168 @@
+"""``Facts``: what a report says of a table, as plain values and Arrow columns, whatever the table's format.
+
+A format's own module gathers them (:mod:`~trilake.tools.report.delta_facts`, :mod:`~trilake.tools.report.lance_facts`,
+:mod:`~trilake.tools.report.trevni_facts`); all that follows (charts, advice, the page) is a function of them.  What a
+format does not have is ``None``, and the page leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+#: Columns of :attr:`Facts.files`; ``deleted`` are rows that a deletion vector takes away.
+FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("deleted", pa.int64())])
+#: Columns of :attr:`Facts.commits`, newest first.
+COMMITS = pa.schema(
+    [
+        ("version", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("operation", pa.string()),
+        ("by", pa.string()),
+        ("metrics", pa.string()),
+    ]
+)
+#: Columns of :attr:`Facts.transactions`.
+TRANSACTIONS = pa.schema(
+    [("application", pa.string()), ("version", pa.int64()), ("updated", pa.timestamp("ms", "UTC"))]
+)
+
+
+@dataclass(frozen=True)
+class Commits:
+    """The versions, newest first (:data:`COMMITS`), and how many older ones were left unread."""
+
+    table: pa.Table
+    unread: int = 0
+    #: Versions that can be read, whether or not they were.
+    total: int = 0
+
+
+@dataclass(frozen=True)
+class PartitionColumn:
+    """A partition column and its value, as text, in each file; null where the file's rows have none."""
+
+    name: str
+    values: pa.ChunkedArray
+
+
+@dataclass(frozen=True)
+class Tombstones:
+    """Files that were removed from the table and may still be in its folder; sizes in bytes.
+
+    ``expired`` are those that were removed before the retention: VACUUM may delete them.
+    """
+
+    files: int = 0
+    size: int = 0
+    expired_files: int = 0
+    expired_size: int = 0
+    retention: str = ""
+    #: Tombstones that do not say how large their file is.
+    unsized: int = 0
+
+
+@dataclass(frozen=True)
+class ColumnBounds:
+    """The least and the greatest value of a column in each of some files, as ranks.
+
+    ``low`` and ``high`` are ranks of the values among all bounds of the column: whatever the type is, a rank is smaller
+    where the value is.  ``unknown`` counts files without bounds that may hold any value; files that hold nulls alone
+    are in none of them.
+    """
+
+    name: str
+    low: npt.NDArray[np.int64]
+    high: npt.NDArray[np.int64]
+    unknown: int = 0
+    least: str | None = None
+    greatest: str | None = None
+    #: What commands call the column: with quotes where the name needs them.
+    reference: str = ""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Bounds of some columns in ``sampled`` of the ``files`` of a table; ``left_out`` columns were not looked at."""
+
+    columns: tuple[ColumnBounds, ...]
+    files: int
+    sampled: int
+    left_out: int = 0
+    unit: str = "file"
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Bytes of each column in ``sampled`` of the ``files`` of a table, and how many files could not be read."""
+
+    columns: Mapping[str, int]
+    files: int
+    sampled: int
+    unreadable: int = 0
+    unit: str = "file"
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """What one version did to the columns; ``time`` is ISO text."""
+
+    version: int
+    time: str
+    changes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What the format's compaction would do: ``files`` of ``size`` bytes would become ``into`` files."""
+
+    files: int
+    into: int
+    size: int
+    #: What a file must be smaller than to be taken, as text.
+    limit: str
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What ``verify`` found: rows of severity, code, message, place and remedy, and how many checks were made."""
+
+    rows: tuple[tuple[str, str, str, str, str], ...]
+    checks: int
+    #: Checks that could not be made, with the reason.
+    skipped: tuple[tuple[str, str], ...] = ()
+    #: Findings that are not listed.
+    more: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of a report; see the module."""
+
+    format: str
+    uri: str
+    version: int | None
+    schema: pa.Schema
+    files: pa.Table
+    now_ms: int
+    description: str | None = None
+    commits: Commits | None = None
+    partitions: tuple[PartitionColumn, ...] = ()
+    tombstones: Tombstones | None = None
+    bounds: Bounds | None = None
+    storage: Storage | None = None
+    schema_changes: tuple[SchemaChange, ...] | None = None
+    transactions: pa.Table | None = None
+    compaction: Compaction | None = None
+    has_vectors: bool = False
+    clustering: tuple[str, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    features: tuple[str, ...] = ()
+    protocol: str | None = None
+    indices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    findings: Verified | None = None

@@ -1,0 +1,126 @@
+"""What a report says of a Lance dataset: from its manifest, those of its newest versions, and a few page tables."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.common.text import plural
+from trilake.errors import TrilakeError
+from trilake.lance.commands.compaction import CompactionOptions, plan_compaction
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.table import LanceTable
+from trilake.lance.versions.versions import list_versions
+from trilake.tools.report.clustering import ranked
+from trilake.tools.report.facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage
+
+#: Versions whose manifests are read, fragments whose files are opened, and columns of them that are looked at.
+_VERSIONS, _FRAGMENTS, _COLUMNS = 200, 24, 24
+#: Rows, and bytes, of a fragment that tell how wide its columns are.
+_ROWS, _BYTES = 256, 1 << 20
+
+
+def lance_facts(table: LanceTable, now_ms: int) -> Facts:
+    """The facts of a dataset at the version that it shows.
+
+    Raises the errors of reading a manifest and the data files of fragments that do not state their rows.
+    """
+    snapshot = table.snapshot
+    fragments = snapshot.manifest.fragments
+    files = _files(table)
+    return Facts(
+        format="lance",
+        uri=table.uri,
+        version=table.version,
+        schema=table.schema,
+        files=files,
+        now_ms=now_ms,
+        commits=_commits(table),
+        bounds=_bounds(snapshot.readers),
+        storage=_storage(snapshot.readers),
+        compaction=_compaction(table, files),
+        has_vectors=any(f.deletion_file is not None for f in fragments),
+        indices=tuple(i.name for i in snapshot.manifest.indices),
+    )
+
+
+def _files(table: LanceTable) -> pa.Table:
+    """Data files; a fragment's rows and deleted rows count with its first file."""
+    files = table.files()
+    readers = table.snapshot.readers
+    counts = np.array([len(r.fragment.files) for r in readers], np.int64)
+    first = (np.cumsum(counts) - counts)[counts > 0]
+    deleted, rows = np.zeros(files.num_rows, np.int64), np.zeros(files.num_rows, np.int64)
+    deleted[first] = np.array([r.num_deleted for r in readers], np.int64)[counts > 0]
+    rows[first] = files["num_records"].to_numpy()[first]
+    return pa.table([files["path"], files["size"], pa.array(rows), pa.array(deleted)], schema=FILES)
+
+
+def _commits(table: LanceTable) -> Commits:
+    past = table.history(_VERSIONS)
+    total = sum(v <= table.version for v in list_versions(table.snapshot.store).versions)
+    rows = pc.binary_join_element_wise(past["num_rows"].cast(pa.string()), "rows in the dataset", " ")
+    nothing = pa.nulls(past.num_rows, pa.string())
+    times = past["timestamp"].cast(COMMITS.field("timestamp").type, safe=False)
+    commits = pa.table([past["version"], times, past["operation"], nothing, rows], schema=COMMITS)
+    return Commits(commits, total - past.num_rows, total)
+
+
+def _spread(readers: tuple[FragmentReader, ...]) -> list[FragmentReader]:
+    at = np.unique(np.linspace(0, len(readers) - 1, min(len(readers), _FRAGMENTS)).round().astype(np.int64))
+    return [readers[i] for i in at.tolist()] if readers else []
+
+
+def _bounds(readers: tuple[FragmentReader, ...]) -> Bounds | None:
+    """Bounds of columns by fragment, from the statistics of the row groups."""
+    some = _spread(readers)
+    try:
+        stats = [r.statistics() for r in some]
+    except TrilakeError:
+        return None  # verify and the rows' own reading say what is wrong
+    paths = list(dict.fromkeys(p for one in stats for p, s in one.items() if s.min is not None and len(p) == 1))
+    columns: list[ColumnBounds] = []
+    for path in paths[:_COLUMNS]:
+        of = [one.get(path) for one in stats]
+        ends = [(None, None) if s is None or s.min is None else (pc.min(s.min), pc.max(s.max)) for s in of]
+        kind = next(low.type for low, _ in ends if low is not None)
+        low = pa.chunked_array([[None if a is None else a.as_py() for a, _ in ends]], kind)
+        high = pa.chunked_array([[None if b is None else b.as_py() for _, b in ends]], kind)
+        column = ranked(path[0], low, high, pa.chunked_array([pa.nulls(len(ends), pa.bool_())]))
+        columns += [] if column is None else [column]
+    return (
+        Bounds(tuple(columns), len(readers), len(some), max(0, len(paths) - _COLUMNS), "fragment") if columns else None
+    )
+
+
+def _storage(readers: tuple[FragmentReader, ...]) -> Storage | None:
+    """Bytes of each column, from a few rows: files of this version of the format are not compressed."""
+    some, columns, bad = _spread(readers), dict[str, float](), 0
+    for reader in some:
+        try:
+            rows = min(reader.physical_rows, _ROWS, max(1, int(_BYTES / max(reader.bytes_per_row, 1))))
+            if not rows:
+                continue
+            taken = pa.Table.from_batches(reader.read_range(reader.schema, 0, rows))
+        except TrilakeError:
+            bad += 1
+            continue
+        for name, column in zip(taken.column_names, taken.columns, strict=True):
+            columns[name] = columns.get(name, 0) + column.nbytes * reader.physical_rows / rows
+    sizes = {name: int(size) for name, size in columns.items()}
+    return Storage(sizes, len(readers), len(some) - bad, bad, "fragment") if sizes else None
+
+
+def _compaction(table: LanceTable, files: pa.Table) -> Compaction | None:
+    options = CompactionOptions()
+    try:
+        plan = plan_compaction(table.snapshot, options)
+    except TrilakeError:
+        return None
+    taken = [f for task in plan.tasks for f in task.fragments]
+    keys = pa.array([e.key for f in taken for e in f.files], pa.string())
+    sizes = pc.sum(files.filter(pc.is_in(files["path"], keys))["size"]).as_py() or 0
+    limit = options.target_rows_per_fragment
+    into = sum(max(1, -(-sum(f.physical_rows for f in task.fragments) // limit)) for task in plan.tasks)
+    return Compaction(len(taken), into, sizes, plural(limit, "row"))

@@ -1,0 +1,124 @@
+"""The partition heat map: where the bytes and the small files of a table are, over at most two partition columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.common.text import plain
+from trilake.tools.report.facts import PartitionColumn
+from trilake.tools.report.sizes import as_sizes, class_labels, classes_of
+
+#: Values of a column that have a row or column of their own.
+_ROWS, _COLUMNS = 60, 24
+_NULL = "null"
+
+
+@dataclass(frozen=True)
+class HeatMap:
+    """Files and bytes by two axes.
+
+    ``y`` are values of the first partition column; ``x`` those of the second one, or classes of file sizes where there
+    is one column only.  ``files`` and ``sizes`` have a row for each of ``y`` and a column for each of ``x``.
+    """
+
+    y_name: str
+    x_name: str
+    y: tuple[str, ...]
+    x: tuple[str, ...]
+    files: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int64]
+    #: Partitions there are, and values of either column that share the last row or column.
+    partitions: int = 0
+    y_left: int = 0
+    x_left: int = 0
+
+    def most(self, values: npt.NDArray[np.int64]) -> int:
+        """The greatest of the values, those of places that many share left out; at least 1."""
+        own = values[: -1 if self.y_left else None, : -1 if self.x_left else None]
+        return max(1, int(own.max(initial=0)))
+
+
+def heat_map(columns: tuple[PartitionColumn, ...], files: pa.Table) -> HeatMap | None:
+    """The map of a table; ``None`` where it has no partition columns or no files."""
+    if not columns or not files.num_rows:
+        return None
+    sizes = as_sizes(files)
+    y, y_names, y_left = _axis(columns[0].values, sizes, _ROWS)
+    if len(columns) > 1:
+        x, x_names, x_left = _axis(columns[1].values, sizes, _COLUMNS)
+        x_name = columns[1].name
+    else:
+        labels, classes = class_labels(), classes_of(sizes)
+        first, last = int(classes.min()), int(classes.max())
+        x, x_names, x_left, x_name = classes - first, labels[first : last + 1], 0, "size of the files"
+    shape = (len(y_names), len(x_names))
+    cell = y * shape[1] + x
+    count = np.bincount(cell, minlength=shape[0] * shape[1]).reshape(shape)
+    size = np.bincount(cell, weights=sizes.astype(np.float64), minlength=count.size).reshape(shape).astype(np.int64)
+    names = plain(columns[0].name, 40), plain(x_name, 40)
+    return HeatMap(*names, y_names, x_names, count, size, _partitions(columns), y_left, x_left)
+
+
+def _partitions(columns: tuple[PartitionColumn, ...]) -> int:
+    """How many combinations of values there are."""
+    codes = np.zeros(len(columns[0].values), np.int64)
+    for column in columns:
+        mine = _codes(column.values)[0]
+        codes = np.unique(codes * (int(mine.max(initial=0)) + 1) + mine, return_inverse=True)[1]
+    return int(codes.max(initial=-1)) + 1
+
+
+def _codes(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str | None]]:
+    """A number for each value, null among them, and the values."""
+    encoded = pc.dictionary_encode(pa.concat_arrays(values.chunks), null_encoding="encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def _axis(
+    values: pa.ChunkedArray, sizes: npt.NDArray[np.int64], limit: int
+) -> tuple[npt.NDArray[np.int64], tuple[str, ...], int]:
+    """The place of each file on an axis, the names of its places, and how many values share the last one.
+
+    Where there are too many values, those with most bytes keep a place of their own.
+    """
+    codes, texts = _codes(values)
+    order = sorted(range(len(texts)), key=lambda i: _sort_key(texts[i]))
+    left = 0
+    if len(texts) > limit:
+        weight = np.bincount(codes, weights=sizes.astype(np.float64), minlength=len(texts))
+        heaviest = set(np.argsort(-weight, kind="stable")[: limit - 1].tolist())
+        left = len(texts) - len(heaviest)
+        order = [i for i in order if i in heaviest]
+    place = np.full(len(texts), len(order), np.int64)
+    place[order] = np.arange(len(order))
+    names = [_NULL if texts[i] is None else plain(texts[i], 28) for i in order]
+    if left:
+        names.append(f"{left:,} other values")
+    return place[codes], tuple(distinct_labels(names)), left
+
+
+def _sort_key(text: str | None) -> tuple[int, float, str]:
+    """Nulls last, numbers by their value, all else as text."""
+    if text is None:
+        return 2, 0.0, ""
+    try:
+        number = float(text)
+    except ValueError:
+        return 1, 0.0, text
+    return (0, number, text) if number == number else (1, 0.0, text)
+
+
+def distinct_labels(names: Sequence[str]) -> list[str]:
+    """The names, made different where they look the same, for an axis has a place for each name."""
+    seen: dict[str, int] = {}
+    out = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        out.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return out

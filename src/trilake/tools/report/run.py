@@ -1,0 +1,111 @@
+"""``report``: one page of HTML about a table, made from its metadata; no row and no network is read for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from os import PathLike
+
+from trilake.common.extras import need
+from trilake.common.text import plain
+from trilake.common.timestamps import TimestampLike
+from trilake.delta.table import ArrowDeltaTable
+from trilake.engine import standard_engine
+from trilake.errors import InvalidArgumentError, masked
+from trilake.formats import open_table
+from trilake.storage import open_store
+from trilake.table.report_page import Report
+from trilake.table.table import Table, as_version
+from trilake.tools.report.charts import Charts
+from trilake.tools.report.delta_facts import delta_facts
+from trilake.tools.report.facts import Facts, Verified
+from trilake.tools.report.trevni_facts import trevni_facts
+from trilake.tools.verify import verify as verify_table
+from trilake.trevni.tables.table import TrevniTable
+
+#: Findings that are listed, and files up to which a table is verified by itself: beyond, it takes longer than all else.
+_FINDINGS, _VERIFIED = 100, 20_000
+
+
+def report(
+    uri: str | PathLike[str],
+    path: str | PathLike[str] | None = None,
+    *,
+    verify: bool | None = None,
+    format: str | None = None,
+    version: int | None = None,
+    timestamp: TimestampLike | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Report:
+    """Make a report of a table: versions, files, partitions, columns, schema, streams, findings, and what to do.
+
+    Parameters
+    ----------
+    uri, format, version, timestamp, storage_options: as of :func:`trilake.open`.
+    path: a local file that gets the page.
+    verify: whether the metadata are verified, see :func:`trilake.verify`; by default where the table has at most 20,000
+        files.
+
+    Nothing of the table is changed, and no job is run: what is read are metadata and a few footers.  Raises
+    ``MissingDependencyError`` without ``pip install "trilake[report]"``, ``InvalidArgumentError`` where ``path`` cannot
+    be written, and otherwise as :func:`trilake.open`.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-report", mode="overwrite")
+    >>> page = trilake.report("memory://doc-report")
+    >>> page.html.startswith("<!doctype html>"), len(page.advice)
+    (True, 0)
+    """
+    store = open_store(uri, dict(storage_options or {}))
+    return report_of(open_table(store, format, as_version(version), timestamp), path, verify=verify)
+
+
+def report_of(table: Table, path: str | PathLike[str] | None = None, *, verify: bool | None = None) -> Report:
+    """The report of an open table, at the version that it shows; see :func:`report`."""
+    # Loaded here: charts take altair, and a page jinja2, which nothing else needs.
+
+    need("jinja2", "Reports")
+    from trilake.tools.report.page import page_of
+
+    with Charts() as charts:
+        facts = replace(facts_of(table), uri=masked(table.uri))
+        wanted = facts.files.num_rows <= _VERIFIED if verify is None else verify
+        facts = replace(facts, findings=_verified(table) if wanted else None)
+        text, advice = page_of(facts, charts)
+    page = Report(masked(table.uri), text, tuple(advice))
+    if path is not None:
+        page.save(path)
+    return page
+
+
+def _verified(table: Table) -> Verified | None:
+    """What the checks of the metadata find; files and rows are left to :func:`trilake.verify`."""
+    verification = verify_table(table, depth="log")
+    if not verification.checks:
+        return None
+    rows = [
+        (f.severity, f.code, plain(f.message, 400), plain(f.file or f.column or "", 200), plain(f.help or "", 400))
+        for f in verification.findings[:_FINDINGS]
+    ]
+    skipped = [(c.code, plain(c.reason or "", 200)) for c in verification.skipped]
+    return Verified(
+        tuple(rows), len(verification.checks), tuple(skipped), max(0, len(verification.findings) - _FINDINGS)
+    )
+
+
+def facts_of(table: Table) -> Facts:
+    """The facts of a table of any format.  Raises ``InvalidArgumentError`` for a table of no known one."""
+    now_ms = standard_engine().runtime.clock_ms()
+    if table.format == "delta":
+        assert isinstance(table, ArrowDeltaTable)
+        return delta_facts(table)
+    if table.format == "lance":
+        from trilake.lance.table import LanceTable
+        from trilake.tools.report.lance_facts import lance_facts
+
+        assert isinstance(table, LanceTable)
+        return lance_facts(table, now_ms)
+    if table.format == "trevni":
+        assert isinstance(table, TrevniTable)
+        return trevni_facts(table, now_ms)
+    raise InvalidArgumentError(f"there is no report of tables of the format {table.format!r}", file=table.uri)

@@ -1,0 +1,67 @@
+"""What a report says of Trevni files: names, sizes, partition folders, and the bytes of columns in a few of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import TrilakeError
+from trilake.tools.report.facts import FILES, Facts, PartitionColumn, Storage
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.tables.table import TrevniTable
+
+#: Files whose column descriptors are read.
+_FILES = 12
+
+
+def trevni_facts(table: TrevniTable, now_ms: int) -> Facts:
+    """The facts of the files of a table.  Raises the errors of reading their headers."""
+    files = table.files()
+    nothing = pa.array(np.zeros(files.num_rows, np.int64))
+    return Facts(
+        format="trevni",
+        uri=table.uri,
+        version=None,
+        schema=table.schema,
+        files=pa.table([files["path"], files["size"], files["num_records"], nothing], schema=FILES),
+        now_ms=now_ms,
+        partitions=_partitions(files["partition_values"]),
+        storage=_storage(table, files),
+    )
+
+
+def _partitions(values: pa.ChunkedArray) -> tuple[PartitionColumn, ...]:
+    """All files of a table have the same folders."""
+    names = [name for name, _ in values[0].as_py()] if len(values) else []
+    return tuple(PartitionColumn(n, pc.map_lookup(values, pa.scalar(n, pa.string()), "first")) for n in names)
+
+
+def _storage(table: TrevniTable, files: pa.Table) -> Storage | None:
+    """Bytes of the columns of files of all sizes: a column ends where the next one starts."""
+    order = np.argsort(files["size"].to_numpy(), kind="stable")
+    at = np.unique(np.linspace(0, len(order) - 1, min(len(order), _FILES)).round().astype(np.int64))
+    columns: dict[str, int] = {}
+    bad = 0
+    for key in files["path"].take(pa.array(order[at])).to_pylist():
+        try:
+            for name, size in column_bytes(table.file(key)).items():
+                columns[name] = columns.get(name, 0) + size
+        except TrilakeError:
+            bad += 1
+    return Storage(columns, files.num_rows, len(at) - bad, bad)
+
+
+def column_bytes(file: TrevniFile) -> dict[str, int]:
+    """Bytes of each top-level field of a file, with all columns below it."""
+    header = file.header
+    starts = [*header.starts, file.size]
+    following = dict(zip(sorted(starts), sorted(starts)[1:], strict=False))
+    sizes: dict[str, int] = {}
+    for column in header.columns:
+        top = column
+        while top.parent is not None:
+            top = header.columns[top.parent]
+        start = header.starts[column.number]
+        sizes[top.label] = sizes.get(top.label, 0) + following[start] - start
+    return sizes

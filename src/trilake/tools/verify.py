@@ -1,0 +1,96 @@
+"""``verify``: every promise that a table's format makes, looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+
+from trilake.common.arguments import checked
+from trilake.delta.verify.run import verify_delta
+from trilake.engine import standard_engine
+from trilake.errors import InvalidArgumentError
+from trilake.formats import find_format
+from trilake.storage import Store, open_store
+from trilake.table.findings import MAX_LISTED, Depth, Findings, as_depth
+from trilake.table.table import Table, as_version
+from trilake.trevni.verify.run import verify_trevni
+
+
+@checked
+def verify(
+    uri_or_table: str | PathLike[str] | Table,
+    *,
+    version: int | None = None,
+    depth: str = "rows",
+    sample: int | None = None,
+    limit: int = MAX_LISTED,
+    format: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Findings:
+    """Whether a table keeps every promise of its format: what is broken, where, and what to do.
+
+    It changes nothing, and does not stop at the first finding: what cannot be read is a finding itself.
+
+    Parameters
+    ----------
+    uri_or_table: a location, or an open table, of which the version that it shows is verified.
+    version: the version of a location; the newest by default.
+    depth: ``"log"`` reads the metadata alone; ``"files"`` also looks at every file that it names (size, footer,
+        deletion vectors), without its rows; ``"rows"`` also reads rows and compares them with statistics and rules.
+    sample: at depth ``"rows"``, read the rows of so many files only, spread over the table; all by default.
+    limit: how many findings of one check are listed; all are counted.
+    format: found out by looking where it is not given.
+    storage_options: credentials, region and endpoint of an object store.
+
+    Raises ``TableNotFoundError`` where there is no table, ``VersionNotFoundError`` for a version it does not have, and
+    ``InvalidArgumentError`` for an argument that is none.
+
+    >>> import pyarrow as pa, trilake
+    >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-verify", mode="overwrite")
+    >>> trilake.verify("memory://doc-verify").ok
+    True
+    """
+    deep = as_depth(depth)
+    if sample is not None and (type(sample) is not int or sample < 1):
+        raise InvalidArgumentError(f"sample={sample!r:.80} is no number of files", help="pass 1 or more")
+    if sample is not None and deep != "rows":
+        raise InvalidArgumentError(
+            f"sample says which rows are read, and depth={depth!r} reads none", help="leave it out"
+        )
+    if type(limit) is not int or limit < 0:
+        raise InvalidArgumentError(f"limit={limit!r:.80} is no number of findings", help="pass 0 or more")
+    if isinstance(uri_or_table, Table):
+        if version is not None or format is not None or storage_options is not None:
+            raise InvalidArgumentError(
+                "version, format and storage_options are those of the open table", help="leave them out"
+            )
+        table = uri_or_table
+        store = store_of(table)
+        return _verify(store, table.format, table.version, deep, sample, limit)
+    store = open_store(uri_or_table, dict(storage_options or {}))
+    return _verify(store, find_format(store, format).name, as_version(version), deep, sample, limit)
+
+
+def store_of(table: Table) -> Store:
+    """The store of an open table."""
+    store: Store
+    if table.format == "delta":
+        store = table.log.store  # type: ignore[attr-defined]
+    elif table.format == "lance":
+        store = table.snapshot.store  # type: ignore[attr-defined]
+    else:
+        store = open_store(table.uri, table.storage_options)  # type: ignore[attr-defined]
+    return store
+
+
+def _verify(store: Store, format: str, version: int | None, deep: Depth, sample: int | None, limit: int) -> Findings:
+    if format == "delta":
+        return verify_delta(store, standard_engine(), version, deep, sample, limit)
+    if format == "lance":
+        from trilake.lance.verify.run import verify_lance
+
+        return verify_lance(store, standard_engine().runtime, version, deep, sample, limit)
+    if version is not None:
+        raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
+
+    return verify_trevni(store.uri, store.options, deep, sample, limit)

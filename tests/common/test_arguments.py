@@ -1,0 +1,159 @@
+"""Arguments of the wrong kind: refused at the front door, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.common.arguments import checked, checked_methods
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+
+#: The front door without its types, which mistakes do not keep.
+ANY: Any = trilake
+ROWS = pa.table({"a": [1, 2], "b": ["x", "y"]})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    trilake.write(ROWS, tmp_path / "t")
+    return str(tmp_path / "t")
+
+
+@checked
+def _call(
+    name: str,
+    flag: bool = False,
+    *more: str,
+    columns: list[str] | None = None,
+    names: str | Sequence[str] | None = None,
+) -> Any:
+    return name, flag, more, columns, names
+
+
+def test_what_fits_goes_through() -> None:
+    on: Any = np.bool_(True)
+    assert _call("a", on, "x", "y", columns=["c"], names=["d"]) == ("a", True, ("x", "y"), ["c"], ("d",))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: _call(None),  # type: ignore[arg-type]
+        lambda: _call("a", "yes"),  # type: ignore[arg-type]
+        lambda: _call("a", False, "x", 5),  # type: ignore[arg-type]
+        lambda: _call(name=b"a"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_does_not_fit_is_named(wrong: Callable[[], Any]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"^\[INVALID_ARGUMENT\] (name|flag|more) is "):
+        wrong()
+
+
+def test_methods_of_a_class() -> None:
+    @checked_methods
+    class Thing:
+        def rename(self, name: str) -> str:
+            return name
+
+        def _hidden(self, name: str) -> str:
+            return name
+
+    assert Thing().rename("a") == "a"
+    with pytest.raises(InvalidArgumentError, match="name is 1"):
+        Thing().rename(1)  # type: ignore[arg-type]
+    assert Thing()._hidden(1) == 1  # type: ignore[arg-type, comparison-overlap]
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        lambda t: ANY.write(ROWS, t, mode=None),
+        lambda t: ANY.write(ROWS, t, mode="append", txn="nightly"),
+        lambda t: ANY.write(ROWS, t, mode="append", txn=("nightly", "7")),
+        lambda t: ANY.write(ROWS, t, mode="append", txn=("nightly", True)),
+        lambda t: ANY.write(ROWS, t, mode="append", txn=("nightly", 1 << 64)),
+        lambda t: ANY.write(ROWS, t, mode="append", user_metadata={"by": "me"}),
+        lambda t: ANY.write(ROWS, t, mode="append", max_records_per_file="5"),
+        lambda t: ANY.write(pl.Series("a", [1]), t, mode="append"),
+        lambda t: ANY.create(f"{t}-new", {"a": int}),
+        lambda t: ANY.create(f"{t}-new", None),
+        lambda t: ANY.create(f"{t}-new", pl.DataFrame({"a": [1]}).dtypes),
+        lambda t: ANY.create(f"{t}-new", {"a": "bigint"}, identity={"a": 5}),
+        lambda t: ANY.create(f"{t}-new", {"a": "bigint"}, identity=5),
+        lambda t: ANY.create(f"{t}-new", {"a": "bigint"}, comment={"a": 1}),
+        lambda t: ANY.open(t).to_arrow([1]),
+        lambda t: ANY.open(t).to_arrow(ROWS.schema),
+        lambda t: ANY.open(t).update([("a", "1")]),
+        lambda t: ANY.open(t).delete("a = 1", user_metadata={"by": "me"}),
+        lambda t: ANY.open(t).optimize(target_size="1g"),
+        lambda t: ANY.open(t).vacuum(1 << 70),
+        lambda t: ANY.open(t).merge(ROWS, "t.a = s.a", None, "t"),
+        lambda t: ANY.open(t).merge(ROWS, "t.a = s.a", "s", "t").when_matched_update_all(except_cols=[1]),
+        lambda t: ANY.alter(t).set_properties([("a", "b")]),
+        lambda t: ANY.alter(t).unset_properties(1),
+        lambda t: ANY.alter(t).add_constraint("c", None),
+        lambda t: ANY.alter(t).set_not_null(5),
+        lambda t: ANY.alter(t).comment("x", [1]),
+        lambda t: ANY.alter(t).upgrade_protocol("3", 7),
+        lambda t: ANY.alter(t).replace_columns([5]),
+        lambda t: ANY.alter(t).replace_columns({"a.x": "int"}),
+        lambda t: ANY.convert_to_delta(t, [1]),
+        lambda t: ANY.convert(t, f"{t}-new", format=None),
+        lambda t: ANY.verify(t, format=5),
+    ],
+)
+def test_mistakes_change_nothing(mistake: Callable[[str], Any], table: str) -> None:
+    before = sorted(p for p in Path(table).parent.rglob("*") if p.is_file())
+    with pytest.raises(InvalidArgumentError):
+        mistake(table)
+    assert sorted(p for p in Path(table).parent.rglob("*") if p.is_file()) == before
+
+
+def test_an_application_version_may_be_one_of_numpy(table: str) -> None:
+    for _ in range(2):
+        ANY.write(ROWS, table, mode="append", txn=("nightly", np.int64(7)))
+    assert trilake.open(table).count() == 4
+
+
+def test_one_identity_column_is_a_name(tmp_path: Path) -> None:
+    trilake.create(tmp_path / "i", {"key": "bigint", "a": "bigint"}, identity="key")
+    trilake.write(ROWS.select(["a"]), tmp_path / "i", mode="append")
+    assert sorted(trilake.open(tmp_path / "i").to_arrow(["key"])["key"].to_pylist()) == [1, 2]
+
+
+def test_names_come_in_any_list(table: str) -> None:
+    t = ANY.open(table)
+    for names in (("b", "a"), pa.array(["b", "a"]).to_pandas(), (n for n in ["b", "a"])):
+        assert t.to_arrow(names).column_names == ["b", "a"]
+
+
+def test_columns_are_replaced_by_types_by_name(tmp_path: Path) -> None:
+    trilake.write(ROWS, tmp_path / "t", properties={"delta.columnMapping.mode": "name"})
+    trilake.alter(tmp_path / "t").replace_columns({"b": "string", "c": "int"})
+    assert trilake.open(tmp_path / "t").to_arrow().sort_by("b").to_pylist() == [
+        {"b": "x", "c": None},
+        {"b": "y", "c": None},
+    ]
+
+
+def test_columns_of_runs_and_structs_without_fields(tmp_path: Path) -> None:
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array(["x", None]))
+    trilake.write(pa.table({"r": runs, "s": [{"r": 1}, None, {"r": 2}]}), tmp_path / "r")
+    assert trilake.open(tmp_path / "r").to_arrow()["r"].to_pylist() == ["x", "x", None]
+    with pytest.raises(SchemaMismatchError, match="without fields"):
+        trilake.write(pa.table({"s": pa.array([{}], pa.struct([]))}), tmp_path / "e")
+    assert not (tmp_path / "e").exists() or not any((tmp_path / "e").iterdir())
+
+
+def test_columns_that_nobody_has_cannot_be_left_out(table: str) -> None:
+    merge = trilake.open(table).merge(ROWS, "t.a = s.a", "s", "t")
+    with pytest.raises(InvalidArgumentError, match="leave out bb"):
+        merge.when_matched_update_all(except_cols=["bb"]).execute()
+    assert merge.when_matched_update_all(except_cols=["B"]).execute().version == 1

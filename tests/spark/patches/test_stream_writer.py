@@ -1,0 +1,241 @@
+"""Streams from and to tables of ours: where rows go, what cannot be read, and rows that are not late."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.errors import InvalidArgumentError, TableNotFoundError, UnknownOptionError, VersionNotFoundError
+from trilake.spark.delta.names.catalogue import default_location
+from trilake.spark.patches import dataframe_writer
+
+_NAME = "stream_writer_t"
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.register(spark)
+    yield spark
+    spark.sql(f"DROP TABLE IF EXISTS {_NAME}")
+
+
+@pytest.mark.parametrize("format", ["delta", "lance"])
+def test_the_place_of_a_table_that_a_stream_makes(session: SparkSession, tmp_path: Path, format: str) -> None:
+    """A new table was made in the warehouse, whatever the path; one that was there got the rows of another place."""
+    session.range(3).write.format("delta").save(str(tmp_path / "source"))
+    rows = session.readStream.format("delta").load(str(tmp_path / "source"))
+
+    def write(path: str) -> None:
+        writer = rows.writeStream.format(format).option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.option("path", path).trigger(availableNow=True).toTable(_NAME)
+        query.awaitTermination()
+
+    write(str(tmp_path / "here"))
+    assert trilake.open(str(tmp_path / "here"), format=format).count() == 3
+    with pytest.raises(AnalysisException, match="doesn't match the specified location"):
+        write(str(tmp_path / "there"))
+    assert not (tmp_path / "there").exists()
+    session.range(3, 5).write.format("delta").mode("append").save(str(tmp_path / "source"))
+    write((tmp_path / "here").as_uri())
+    assert session.table(_NAME).count() == 5
+
+
+_TRAVEL = "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS"
+
+
+@pytest.mark.parametrize(
+    ("options", "place", "kind", "condition", "text"),
+    [
+        ({"nope": "1"}, "t", UnknownOptionError, "UNKNOWN_OPTION", "unknown option 'nope'"),
+        ({}, "missing", TableNotFoundError, "DELTA_SCHEMA_NOT_SET", "not a Delta table"),
+        (
+            {"versionAsOf": "0"},
+            "t",
+            InvalidArgumentError,
+            "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+            "versionAsOf is of one",
+        ),
+        (
+            {"timestampAsOf": "2020-01-01"},
+            "t",
+            InvalidArgumentError,
+            "DELTA_UNSUPPORTED_TIME_TRAVEL_VIEWS",
+            "timestamp",
+        ),
+        ({}, "t@v0", InvalidArgumentError, _TRAVEL, "t@v0 is of one"),
+    ],
+)
+def test_a_stream_that_cannot_be_read_is_refused_in_a_line(
+    session: SparkSession, tmp_path: Path, options: dict[str, str], place: str, kind: type, condition: str, text: str
+) -> None:
+    """It was an error of Spark's with the traceback of the process that looked for the columns."""
+    session.range(3).write.format("delta").save(str(tmp_path / "t"))
+    with pytest.raises(AnalysisException, match=text) as e:
+        session.readStream.format("delta").options(**options).load(str(tmp_path / place))
+    assert isinstance(e.value, kind)
+    assert (e.value.getCondition(), "Traceback" in str(e.value)) == (condition, False)
+
+
+def test_rows_of_the_beginning_are_not_late(session: SparkSession, tmp_path: Path) -> None:
+    """Files of the first snapshot come in an order of their own; a watermark between them made rows late."""
+    for day in ("2024-03-01", "2024-01-01", "2024-02-01"):
+        session.sql(f"SELECT timestamp'{day}' AS at").write.format("delta").mode("append").save(str(tmp_path / "t"))
+    rows = session.readStream.format("delta").option("maxFilesPerTrigger", 1).option("withEventTimeOrder", True)
+    counted = rows.load(str(tmp_path / "t")).withWatermark("at", "1 day").groupBy(F.window("at", "1 day")).count()
+    stream = counted.writeStream.format("delta").outputMode("complete")
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    stream.start(str(tmp_path / "out")).awaitTermination()
+    assert session.read.format("delta").load(str(tmp_path / "out")).count() == 3
+    distinct = rows.load(str(tmp_path / "t")).withWatermark("at", "1 day").dropDuplicates(["at"])
+    stream = distinct.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint2"))
+    stream.trigger(availableNow=True).start(str(tmp_path / "out2")).awaitTermination()
+    assert session.read.format("delta").load(str(tmp_path / "out2")).count() == 3
+
+
+def test_a_stream_of_changes_that_begins_after_the_newest_commit(session: SparkSession, tmp_path: Path) -> None:
+    """The setting that lets a change feed begin there did nothing for streams."""
+    path, beyond = str(tmp_path / "t"), "spark.databricks.delta.changeDataFeed.timestampOutOfRange.enabled"
+    session.range(3).write.format("delta").option("delta.enableChangeDataFeed", True).save(path)
+
+    def rows() -> int:
+        stream = session.readStream.format("delta").options(readChangeFeed=True, startingTimestamp="2199-01-01")
+        query = stream.load(path).writeStream.format("delta").option("checkpointLocation", str(tmp_path / "c"))
+        query.trigger(availableNow=True).start(str(tmp_path / "out")).awaitTermination()
+        return session.read.format("delta").load(str(tmp_path / "out")).count()
+
+    with pytest.raises(VersionNotFoundError, match="no version is as new as 2199"):
+        rows()
+    session.conf.set(beyond, "true")
+    try:
+        assert rows() == 0
+        session.range(1).write.format("delta").mode("append").save(path)
+        assert rows() == 1
+    finally:
+        session.conf.unset(beyond)
+
+
+def test_options_of_a_log_of_schemas_are_not_needed(session: SparkSession, tmp_path: Path) -> None:
+    session.range(3).write.format("delta").save(str(tmp_path / "t"))
+    options = {"schemaTrackingLocation": str(tmp_path / "c"), "allowSourceColumnDrop": "always"}
+    assert session.readStream.format("delta").options(**options).load(str(tmp_path / "t")).columns == ["id"]
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_sessions_default_format_is_that_of_streams_too(session: SparkSession, tmp_path: Path, named: bool) -> None:
+    """Spark took them: a table of the catalogue had no place, and partitionBy was dropped without a word."""
+    session.range(3).selectExpr("id", "id % 2 AS p").write.format("delta").save(str(tmp_path / "source"))
+    session.conf.set("spark.sql.sources.default", "delta")
+    try:
+        rows = session.readStream.load(str(tmp_path / "source"))
+        writer = rows.writeStream.partitionBy("p").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer = writer.trigger(availableNow=True)
+        query = writer.toTable(_NAME) if named else writer.start(str(tmp_path / "t"))
+        query.awaitTermination()
+    finally:
+        session.conf.unset("spark.sql.sources.default")
+    table = (
+        trilake.DeltaTable.forName(session, _NAME)
+        if named
+        else trilake.DeltaTable.forPath(session, str(tmp_path / "t"))
+    )
+    assert table.toDF().count() == 3
+    assert table.detail().first()["partitionColumns"] == ["p"]
+
+
+def test_a_stream_says_of_its_rows_that_they_are_no_change(session: SparkSession, tmp_path: Path) -> None:
+    """The option was not looked at."""
+    session.range(3).write.format("delta").save(str(tmp_path / "source"))
+    writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
+    writer = writer.option("dataChange", "false").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).start(str(tmp_path / "t")).awaitTermination()
+    [log] = (tmp_path / "t" / "_delta_log").glob("*0.json")
+    added = [a["add"] for a in map(json.loads, log.read_text().splitlines()) if "add" in a]
+    assert added
+    assert [a["dataChange"] for a in added] == [False] * len(added)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"delta.appendOnly": "true"}, ({"delta.appendOnly": "true"}, (), ".parquet")),
+        ({"dataFormat": "lance"}, ({}, (), ".lance")),
+        ({"partitionBy": "id"}, ({}, ("id",), ".parquet")),
+    ],
+)
+def test_what_a_stream_says_of_the_table_that_it_makes(
+    session: SparkSession, tmp_path: Path, options: dict[str, str], expected: tuple[object, ...]
+) -> None:
+    """The table was made without them, and every batch refused because it lacks them."""
+    rows = session.range(2).withColumn("n", F.lit(1))
+    rows.write.format("delta").save(str(tmp_path / "source"))
+    writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
+    writer = writer.option("checkpointLocation", str(tmp_path / "cp")).options(**options)
+    writer.option("path", str(tmp_path / "t")).trigger(availableNow=True).toTable(_NAME).awaitTermination()
+    table = trilake.open(str(tmp_path / "t"), format="delta")
+    assert (table.metadata.configuration, table.metadata.partition_columns) == expected[:2]
+    assert all(str(p).endswith(str(expected[2])) for p in table.files()["path"].to_pylist())
+    assert session.table(_NAME).count() == 2
+
+
+def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, tmp_path: Path) -> None:
+    session.range(2).write.format("delta").save(str(tmp_path / "source"))
+    writer = session.readStream.format("delta").load(str(tmp_path / "source")).writeStream.format("delta")
+    with pytest.raises(UnknownOptionError):
+        writer.option("checkpointLocation", str(tmp_path / "cp")).option("nope", "1").toTable(_NAME)
+    assert not session.catalog.tableExists(_NAME)
+
+
+@pytest.mark.parametrize(
+    ("format", "statement"),
+    [
+        ("delta", f"DROP TABLE {_NAME}"),
+        ("delta", f"ALTER TABLE {_NAME} RENAME TO {_NAME}_2"),
+        ("lance", f"DROP TABLE {_NAME}"),
+        ("trevni", f"DROP TABLE {_NAME}"),
+    ],
+    ids=["dropped", "renamed", "lance", "trevni"],
+)
+def test_a_stream_into_a_name_makes_no_table_that_has_none(
+    session: SparkSession, tmp_path: Path, format: str, statement: str
+) -> None:
+    """Batches were written, and noted as done, where the name's files had been: nobody found these rows."""
+    session.range(1).write.format("delta").save(str(tmp_path / "source"))
+    rows = session.readStream.format("delta").load(str(tmp_path / "source"))
+    query = rows.writeStream.format(format).option("checkpointLocation", str(tmp_path / "cp")).toTable(_NAME)
+    try:
+        query.processAllAvailable()
+        assert session.table(_NAME).count() == 1
+        place = Path(default_location(session, _NAME))
+        session.sql(statement)
+        session.range(1, 2).write.format("delta").mode("append").save(str(tmp_path / "source"))
+        with pytest.raises(StreamingQueryException, match="was dropped, or got another name"):
+            query.processAllAvailable()
+        assert not [p for p in place.rglob("*") if p.suffix in (".json", ".manifest", ".trv", ".lance")]
+    finally:
+        query.stop()
+        session.sql(f"DROP TABLE IF EXISTS {_NAME}_2")
+
+
+def test_an_insert_by_position_makes_no_table_anew(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    session.range(1).write.format("delta").saveAsTable(_NAME)
+    own = dataframe_writer.stored_columns
+
+    def late(*args: Any, **more: Any) -> Any:
+        with ThreadPoolExecutor(1) as other:  # in this one a write of ours is at work
+            other.submit(session.sql, f"DROP TABLE {_NAME}").result()
+        return own(*args, **more)
+
+    monkeypatch.setattr(dataframe_writer, "stored_columns", late)
+    with pytest.raises(TableNotFoundError, match="was dropped, or got another name"):
+        session.range(1, 2).write.insertInto(_NAME)
+    assert not session.catalog.tableExists(_NAME)
+    assert not Path(default_location(session, _NAME)).exists()

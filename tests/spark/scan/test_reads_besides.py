@@ -1,0 +1,133 @@
+"""What subqueries and the source of a MERGE read of the table that is changed, its commit depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import trilake
+from delta.tables import DeltaTable
+from trilake.delta.commands.write.delete import Deletion
+from trilake.delta.commands.write.update import Update
+from trilake.errors import ConcurrentAppendError, ConcurrentDeleteReadError, ConflictError
+from trilake.spark.delta.merge.job import MergeJob
+from trilake.spark.live_frames.frames import pinned
+
+_MERGE = "MERGE INTO {t} t USING (SELECT 0L AS p) s ON t.p = s.p AND t.p = 0 WHEN MATCHED"
+#: Changes of rows of partition 0 that are made of rows of partition 1, by what the job is called that commits them.
+_CHANGES: dict[str, tuple[type, str]] = {
+    "a value of UPDATE": (Update, "UPDATE {t} SET id = (SELECT sum(id) FROM {t} WHERE p = 1) WHERE p = 0"),
+    "a condition of UPDATE": (
+        Update,
+        "UPDATE {t} SET id = 9 WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)",
+    ),
+    "a condition of DELETE": (Deletion, "DELETE FROM {t} WHERE p = 0 AND id IN (SELECT id - 2 FROM {t} WHERE p = 1)"),
+    "a value of MERGE": (
+        MergeJob,
+        _MERGE + " THEN UPDATE SET id = (SELECT sum(id) FROM {t} WHERE p = 1)",
+    ),
+    "a condition of MERGE": (
+        MergeJob,
+        _MERGE + " AND t.id < (SELECT sum(id) FROM {t} WHERE p = 1) THEN DELETE",
+    ),
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    """Ids 0 to 5, two in each of three partitions."""
+    path = str(tmp_path / "t")
+    trilake.write(pa.table({"id": range(6), "p": [0, 0, 1, 1, 2, 2]}), path, partition_by="p")
+    return path
+
+
+@pytest.fixture
+def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[type, Callable[[], object]], None]:
+    """Has something done before a job commits, once."""
+
+    def before(job: type, act: Callable[[], object]) -> None:
+        finish: Callable[..., Any] = job.finish  # type: ignore[attr-defined]  # each of them has it
+
+        def late(*args: Any, **named: Any) -> Any:
+            monkeypatch.setattr(job, "finish", finish)
+            act()
+            return finish(*args, **named)
+
+        monkeypatch.setattr(job, "finish", late)
+
+    return before
+
+
+def _rows(path: str) -> list[tuple[int, int]]:
+    rows = trilake.open(path).to_arrow()
+    return sorted(zip(rows["p"].to_pylist(), rows["id"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_what_a_subquery_read_is_gone(
+    sql: SparkSession, table: str, meanwhile: Callable[[type, Callable[[], object]], None], change: str
+) -> None:
+    job, text = _CHANGES[change]
+    meanwhile(job, lambda: trilake.open(table).delete("p = 1"))
+    with pytest.raises(ConcurrentDeleteReadError):
+        sql.sql(text.format(t=f"delta.`{table}`"))
+    assert _rows(table) == [(0, 0), (0, 1), (2, 4), (2, 5)]
+
+
+def test_a_value_that_reads_other_partitions_does_not_meet_a_change_elsewhere(
+    sql: SparkSession, table: str, meanwhile: Callable[[type, Callable[[], object]], None]
+) -> None:
+    job, text = _CHANGES["a value of UPDATE"]
+    meanwhile(job, lambda: trilake.open(table).delete("p = 2"))
+    sql.sql(text.format(t=f"delta.`{table}`"))
+    assert _rows(table) == [(0, 5), (0, 5), (1, 2), (1, 3)]
+
+
+@pytest.mark.parametrize("condition", ["t.id = s.id", "t.id = s.id AND t.p = 0"])
+def test_a_source_of_an_older_version_loses_where_others_changed_its_rows(
+    sql: SparkSession, table: str, condition: str
+) -> None:
+    """Rows that were appended behind it would be deleted as those that the source has not."""
+    rows = pinned(sql.read.format("delta").load(table))
+    source, other = (rows.where(w).selectExpr("id", "p").alias("s") for w in ("p < 2", "p = 2"))
+    trilake.write(pa.table({"id": [9], "p": [0]}), table, mode="append")
+
+    def merge(source: Any) -> None:
+        into = DeltaTable.forPath(sql, table).alias("t").merge(source, condition)
+        into.whenNotMatchedBySourceDelete("t.p = 0").execute()
+
+    before = _rows(table)
+    with pytest.raises(ConcurrentAppendError, match="read the table again"):
+        merge(source)
+    assert _rows(table) == before
+    merge(other)
+    assert _rows(table) == [(1, 2), (1, 3), (2, 4), (2, 5)]
+
+
+def test_a_view_of_an_older_frame_in_a_condition(sql: SparkSession, table: str) -> None:
+    pinned(sql.read.format("delta").load(table)).where("p = 1").createOrReplaceTempView("older")
+    text = f"DELETE FROM delta.`{table}` WHERE id IN (SELECT id + {{}} FROM older)"
+    try:
+        trilake.open(table).optimize()
+        trilake.open(table).update({"id": "id + 100"}, "p = 2")
+        sql.sql(text.format(-2))
+        assert _rows(table) == [(1, 2), (1, 3), (2, 104), (2, 105)]
+        trilake.open(table).update({"id": "id + 100"}, "p = 1")
+        with pytest.raises(ConflictError, match="read the table again"):
+            sql.sql(text.format(102))
+    finally:
+        sql.catalog.dropTempView("older")
+
+
+def test_columns_of_a_frame_as_a_subquery(sql: SparkSession, table: str) -> None:
+    if not hasattr(sql.range(1), "scalar"):
+        pytest.skip("this Spark has no subqueries of frames")
+    most = sql.read.format("delta").load(table).where("p = 1").groupBy().max("id").scalar()
+    trilake.open(table).update({"id": "id + 100"}, "p = 1")
+    with pytest.raises(ConflictError, match="read the table again"):
+        DeltaTable.forPath(sql, table).update("p = 0", {"id": most})

@@ -1,0 +1,291 @@
+"""Files that Spark itself writes are those that our own writer would write, and a job that fails leaves nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import deltalake
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import trilake
+from tests.spark.native_files import settings
+from tests.spark.scan.test_local_rows import TYPED
+from trilake.delta.commands.maintenance.analyze import compute_statistics
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import plan_write
+from trilake.delta.files.file_plan import FilePlan
+from trilake.delta.log.log import DeltaLog
+from trilake.engine import standard_engine
+from trilake.errors import ConstraintViolatedError
+from trilake.spark.delta import write as delta_write
+from trilake.spark.scan.write import native_write_refusal
+from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.settings import overridden
+from trilake.storage import open_store
+
+_TIMESTAMPS = "spark.sql.parquet.outputTimestampType"
+#: Names with signs that files must not have need it.
+MAPPED = {"delta.columnMapping.mode": "name"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered(spark: SparkSession) -> None:
+    trilake.register(spark)
+
+
+def job(df: DataFrame) -> DataFrame:
+    """The rows as no rows that the driver has."""
+    return df.coalesce(1)
+
+
+def refusal(df: DataFrame, path: Path, **request: Any) -> str | None:
+    log = DeltaLog(open_store(str(path)), standard_engine())
+    plan = plan_write(log, WriteRequest("append", from_spark(df.schema), **request), spark=True)
+    return native_write_refusal(df, log.store, plan.files)
+
+
+def both_ways(df: DataFrame, folder: Path, monkeypatch: pytest.MonkeyPatch, **fields: Any) -> tuple[Path, Path]:
+    """Two tables of the same rows: one whose files Spark wrote, and one whose files went through Arrow."""
+    with monkeypatch.context() as patch:
+        patch.setattr(type(df), "mapInArrow", lambda *_: pytest.fail("rows go through Python"))
+        trilake.write(df, folder / "spark", **fields)
+    with monkeypatch.context() as patch:
+        patch.setattr(delta_write, "native_write_refusal", lambda *_: "because")
+        trilake.write(df, folder / "arrow", **fields)
+    return folder / "spark", folder / "arrow"
+
+
+def parquet_schema(table: Path) -> list[tuple[str, str, str]]:
+    """What the files of a table say of their leaf columns: path and types."""
+    (file,) = table.glob("*.parquet")
+    schema = pq.ParquetFile(file).schema
+    leaves = [schema.column(i) for i in range(len(schema.names))]
+    return [(c.path, c.physical_type, str(c.logical_type)) for c in leaves]
+
+
+def field_ids(table: Path) -> list[bytes | None]:
+    """The ids of all fields of its files that are a column or a part of a struct, depth first."""
+    (file,) = table.glob("*.parquet")
+
+    def walk(f: pa.Field, *, named: bool) -> Iterator[bytes | None]:
+        if named:
+            yield (f.metadata or {}).get(b"PARQUET:field_id")
+        of_map = pa.types.is_map(f.type)
+        inside = [f.type.key_field, f.type.item_field] if of_map else map(f.type.field, range(f.type.num_fields))
+        for child in inside:
+            yield from walk(child, named=pa.types.is_struct(f.type))
+
+    return [i for f in pq.read_schema(file) for i in walk(f, named=True)]
+
+
+@pytest.mark.parametrize("mapping", ["none", "name", "id"])
+def test_every_type_is_written_as_our_own_writer_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mapping: str
+) -> None:
+    df = job(spark.sql(TYPED))
+    properties = {"delta.columnMapping.mode": mapping}
+    with settings(spark, {"spark.sql.session.timeZone": "America/New_York"}):
+        ours, arrow = both_ways(df, tmp_path, monkeypatch, properties=properties)
+    rows = [trilake.open(t).to_arrow() for t in (ours, arrow)]
+    assert rows[0].equals(rows[1])
+    assert rows[0].num_rows == 3
+    if mapping == "none":  # physical names are random
+        stats = [trilake.open(t).files()["stats"].to_pylist() for t in (ours, arrow)]
+        assert stats[0] == stats[1]
+        assert parquet_schema(ours) == parquet_schema(arrow)
+    else:
+        kinds = [[(k, t) for _, k, t in parquet_schema(table)] for table in (ours, arrow)]
+        assert kinds[0] == kinds[1]
+        assert field_ids(ours) == field_ids(arrow)
+        assert None not in field_ids(ours)
+        assert len(field_ids(ours)) == 20, field_ids(ours)
+    assert spark.conf.get(_TIMESTAMPS) == "INT96"
+    again = trilake.read(spark, ours).toArrow()
+    assert again.num_rows == 3
+
+
+def test_columns_are_found_by_name_and_missing_ones_are_null(spark: SparkSession, tmp_path: Path) -> None:
+    odd = tmp_path / "a table % +ü {x} #1?"
+    first = spark.range(4).selectExpr("id AS `a``b c.d`", "CAST(id AS STRING) AS Name", "named_struct('x', id) AS s")
+    trilake.write(first, odd, properties=MAPPED)
+    trilake.write(spark.range(2).selectExpr("CAST(id AS STRING) AS NAME", "id AS `A``b C.d`"), odd, mode="append")
+    found = trilake.open(odd).to_arrow()
+    assert found.schema.names == ["a`b c.d", "Name", "s"]
+    assert found["s"].null_count == 2
+    assert sorted(found["a`b c.d"].to_pylist()) == [0, 0, 1, 1, 2, 3]
+    assert sorted(p.name for p in odd.iterdir() if not p.name.endswith(".parquet")) == ["_delta_log"]
+
+
+def test_names_that_parquet_files_do_not_have(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(3).selectExpr("id AS ` ,;{}()\n\t=`", "named_struct('ä b', id) AS s", "NULL AS nothing")
+    trilake.write(df.drop("nothing"), tmp_path / "t", properties=MAPPED)
+    assert trilake.open(tmp_path / "t").to_arrow().schema.names == [" ,;{}()\n\t=", "s"]
+    assert trilake.read(spark, tmp_path / "t").select("s.`ä b`").count() == 3
+    # A column without a type is one that Spark's Parquet writer does not know.
+    trilake.write(df, tmp_path / "void", properties=MAPPED)
+    assert trilake.open(tmp_path / "void").count() == 3
+
+
+def test_bounds_say_nothing_of_what_they_do_not_know(spark: SparkSession, tmp_path: Path) -> None:
+    long = "ß" * 40_000
+    df = spark.sql(
+        "SELECT id AS i, CASE WHEN id = 1 THEN double('NaN') WHEN id = 2 THEN NULL ELSE double(id) END AS d,"
+        f" float('-0.0') AS z, concat('{long}', id) AS t FROM range(1, 5, 1, 1)"
+    )
+    trilake.write(df, tmp_path / "t")
+    table = trilake.open(tmp_path / "t")
+    stats = table.files()["stats"][0].as_py()
+    assert '"numRecords":4' in stats
+    assert '"d"' not in stats.split('"maxValues"')[1].split("}")[0]
+    # NaN is greater than all numbers, on every way to the rows.
+    assert table.count("d > 100") == 1
+    assert trilake.read(spark, tmp_path / "t", filter="d > 100").count() == 1
+    assert table.count("z = 0") == 4
+    assert table.count(f"t > '{'ß' * 30}'") == 4
+
+
+def test_row_groups_with_nan_are_read(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's own files count NaN as the greatest value, in the bounds of each row group."""
+    rows = spark.sql("SELECT CASE WHEN id = 7 THEN double('NaN') ELSE double(id) END AS d FROM range(0, 40000, 1, 1)")
+    rows.write.option("parquet.block.size", 4096).parquet(str(tmp_path / "t"))
+    (file,) = (tmp_path / "t").glob("*.parquet")
+    assert pq.read_metadata(file).num_row_groups > 1
+    trilake.convert_to_delta(tmp_path / "t")
+    table = trilake.open(tmp_path / "t")
+    assert (table.count("d > 1e9"), table.count("d >= 39999"), table.count("d = 'NaN'")) == (1, 2, 1)
+
+
+@pytest.mark.parametrize("more", [[], ["s"], [f"c{i}" for i in range(100)]], ids=["flat", "structs", "wide"])
+def test_a_nan_that_the_bounds_of_others_leave_out(spark: SparkSession, tmp_path: Path, more: list[str]) -> None:
+    """Spark skips row groups by them: no condition on such a column goes into the file, and those on others do; or the
+    reader looks at no bounds."""
+    path = str(tmp_path / "t")
+    rows = {"id": [1, 2], "d": [1.0, float("nan")], "l": [[1.0], []], **{c: [float("nan"), 1.0] for c in more}}
+    if more == ["s"]:
+        rows["s"] = [{"f": float("nan")}, {"f": 1.0}]
+    deltalake.write_deltalake(path, pa.table(rows))
+    assert spark.read.format("parquet").load(path).where("d > 5").count() == 0
+    nested = ["s.f > 5", "s.f <= 1"] if more == ["s"] else []
+    wide = [f"{more[-1]} > 5", "c0 < 5"] if len(more) > 1 else []
+    for frame in (trilake.read(spark, path), spark.read.format("delta").load(path)):
+        found = [frame.where(c).count() for c in ("d > 5", "d = double('NaN')", "d = 1", "d < 1", *nested, *wide)]
+        assert found == [1, 1, 1, 0, *[1 for _ in (*nested, *wide)]]
+        assert frame.selectExpr("sum(IF(isnan(d), 0, d))", "max(d) > 5").first() == (1.0, True)
+    plan = trilake.read(spark, path).where("id > 1 AND d > 5")
+    pushed = ["IsNotNull(id)", "IsNotNull(d)"] * bool(more) + ["GreaterThan(id,1)", "GreaterThan(d,5.0)"] * bool(more)
+    assert f"PushedFilters: [{', '.join(pushed or ['IsNotNull(id)', 'GreaterThan(id,1)'])}]" in _plan(plan)
+    assert trilake.open(path).count("d > 5") == 1
+    compute_statistics(trilake.open(path).log, everything=True)  # says nothing of the bounds in the file
+    assert trilake.read(spark, path).where("d > 5").count() == 1
+    trilake.open(path).update({"d": "d + 0"})
+    plan = trilake.read(spark, path).where("d > 5")
+    assert "GreaterThan(d,5.0)" in _plan(plan)
+    assert plan.count() == 1
+
+
+def _plan(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def test_all_nan_and_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.write(spark.sql("SELECT double('NaN') AS d FROM range(0, 3, 1, 1)"), tmp_path / "t")
+    trilake.write(spark.range(9).selectExpr("double(id) AS d").where("d > 100"), tmp_path / "t", mode="append")
+    table = trilake.open(tmp_path / "t")
+    assert (table.version, table.count(), table.count("d > 1")) == (1, 3, 3)
+    assert table.files().num_rows == 1
+
+
+@pytest.mark.parametrize("text", ["nothing", "x" * 70_000])
+def test_a_null_where_none_may_be(spark: SparkSession, tmp_path: Path, text: str) -> None:
+    trilake.create(tmp_path / "t", pa.schema([pa.field("i", pa.int64(), False), pa.field("t", pa.string(), False)]))
+    good = spark.range(3).selectExpr("nullif(id, -1) AS i", f"'{text}' AS t")
+    assert refusal(good, tmp_path / "t") is None
+    trilake.write(good, tmp_path / "t", mode="append")
+    with pytest.raises(ConstraintViolatedError, match=r"NOT NULL constraint violated for column: t, .* i = 2"):
+        trilake.write(good.selectExpr("i", "CASE WHEN i <> 2 THEN t END AS t"), tmp_path / "t", mode="append")
+    assert trilake.open(tmp_path / "t").count() == 3
+    assert [p.name for p in (tmp_path / "t").iterdir() if p.is_dir()] == ["_delta_log"]
+
+
+def test_a_job_that_fails_leaves_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.write(spark.range(5), tmp_path / "t")
+    before = sorted(p for p in tmp_path.rglob("*"))
+    bad = spark.range(100, numPartitions=4).selectExpr("CASE WHEN id = 70 THEN raise_error('boom') ELSE id END AS id")
+    with pytest.raises(trilake.TrilakeError, match=r"unchanged and nothing is left behind.*boom"):
+        trilake.write(bad, tmp_path / "t", mode="append")
+    assert sorted(p for p in tmp_path.rglob("*")) == before
+
+
+def test_what_is_not_for_spark(spark: SparkSession, tmp_path: Path) -> None:
+    df = spark.range(3).selectExpr("id", "CAST(id AS STRING) AS s", "CAST(id AS INT) AS n")
+    trilake.write(df, tmp_path / "t")
+    assert refusal(df, tmp_path / "t") is None
+    assert refusal(df.select("s", "id"), tmp_path / "t") is None
+    assert "column n is bigint and the table has int" in str(refusal(df.withColumn("n", df.id), tmp_path / "t"))
+    reasons: Mapping[str, Mapping[str, Any]] = {
+        "partitioned": {"partition_by": ("n",)},
+        "how large": {"properties": {"delta.targetFileSize": "1m"}},
+        "trevni": {"data_format": "trevni"},
+    }
+    for i, (reason, fields) in enumerate(reasons.items()):
+        assert reason in str(refusal(df, tmp_path / f"new{i}", **fields))
+        trilake.write(df, tmp_path / f"new{i}", **fields)
+        assert trilake.open(tmp_path / f"new{i}").count() == 3
+    trilake.create(tmp_path / "nested", pa.schema([("s", pa.struct([pa.field("x", pa.int64(), False)]))]))
+    trilake.create(tmp_path / "made", {"id": "long", "twice": "long"}, generated={"twice": "id * 2"})
+    assert "made or checked" in str(refusal(spark.range(3), tmp_path / "made"))
+    inside = spark.range(1).selectExpr("named_struct('x', id) AS s")
+    assert "parts of column s" in str(refusal(inside, tmp_path / "nested"))
+    with settings(spark, {"spark.master": "spark://host:7077"}):
+        assert "disks of their own" in str(refusal(df, tmp_path / "t"))
+    memory = plan_write(
+        DeltaLog(open_store("memory://x"), standard_engine()), WriteRequest("append", from_spark(df.schema))
+    )
+    assert isinstance(memory.files, FilePlan)
+    assert "local disks" in str(native_write_refusal(df, open_store("memory://x"), memory.files))
+
+
+def test_settings_are_held_as_long_as_anybody_needs_them(spark: SparkSession) -> None:
+    key, other = "spark.sql.shuffle.partitions", "spark.sql.trilake.test"
+    before = spark.conf.get(key)
+    inside, go = threading.Event(), threading.Event()
+
+    def first() -> None:
+        with overridden(spark, {key: "17", other: "x"}):
+            inside.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    assert inside.wait(10)
+    with overridden(spark, {key: "17"}):
+        go.set()
+        thread.join()
+        assert spark.conf.get(key) == "17"
+        assert spark.conf.get(other, None) is None
+    assert spark.conf.get(key) == before
+    with pytest.raises(ZeroDivisionError), overridden(spark, {key: "18"}):
+        raise ZeroDivisionError
+    assert spark.conf.get(key) == before
+
+
+def test_peers_read_what_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    df = spark.range(1000, numPartitions=3).selectExpr("id", "timestamp_micros(id * 1000000) AS at", "id % 7 AS g")
+    trilake.write(df, tmp_path / "t")
+    trilake.write(df, tmp_path / "t", mode="append")
+    table = DeltaTable(str(tmp_path / "t"))
+    assert table.to_pyarrow_table().num_rows == 2000
+    assert len(table.file_uris()) == 6
+    stats = table.get_add_actions(flatten=True)
+    columns = pa.table(stats)
+    assert sum(columns["num_records"].to_pylist()) == 2000
+    assert min(columns["min.id"].to_pylist()) == 0
+    assert columns["max.at"].null_count == 0

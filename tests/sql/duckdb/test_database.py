@@ -1,0 +1,139 @@
+"""Which way a query's rows come: from files that DuckDB reads itself, or from the tables' own scans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import trilake
+from trilake.errors import CorruptFileError, InvalidArgumentError
+from trilake.expr.terms.engine import open_database
+from trilake.sql.duckdb import database, kept_databases
+from trilake.table.relations.parquet import parquet_relation
+from trilake.table.table import Table
+
+_MANY = 200_000
+
+
+def _damaged(place: Path, after: int) -> None:
+    """A table of a sound file of ``after`` rows, if any, and one whose pages are no pages; its footer is whole."""
+    if after:
+        trilake.write(pa.table({"n": range(after)}), place)
+    sound = set(place.glob("*.parquet"))
+    trilake.write(pa.table({"n": range(_MANY)}), place, mode="append")
+    [path] = set(place.glob("*.parquet")) - sound
+    content = path.read_bytes()
+    path.write_bytes(content[:4] + b"\xff" * 1000 + content[1004:])
+
+
+def _batches(place: Path, query: str, rows: int = 1000) -> list[pa.RecordBatch]:
+    table: Table = trilake.open(place)
+    assert table.plain_files()
+    return list(database.batches_of({"t": table}, query, rows)[1])
+
+
+@pytest.mark.parametrize("after", [0, _MANY])
+def test_a_damaged_file_is_told_by_the_tables_scan_before_and_after_rows_were_sent(tmp_path: Path, after: int) -> None:
+    place = tmp_path / "t"
+    _damaged(place, after)
+    with pytest.raises(CorruptFileError):
+        _batches(place, "SELECT n FROM t")
+    with pytest.raises(CorruptFileError):
+        trilake.sql(f"SELECT n FROM delta.`{place}`")
+
+
+def test_rows_are_sent_once_where_files_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "t"
+    trilake.write({"n": [1, 2, 3]}, place)
+    own = parquet_relation
+
+    def wrong(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str:
+        return f"SELECT CASE WHEN n > 0 THEN error('no rows')::BIGINT END AS n FROM ({own(db, paths, schema)})"
+
+    monkeypatch.setattr(f"{database.__name__}.parquet_relation", wrong)
+    monkeypatch.setattr(database, "_checked", database._Checked())
+    assert pa.Table.from_batches(_batches(place, "SELECT n FROM t"))["n"].to_pylist() == [1, 2, 3]
+
+
+def test_a_value_that_fails_after_rows_were_sent_stays_the_engines_error(tmp_path: Path) -> None:
+    place = tmp_path / "t"
+    trilake.write(pa.table({"s": ["1"] * _MANY + ["x"]}), place)
+    with pytest.raises(duckdb.Error, match="'x'"):
+        _batches(place, "SELECT s::INT FROM t")
+
+
+def test_files_are_compared_with_their_table_once_until_they_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    compared: list[int] = []
+    own = parquet_relation
+
+    def seen(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema: pa.Schema) -> str | None:
+        compared.append(len(paths))
+        return own(db, paths, schema)
+
+    monkeypatch.setattr(f"{database.__name__}.parquet_relation", seen)
+    query = f"SELECT a.n FROM delta.`{place}` a JOIN delta.`{place}` b USING (n)"
+    for _ in range(2):
+        assert trilake.sql(query).num_rows == 1
+    assert compared == [1]
+    [path] = place.glob("*.parquet")
+    os.utime(path, ns=(0, 1))
+    assert trilake.sql(query).num_rows == 1
+    assert compared == [1, 1]
+    trilake.write({"n": [2]}, place, mode="append")
+    assert trilake.sql(query).num_rows == 2
+    assert compared == [1, 1, 2]
+
+
+def test_a_query_is_bound_once_for_the_runs_over_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, bound = tmp_path / "t", list[str]()
+    trilake.write({"n": [1]}, place)
+    own = kept_databases.Database.relation
+
+    def seen(self: kept_databases.Database, query: str) -> duckdb.DuckDBPyRelation:
+        relation = own(self, query)
+        bound.append(f"{id(self)} {id(relation)}")
+        return relation
+
+    monkeypatch.setattr(kept_databases.Database, "relation", seen)
+    query = f"SELECT sum(n) AS s FROM delta.`{place}`"
+    answers = [trilake.sql(query)["s"].to_pylist() for _ in range(3)]
+    trilake.write({"n": [2]}, place, mode="append")
+    answers += [trilake.sql(query)["s"].to_pylist() for _ in range(2)]
+    assert answers == [[1], [1], [1], [3], [3]]
+    assert len(bound) == 5
+    assert len(set(bound)) == 2
+
+
+def test_what_needs_no_table_opens_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Any] = []
+    own = open_database
+
+    def seen(*args: Any) -> duckdb.DuckDBPyConnection:
+        opened.append(args)
+        return own(*args)
+
+    monkeypatch.setattr(f"{kept_databases.__name__}.open_database", seen)
+    name = f"delta.`{tmp_path}/t`"
+    trilake.sql(f"CREATE TABLE {name} (n BIGINT)")
+    trilake.sql(f"INSERT INTO {name} VALUES (1)")
+    assert opened == []
+    assert trilake.sql(f"SELECT n FROM {name} VERSION AS OF 1").to_pylist() == [{"n": 1}]
+    assert len(opened) == 1
+
+
+def test_what_needs_no_table_opens_no_file_either(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a\n1\n")
+    with pytest.raises(InvalidArgumentError, match="read_csv is no function"):
+        trilake.sql(f"SELECT * FROM read_csv('{tmp_path}/x.csv')")

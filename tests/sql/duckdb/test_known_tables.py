@@ -1,0 +1,111 @@
+"""Tables that were queried before: their logs are read again where these have changed, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+import trilake
+from trilake.delta.log.log import DeltaLog
+from trilake.sql.duckdb.known_tables import KnownTables
+
+_LONG_AGO = (1_700_000_000, 1_700_000_000)
+
+
+def _age(place: Path, times: tuple[float, float] = _LONG_AGO) -> None:
+    for path in (place / "_delta_log").iterdir():
+        os.utime(path, times)
+
+
+@pytest.fixture
+def read() -> Iterator[list[str]]:
+    """The files of logs that were read."""
+    seen: list[str] = []
+    own = DeltaLog.read_files
+
+    def spied(log: DeltaLog, keys: list[str]) -> object:
+        seen.extend(keys)
+        return own(log, keys)
+
+    with patch.object(DeltaLog, "read_files", spied):
+        yield seen
+
+
+def _rows(known: KnownTables, place: Path) -> list[dict[str, int]]:
+    return list(known.open(str(place), {}).to_arrow().sort_by("n").to_pylist())
+
+
+def test_an_unchanged_log_is_read_once(tmp_path: Path, read: list[str]) -> None:
+    known, place = KnownTables(), tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    _age(place)
+    read.clear()
+    assert [_rows(known, place) for _ in range(3)] == [[{"n": 1}]] * 3
+    assert len(read) == 1
+
+
+def test_each_commit_is_seen(tmp_path: Path) -> None:
+    known, place = KnownTables(), tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    for n in range(2, 6):
+        _age(place)
+        assert len(_rows(known, place)) == n - 1
+        trilake.write({"n": [n]}, place, mode="append")
+        assert len(_rows(known, place)) == n
+
+
+def test_another_table_at_the_same_place_is_seen(tmp_path: Path, read: list[str]) -> None:
+    known, place = KnownTables(), tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    _age(place)
+    assert _rows(known, place) == [{"n": 1}]
+    shutil.rmtree(place)
+    trilake.write({"n": [2]}, place)
+    _age(place, (1_700_000_001, 1_700_000_001))
+    assert _rows(known, place) == [{"n": 2}]
+
+
+def test_a_log_that_is_young_is_read_each_time(tmp_path: Path, read: list[str]) -> None:
+    known, place = KnownTables(), tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    read.clear()
+    for _ in range(3):
+        assert _rows(known, place) == [{"n": 1}]
+    assert len(read) == 3
+    assert not known.versions
+
+
+def test_a_large_list_of_files_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known, place = KnownTables(), tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    _age(place)
+    monkeypatch.setattr("trilake.sql.duckdb.known_tables._LARGEST", 10)
+    assert _rows(known, place) == [{"n": 1}]
+    assert not known.versions
+
+
+def test_few_tables_are_kept(tmp_path: Path) -> None:
+    known, first = KnownTables(), tmp_path / "0"
+    for n in range(33):
+        place = tmp_path / str(n)
+        trilake.write({"n": [n]}, place)
+        _age(place)
+        known.open(str(place), {})
+        known.open(str(first), {})
+    assert len(known.versions) == 32
+    assert next(reversed(known.versions))[0].endswith("/0")
+    assert not any(uri.endswith("/1") for uri, _ in known.versions)
+
+
+def test_options_are_part_of_what_is_known(tmp_path: Path) -> None:
+    known, place = KnownTables(), tmp_path / "t"
+    trilake.write({"n": [1]}, place)
+    _age(place)
+    known.open(str(place), {})
+    known.open(str(place), {"allow_other_stores": "true"})
+    assert len(known.versions) == 2

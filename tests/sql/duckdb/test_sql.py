@@ -1,0 +1,419 @@
+"""``trilake.sql``: statements over tables by path without Spark, and nothing of Spark is loaded for them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import trilake
+from trilake.delta.scan import plain_files
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import (
+    ConstraintViolatedError,
+    ExpressionError,
+    InvalidArgumentError,
+    SchemaMismatchError,
+    TableExistsError,
+    TableNotFoundError,
+    TrilakeError,
+)
+from trilake.sql.duckdb.places import Place
+from trilake.sql.parser.problems import SqlTextError
+from trilake.table.table import Table
+
+
+@pytest.fixture
+def t(tmp_path: Path) -> str:
+    """The name of a Delta table with three rows, in statements."""
+    name = f"delta.`{tmp_path}/two words`"
+    run(f"CREATE TABLE {name} (id BIGINT, note STRING) USING delta COMMENT 'c'")
+    run(f"INSERT INTO {name} VALUES (1, 'a'), (2, 'b'), (3, NULL)")
+    return name
+
+
+def run(text: str, *args: Any, **kwargs: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = trilake.sql(text, *args, **kwargs).to_pylist()
+    return rows
+
+
+def test_a_query_names_tables_by_path_at_any_depth(t: str) -> None:
+    run(f"DELETE FROM {t} WHERE id = 1")
+    assert run(f"SELECT count(*) AS n FROM {t}") == [{"n": 2}]
+    assert run(f"SELECT sum(id) AS s FROM {t} VERSION AS OF 1") == [{"s": 6}]
+    assert run(f"SELECT `id` FROM {t[:-1]}@v1` x WHERE x.id NOT IN (SELECT id FROM {t})") == [{"id": 1}]
+    assert run(f"WITH q AS (SELECT id FROM {t}) SELECT max(id) AS m FROM q") == [{"m": 3}]
+    assert run(f"SELECT {t}.note FROM {t} ORDER BY 1") == [{"note": None}, {"note": "b"}]  # nulls go first, as in Spark
+    assert trilake.sql(f"SELECT sum(id) AS s FROM {t}").schema.field("s").type == pa.int64()
+
+
+@pytest.mark.parametrize("version", ["1.5", "1e0", "true", "'1.5'", "NULL", "DATE'2024-01-01'"])
+def test_a_version_is_a_whole_number(tmp_path: Path, version: str) -> None:
+    trilake.write({"id": [1]}, tmp_path / "t")
+    trilake.write({"id": [2]}, tmp_path / "t", mode="append")
+    with pytest.raises(InvalidArgumentError, match="no version"):
+        trilake.sql(f"SELECT * FROM delta.`{tmp_path}/t` VERSION AS OF {version}")
+
+
+def test_all_that_name_a_table_see_one_version(t: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    versions: list[int | None] = []
+    own = Place.open
+
+    def opened(place: Place, *args: Any) -> Table:
+        table = own(place, *args)
+        versions.append(table.version)
+        return table
+
+    monkeypatch.setattr(Place, "open", opened)
+    assert run(
+        f"SELECT a.n = b.n AS same FROM (SELECT count(*) AS n FROM {t}) a, (SELECT count(*) AS n FROM {t}) b"
+    ) == [{"same": True}]
+    assert len(versions) == 1
+
+
+def test_a_time_is_one_of_the_table(t: str) -> None:
+    before = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
+    with pytest.raises(trilake.errors.VersionNotFoundError):
+        run(f"SELECT * FROM {t} TIMESTAMP AS OF '{before:%Y-%m-%d}'")
+    assert run(f"SELECT count(*) AS n FROM {t} TIMESTAMP AS OF current_timestamp()") == [{"n": 3}]
+
+
+def test_parameters_and_frames_go_into_a_statement(t: str) -> None:
+    assert run(f"SELECT note FROM {t} WHERE id = ? AND note <> '?'", [2]) == [{"note": "b"}]
+    assert run(f"SELECT note FROM {t} WHERE id = :id", {"id": 1}) == [{"note": "a"}]
+    assert run(f"SELECT t.id FROM {t} t JOIN more USING (id)", more={"id": [2, 9]}) == [{"id": 2}]
+
+
+def test_only_files_and_columns_that_a_query_needs_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    run(f"CREATE TABLE {name} AS SELECT 1 AS id, 'a' AS note")
+    run(f"INSERT INTO {name} VALUES (2, 'b')")
+    read: list[tuple[Any, int]] = []
+    own = ArrowDeltaTable.to_reader
+
+    def seen(table: ArrowDeltaTable, columns: Any = None, filter: Any = None) -> pa.RecordBatchReader:
+        read.append((columns, table.files(filter).num_rows))
+        return own(table, columns, filter)
+
+    monkeypatch.setattr(ArrowDeltaTable, "to_reader", seen)
+    monkeypatch.setattr(plain_files, "MOST_FILES", 0)  # DuckDB does not read the files itself
+    assert run(f"SELECT note FROM {name} WHERE id = 2") == [{"note": "b"}]
+    [(columns, files)] = read
+    assert set(columns) <= {"id", "note"}
+    assert files == 1
+    read.clear()
+    run(f"SELECT note FROM {name}")
+    assert list(read[0][0]) == ["note"]
+
+
+def test_rows_come_by_position_by_name_and_into_partitions(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/p`"
+    run(f"CREATE TABLE {name} (v INT, d DOUBLE, p STRING) PARTITIONED BY (p)")
+    run(f"INSERT INTO {name} (p, v) VALUES ('x', 1)")
+    run(f"INSERT INTO {name} BY NAME SELECT 'y' AS p, 2.5 AS d")
+    run(f"INSERT INTO {name} PARTITION (p = 'z') SELECT 3, 3")
+    run(f"INSERT OVERWRITE {name} PARTITION (p = 'x') VALUES (10, NULL)")
+    run(f"INSERT INTO {name} REPLACE WHERE p = 'y' VALUES (20, 1, 'y')")
+    assert run(f"SELECT * FROM {name} ORDER BY p") == [
+        {"v": 10, "d": None, "p": "x"},
+        {"v": 20, "d": 1.0, "p": "y"},
+        {"v": 3, "d": 3.0, "p": "z"},
+    ]
+    with pytest.raises(SchemaMismatchError, match="3"):
+        run(f"INSERT INTO {name} VALUES (1)")
+    with pytest.raises(InvalidArgumentError, match="non-partition column v"):
+        run(f"INSERT INTO {name} PARTITION (v = 1) VALUES (1, 'x')")
+
+
+def test_default_stands_for_the_default(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/d`"
+    feature = "'delta.feature.allowColumnDefaults' = 'supported'"
+    run(f"CREATE TABLE {name} (id INT, k STRING DEFAULT upper('k')) TBLPROPERTIES ({feature})")
+    run(f"INSERT INTO {name} VALUES (1, DEFAULT), (2, 'own')")
+    run(f"INSERT INTO {name} (id) VALUES (3)")
+    run(f"UPDATE {name} SET k = DEFAULT WHERE id = 2")
+    assert run(f"SELECT DISTINCT k FROM {name}") == [{"k": "K"}]
+
+
+def test_rows_change_with_every_clause_of_a_merge(t: str) -> None:
+    assert run(f"UPDATE {t} AS x SET x.note = concat(note, '!') WHERE x.id < 3") == [{"num_affected_rows": 2}]
+    assert run(f"DELETE FROM {t} WHERE {t}.id = 2") == [{"num_affected_rows": 1}]
+    done = run(
+        f"""MERGE INTO {t} AS o USING (SELECT 1 AS id, 'one' AS note UNION ALL SELECT 9, 'nine') n ON o.id = n.id
+        WHEN MATCHED AND n.note = 'one' THEN UPDATE SET o.note = n.note
+        WHEN NOT MATCHED THEN INSERT (id, note) VALUES (n.id, n.note)
+        WHEN NOT MATCHED BY SOURCE THEN DELETE"""
+    )
+    assert done == [
+        {"num_affected_rows": 3, "num_updated_rows": 1, "num_deleted_rows": 1, "num_inserted_rows": 1},
+    ]
+    assert run(f"SELECT * FROM {t} ORDER BY id") == [{"id": 1, "note": "one"}, {"id": 9, "note": "nine"}]
+    run(f"TRUNCATE TABLE {t}")
+    assert run(f"SELECT * FROM {t}") == []
+
+
+def test_tables_are_kept_in_shape(t: str, tmp_path: Path) -> None:
+    run(f"INSERT INTO {t} VALUES (4, 'd')")
+    path = f"{tmp_path}/two words"
+    [optimized] = run(f"OPTIMIZE '{path}' ZORDER BY (id)")
+    assert optimized["metrics"]["num_files_removed"] == 2
+    assert [r["operation"] for r in run(f"DESCRIBE HISTORY {t} LIMIT 1")] == ["OPTIMIZE"]
+    assert run(f"DESC DETAIL {t}")[0]["numFiles"] == 1
+    assert run(f"DESCRIBE TABLE {t}")[0] == {"col_name": "id", "data_type": "bigint", "comment": None}
+    assert run(f"VACUUM {t} DRY RUN") == []
+    run(f"ALTER TABLE {t} ADD COLUMN z INT FIRST")
+    assert run(f"RESTORE {t} TO VERSION AS OF 1")[0]["num_restored_files"] == 1
+    assert trilake.open(path).schema.names == ["id", "note"]
+    run(f"CREATE TABLE delta.`{tmp_path}/clone` SHALLOW CLONE {t} VERSION AS OF 1")
+    assert trilake.open(tmp_path / "clone").count() == 3
+    run(f"GENERATE symlink_format_manifest FOR TABLE {t}")
+    assert (Path(path) / "_symlink_format_manifest" / "manifest").exists()
+
+
+def test_a_folder_of_parquet_becomes_a_table(tmp_path: Path) -> None:
+    (tmp_path / "y=1").mkdir()
+    pq.write_table(pa.table({"a": [7]}), tmp_path / "y=1" / "a.parquet")
+    run(f"CONVERT TO DELTA parquet.`{tmp_path}` PARTITIONED BY (y INT)")
+    assert run(f"SELECT * FROM delta.`{tmp_path}`") == [{"a": 7, "y": 1}]
+
+
+def test_a_folder_of_parquet_is_cloned(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    pq.write_table(pa.table({"a": [7]}), tmp_path / "files" / "a.parquet")
+    for kind in ("SHALLOW", "DEEP"):
+        place = f"delta.`{tmp_path}/{kind}`"
+        [done] = run(f"CREATE TABLE {place} {kind} CLONE parquet.`{tmp_path}/files`")
+        assert done["source_num_of_files"] == 1
+        assert run(f"SELECT * FROM {place}") == [{"a": 7}]
+    with pytest.raises(InvalidArgumentError, match="no versions"):
+        run(f"CREATE TABLE delta.`{tmp_path}/c` CLONE parquet.`{tmp_path}/files` VERSION AS OF 0")
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_other_formats_take_queries_and_rows(tmp_path: Path, format: str) -> None:
+    name = f"{format}.`{tmp_path}/x`"
+    run(f"CREATE TABLE {name} AS SELECT 1 AS a, 'x' AS b")
+    run(f"INSERT INTO {name} VALUES (2, 'y')")
+    assert run(f"SELECT b FROM {name} WHERE a = 2") == [{"b": "y"}]
+    with pytest.raises(InvalidArgumentError, match="Delta"):
+        run(f"OPTIMIZE {name}")
+
+
+def test_what_is_there_is_not_made_again(t: str) -> None:
+    with pytest.raises(TableExistsError):
+        run(f"CREATE TABLE {t} (a INT)")
+    assert run(f"CREATE TABLE IF NOT EXISTS {t} (a INT)") == []
+    run(f"CREATE OR REPLACE TABLE {t} AS SELECT 5 AS five")
+    assert run(f"SELECT * FROM {t}") == [{"five": 5}]
+    with pytest.raises(InvalidArgumentError, match="cannot be dropped"):
+        run(f"DROP TABLE {t}")
+
+
+def test_a_check_is_in_the_first_version_of_its_table(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    with pytest.raises(ExpressionError, match="nope"):
+        run(f"CREATE TABLE {name} (id BIGINT, CONSTRAINT c CHECK (nope > 0))")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    run(f"CREATE TABLE {name} (id BIGINT, CONSTRAINT c CHECK (id > 0))")
+    table = trilake.open(f"{tmp_path}/t")
+    assert (table.version, table.properties["delta.constraints.c"]) == (0, "id > 0")
+    with pytest.raises(ConstraintViolatedError):
+        run(f"INSERT INTO {name} VALUES (-1)")
+
+
+def test_a_replacement_with_a_wrong_check_leaves_the_table_as_it_was(t: str) -> None:
+    with pytest.raises(ExpressionError, match="nope"):
+        run(f"CREATE OR REPLACE TABLE {t} (id BIGINT, CONSTRAINT c CHECK (nope > 0))")
+    assert run(f"SELECT count(note) AS n FROM {t}") == [{"n": 2}]
+
+
+def test_the_rows_of_a_query_meet_the_checks_of_the_table_they_make(tmp_path: Path) -> None:
+    name = f"delta.`{tmp_path}/t`"
+    with pytest.raises(ConstraintViolatedError):
+        run(f"CREATE TABLE {name} (CONSTRAINT c CHECK (id > 0)) AS SELECT -1 AS id")
+    assert not (tmp_path / "t" / "_delta_log").exists()
+    run(f"CREATE TABLE {name} (CONSTRAINT c CHECK (id > 0)) AS SELECT 1 AS id")
+    assert trilake.open(f"{tmp_path}/t").properties["delta.constraints.c"] == "id > 0"
+
+
+def test_a_table_like_another_has_its_checks_and_replaces_rows(t: str, tmp_path: Path) -> None:
+    run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT, CHECK (id > 0))")
+    run(f"CREATE OR REPLACE TABLE {t} LIKE delta.`{tmp_path}/a`")
+    assert run(f"SELECT * FROM {t}") == []
+    with pytest.raises(ConstraintViolatedError):
+        run(f"INSERT INTO {t} VALUES (-1)")
+
+
+def test_a_table_like_another_is_clustered_as_that_is(tmp_path: Path) -> None:
+    run(f"CREATE TABLE delta.`{tmp_path}/a` (id BIGINT, s STRUCT<x: INT>) CLUSTER BY (s.x, id)")
+    run(f"CREATE TABLE delta.`{tmp_path}/b` LIKE delta.`{tmp_path}/a`")
+    assert trilake.open(f"{tmp_path}/b").detail()["clusteringColumns"].to_pylist() == [["s.x", "id"]]
+
+
+def test_a_path_needs_no_slash_behind_its_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    trilake.write({"id": [1, 2]}, "orders")
+    assert run("SELECT count(*) AS n FROM delta.orders") == [{"n": 2}]
+    run("DELETE FROM delta.`orders` WHERE id = 1")
+    assert run("SELECT id FROM delta.`orders@v0` ORDER BY id") == [{"id": 1}, {"id": 2}]
+    run("CREATE TABLE delta.copy AS SELECT * FROM delta.orders")
+    assert trilake.open("copy").count() == 1
+    with pytest.raises(TableNotFoundError, match=r"delta\.`orders`.*orders=frame"):
+        run("SELECT * FROM orders")
+
+
+def test_mistakes_are_told_with_their_place(t: str) -> None:
+    with pytest.raises(SqlTextError, match=r"line 2, pos \d+"):
+        run(f"SELECT *\nFROM {t} WHERE")
+    with pytest.raises(SqlTextError, match="RETAIN takes a number"):
+        run(f"VACUUM {t} RETAIN seven HOURS")
+    with pytest.raises(TableNotFoundError, match="no catalogue"):
+        run("SELECT * FROM orders")
+    with pytest.raises(InvalidArgumentError, match="nope"):
+        run(f"SELECT nope FROM {t}")
+    with pytest.raises(InvalidArgumentError, match="hold no queries"):
+        run(f"DELETE FROM {t} WHERE id IN (SELECT 1)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SELECT * FROM read_text('{file}')",
+        "SELECT * FROM read_csv('{file}')",
+        "COPY (SELECT 1) TO '{file}.out'",
+        "ATTACH '{file}.db'",
+        "SELECT * FROM '{file}'",
+        "INSTALL httpfs",
+    ],
+)
+def test_a_query_reaches_nothing_but_the_tables_it_names(tmp_path: Path, text: str) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("s")
+    with pytest.raises(trilake.TrilakeError):
+        run(text.replace("{file}", str(secret)))
+    assert [p.name for p in tmp_path.iterdir()] == ["secret"]
+
+
+def test_the_function_is_there_whatever_was_imported_before_and_loads_nothing_of_spark() -> None:
+    program = """
+import sys, trilake
+import trilake.sql.parser.tokens
+assert trilake.sql("SELECT 1 + 1 AS two").to_pylist() == [{"two": 2}]
+from trilake import sql
+assert sql("VALUES (3)").num_rows == 1
+assert not any(m.split(".")[0] in ("pyspark", "py4j") for m in sys.modules), "Spark was loaded"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_statistics_of_all_files_are_computed_again(t: str) -> None:
+    before = run(f"DESCRIBE HISTORY {t}")[0]["version"]
+    run(f"ANALYZE TABLE {t} COMPUTE STATISTICS NOSCAN")
+    run(f"ANALYZE TABLE {t} COMPUTE STATISTICS FOR COLUMNS id")
+    assert run(f"DESCRIBE HISTORY {t}")[0]["version"] == before
+    run(f"ANALYZE TABLE {t} COMPUTE DELTA STATISTICS")
+    assert run(f"DESCRIBE HISTORY {t} LIMIT 1")[0]["operation"] == "COMPUTE STATS"
+    with pytest.raises(SqlTextError, match="leave PARTITION out"):
+        run(f"ANALYZE TABLE {t} PARTITION (a = 1) COMPUTE STATISTICS")
+
+
+def test_several_changes_of_columns_are_one_commit_or_none(t: str) -> None:
+    def versions() -> list[str]:
+        return [r["operation"] for r in reversed(run(f"DESCRIBE HISTORY {t}"))]
+
+    run(f"ALTER TABLE {t} SET TBLPROPERTIES ('comment' = 'all', 'delta.enableTypeWidening' = 'true', 'k' = 'v')")
+    run(f"ALTER TABLE {t} UNSET TBLPROPERTIES ('comment', 'k')")
+    run(f"ALTER TABLE {t} ADD COLUMN small INT")
+    before = versions()
+    assert before[-3:] == ["SET TBLPROPERTIES", "UNSET TBLPROPERTIES", "ADD COLUMNS"]
+    wrong = (
+        (f"ALTER TABLE {t} CHANGE COLUMN small small BIGINT NOT NULL COMMENT 'x' FIRST", ConstraintViolatedError),
+        (f"ALTER TABLE {t} CHANGE COLUMN small small BIGINT COMMENT 'x' AFTER nothing", TrilakeError),
+        (f"ALTER TABLE {t} ALTER COLUMN small COMMENT 'x', nothing FIRST", TrilakeError),
+        (f"ALTER TABLE {t} ALTER COLUMN small COMMENT 'x' nothing", SqlTextError),
+        (f"ALTER TABLE {t} DROP CONSTRAINT IF EXISTS k nothing", SqlTextError),
+    )
+    for text, error in wrong:
+        with pytest.raises(error):
+            run(text)
+        assert versions() == before
+    run(f"ALTER TABLE {t} CHANGE COLUMN small small BIGINT COMMENT 'x' FIRST")
+    run(f"ALTER TABLE {t} ALTER COLUMN small COMMENT 'y', note FIRST")
+    assert versions() == [*before, "CHANGE COLUMN", "CHANGE COLUMNS"]
+    found = [(r["col_name"], r["data_type"], r["comment"]) for r in run(f"DESCRIBE {t}")]
+    assert found == [("note", "string", None), ("small", "bigint", "y"), ("id", "bigint", None)]
+    parameters = run(f"DESCRIBE HISTORY {t}")[1]["operationParameters"]
+    assert dict(parameters)["position"] == "FIRST"
+    assert '"type":"long"' in dict(parameters)["column"]
+
+
+@pytest.mark.parametrize("form", ["ADD PARTITION", "DROP PARTITION", "DROP IF EXISTS PARTITION"])
+def test_partitions_follow_from_the_rows(t: str, form: str) -> None:
+    """To drop one was an error of syntax."""
+    with pytest.raises(InvalidArgumentError, match="not for Delta tables"):
+        run(f"ALTER TABLE {t} {form} (id = 1)")
+
+
+def test_a_column_may_be_called_like_a_word_of_the_grammar(t: str) -> None:
+    run(f"ALTER TABLE {t} ADD COLUMN first INT")
+    run(f"ALTER TABLE {t} CHANGE COLUMN first first INT COMMENT 'x' AFTER id")
+    found = [(r["col_name"], r["comment"]) for r in run(f"DESCRIBE {t}")]
+    assert found == [("id", None), ("first", "x"), ("note", None)]
+    run(f"ALTER TABLE {t} CHANGE COLUMN first FIRST")
+    assert run(f"DESCRIBE {t}")[0]["col_name"] == "first"
+
+
+# --- nested values ---------------------------------------------------------------------------------------------------
+
+PAIR = pa.struct([("a", pa.int64()), ("b", pa.string())])
+
+
+def _nested(uri: str, format: str, struct: pa.DataType, value: dict[str, Any], **more: Any) -> str:
+    rows = pa.table({"id": [1], "s": pa.array([value], struct), "l": pa.array([[value]], pa.list_(struct)), **more})
+    trilake.write(rows, uri, format=format)
+    return f"{format}.`{uri}`"
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_insert_matches_fields_by_position_unless_by_name(tmp_path: Path, format: str) -> None:
+    to = _nested(f"{tmp_path}/to", format, PAIR, {"a": 1, "b": "x"})
+    others = _nested(f"{tmp_path}/of", "delta", pa.struct([("n", pa.int64()), ("t", pa.string())]), {"n": 5, "t": "q"})
+    run(f"INSERT INTO {to} SELECT 2, s, l FROM {others}")
+    new = {"a": 5, "b": "q"}
+    swapped = _nested(
+        f"{tmp_path}/swapped", "delta", pa.struct([("b", pa.int64()), ("a", pa.string())]), {"b": 5, "a": "q"}
+    )
+    run(f"INSERT INTO {to} SELECT 3, s, l FROM {swapped}")
+    expected = [{"id": 1, "s": {"a": 1, "b": "x"}, "l": [{"a": 1, "b": "x"}]}]
+    expected += [{"id": i, "s": new, "l": [new]} for i in (2, 3)]
+    assert run(f"SELECT * FROM {to} ORDER BY id") == expected
+    with pytest.raises(SchemaMismatchError):
+        run(f"INSERT INTO {to} BY NAME SELECT 2 AS id, s, l FROM {others}")
+    fewer = _nested(f"{tmp_path}/fewer", "delta", pa.struct([("a", pa.int64())]), {"a": 5})
+    with pytest.raises(SchemaMismatchError, match=r"struct for column s has 1 fields \(a\), the column has 2 \(a, b\)"):
+        run(f"INSERT INTO {to} SELECT 2, s, l FROM {fewer}")
+    assert run(f"SELECT * FROM {to} ORDER BY id") == expected
+
+
+@pytest.mark.parametrize("format", ["delta", "lance", "trevni"])
+def test_insert_by_name_drops_nothing(tmp_path: Path, format: str) -> None:
+    to = _nested(f"{tmp_path}/to", format, PAIR, {"a": 1, "b": "x"})
+    wider = pa.struct([("a", pa.int64()), ("b", pa.string()), ("z", pa.int64())])
+    of = _nested(f"{tmp_path}/of", "delta", wider, {"a": 5, "b": "q", "z": 9}, more=[1])
+    for columns in ("2 AS id, s, l", "2 AS id, more"):
+        with pytest.raises(SchemaMismatchError, match=r"\bz\b|more"):
+            run(f"INSERT INTO {to} BY NAME SELECT {columns} FROM {of}")
+    assert run(f"SELECT count(*) AS n FROM {to}") == [{"n": 1}]
+    if format == "delta":
+        run(f"INSERT WITH SCHEMA EVOLUTION INTO {to} BY NAME SELECT 2 AS id, s, l, more FROM {of}")
+        new = {"a": 5, "b": "q", "z": 9}
+        assert run(f"SELECT * FROM {to} WHERE id = 2") == [{"id": 2, "s": new, "l": [new], "more": 1}]
+    else:
+        with pytest.raises(InvalidArgumentError, match="does not evolve"):
+            run(f"INSERT WITH SCHEMA EVOLUTION INTO {to} BY NAME SELECT 2 AS id, s, l, more FROM {of}")

@@ -1,0 +1,78 @@
+"""Tokens of SQL texts: strings, comments and names in backquotes are told apart as Spark does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trilake.common.text import quote_name, string_literal
+from trilake.sql.parser.cursor import Cursor, SyntaxProblem
+from trilake.sql.parser.places import Edit, Edited, place_of
+from trilake.sql.parser.tokens import tokenize, unquoted
+
+
+def texts(text: str) -> list[str]:
+    return [t.text for t in tokenize(text)]
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("SELECT 1--2\n+3", ["SELECT", "1", "+", "3"]),
+        ("a /* b /* c */ d */ e", ["a", "e"]),
+        ("'it''s' \"say \\\"x\\\"\" r'\\'", ["'it'", "'s'", '"say \\"x\\""', "r'\\'"]),
+        ("`a``b`.c", ["`a``b`", ".", "c"]),
+        ("x'0aF' X\"00\"", ["x'0aF'", 'X"00"']),
+        ("1.5e3BD 2L 3a .5", ["1.5e3BD", "2L", "3a", ".5"]),
+        (":name a:b ? x::int", [":name", "a", ":", "b", "?", "x", "::", "int"]),
+        ("'never closed", ["'", "never", "closed"]),
+        ("ü☃ 😀", ["ü", "☃", "😀"]),
+    ],
+)
+def test_a_text_is_cut_where_spark_cuts_it(text: str, wanted: list[str]) -> None:
+    assert texts(text) == wanted
+
+
+@given(st.text(max_size=200))
+def test_any_text_has_tokens_that_do_not_overlap(text: str) -> None:
+    at = 0
+    for token in tokenize(text):
+        assert token.start >= at
+        assert token.end > token.start
+        assert text[token.start : token.end] == token.text
+        at = token.end
+
+
+@given(st.text())
+def test_a_string_literal_reads_as_the_text_it_was_made_of(text: str) -> None:
+    [token] = tokenize(string_literal(text))
+    assert unquoted(token) == text
+
+
+@given(st.text(min_size=1))
+def test_a_quoted_name_reads_as_the_name_it_was_made_of(name: str) -> None:
+    assert Cursor(quote_name(name)).name() == (name,)
+
+
+@given(st.text(max_size=60), st.data())
+def test_places_of_an_edited_text_lead_back_to_the_original(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text)))
+    end = data.draw(st.integers(start, len(text)))
+    edited = Edited.of(text, [Edit(start, end, "abcdef")])
+    assert edited.text == text[:start] + "abcdef" + text[end:]
+    for i in range(start):
+        assert edited.source_index(i) == i
+    for i in range(end, len(text)):
+        assert edited.source_index(i - (end - start) + 6) == i
+
+
+def test_a_syntax_problem_says_its_place() -> None:
+    cursor = Cursor("VACUUM t\n  RETAIN x")
+    cursor.accept("VACUUM")
+    cursor.name()
+    cursor.accept("RETAIN")
+    with pytest.raises(SyntaxProblem) as e:
+        cursor.number()
+    assert (e.value.place.line, e.value.place.position) == (2, 9)
+    assert place_of("a\nb", 2).line == 2

@@ -1,0 +1,26 @@
+"""Places in the errors of Spark, when the text that it was given is not the one that the user wrote."""
+
+from __future__ import annotations
+
+from pyspark.errors import ParseException
+
+from trilake.sql.spark.session.problems import without_prefix
+
+_SQL = "DELETE t\n  WHERE a = 'x"
+
+
+def _error(line: int, position: int) -> ParseException:
+    lines = f"EXPLAIN {_SQL}".split("\n")
+    lines.insert(line, "-" * position + "^^^")
+    return ParseException(
+        message=f"Syntax error at or near 'x'. (line {line}, pos {position})\n\n== SQL ==\n" + "\n".join(lines)
+    )
+
+
+def test_a_prefix_that_spark_was_given_is_in_no_place_of_its_error() -> None:
+    first = str(without_prefix(_error(1, 15), "EXPLAIN "))
+    assert "(line 1, pos 7)" in first
+    assert first.endswith("== SQL ==\nDELETE t\n-------^^^\n  WHERE a = 'x")
+    second = str(without_prefix(_error(2, 12), "EXPLAIN "))
+    assert "(line 2, pos 12)" in second
+    assert second.endswith("== SQL ==\nDELETE t\n  WHERE a = 'x\n------------^^^")

@@ -1,0 +1,328 @@
+"""Statements that make one table at the same time: rows of neither are lost, and a name is that of the table there."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import types as T
+
+import trilake
+from trilake.delta.log.log import DeltaLog
+from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError
+from trilake.spark.delta import clone
+from trilake.spark.delta.names import catalogue as names
+from trilake.spark.delta.names import entries
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.schemas import from_spark
+from trilake.sql.spark.session import catalogue as place_names
+from trilake.sql.spark.session.session import SqlSession
+from trilake.sql.spark.tables import alter, create_table
+from trilake.storage import open_store
+
+PLAIN = "CREATE TABLE {}raced (id INT) USING delta"
+SELECT = "CREATE TABLE {}raced USING delta AS SELECT 1 AS id"
+OTHER = "CREATE TABLE IF NOT EXISTS raced (id INT) USING delta"
+
+
+INSERT = "INSERT INTO raced VALUES (7)"
+
+
+def elsewhere(session: SparkSession, *statements: str) -> None:
+    """Run statements in a thread of their own: in this one a statement of ours is at work."""
+    with ThreadPoolExecutor(1) as other:
+        for statement in statements:
+            other.submit(session.sql, statement).result()
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    spark.sql("DROP TABLE IF EXISTS raced")
+    trilake.uninstall(spark)
+
+
+@pytest.fixture
+def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any, str, str], None]:
+    """Lets another one make the table, and write a row, right before a function is called for the first time."""
+
+    def arrange(module: Any, function: str, other: str) -> None:
+        own = getattr(module, function)
+        done: list[bool] = []
+
+        def late(*args: Any, **more: Any) -> Any:
+            if not done:
+                done.append(True)
+                elsewhere(session, other, INSERT)
+            return own(*args, **more)
+
+        monkeypatch.setattr(module, function, late)
+
+    return arrange
+
+
+def _fail(session: SparkSession, rows: int) -> None:
+    if rows:
+        frame = session.sql("SELECT 7 AS id")
+        with ThreadPoolExecutor(1) as other:
+            other.submit(lambda: frame.write.format("delta").mode("append").saveAsTable("raced")).result()
+    raise RuntimeError("the write failed")
+
+
+def _fail_beside(session: SparkSession, *statements: str) -> None:
+    elsewhere(session, *statements)
+    raise RuntimeError("the write failed")
+
+
+def ids(session: SparkSession) -> list[int]:
+    return sorted(row.id for row in session.table("raced").collect())
+
+
+@pytest.mark.parametrize(
+    ("text", "named", "placed"),
+    [(PLAIN, True, True), (PLAIN, False, False), (SELECT, True, False), (SELECT, False, True)],
+    ids=["columns, before its name", "columns, before its files", "query, before its name", "query, before its files"],
+)
+def test_who_takes_a_table_that_is_there_takes_that_of_another(
+    session: SparkSession, before: Any, tmp_path: Path, text: str, named: bool, placed: bool
+) -> None:
+    place = f" LOCATION '{tmp_path / 't'}'" if placed else ""
+    makes = (create_table, "create_table" if text is PLAIN else "write_dataframe")
+    # The rows of a query are there where the statement was the first to write them.
+    first = [1] if named and text is SELECT else []
+    before(*((place_names, "add_delta") if named else makes), OTHER + place)
+    statement = text.format("IF NOT EXISTS ").replace(" USING delta", f" USING delta{place}")
+    session.sql(statement)
+    assert ids(session) == [*first, 7]
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+def test_who_takes_a_name_that_is_there_takes_it_whatever_the_place(
+    session: SparkSession, before: Any, tmp_path: Path, placed: bool
+) -> None:
+    places = ["", f" LOCATION '{tmp_path / 't'}'"]
+    before(place_names, "make_entry", OTHER + places[not placed])
+    try:
+        session.sql(OTHER + places[placed])
+        assert ids(session) == [7]
+    finally:
+        if not placed:
+            shutil.rmtree(names.default_location(session, "raced"))
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+def test_who_refuses_a_table_that_is_there_leaves_that_of_another(
+    session: SparkSession, before: Any, tmp_path: Path, placed: bool
+) -> None:
+    place = f" LOCATION '{tmp_path / 't'}'" if placed else ""
+    before(create_table, "create_table", OTHER + place)
+    with pytest.raises(TableExistsError):
+        session.sql(PLAIN.format("") + place)
+    assert ids(session) == [7]
+
+
+def test_a_table_that_got_its_name_from_another_has_it(session: SparkSession, before: Any) -> None:
+    before(place_names, "add_delta", OTHER)
+    session.sql(PLAIN.format(""))
+    assert ids(session) == [7]
+
+
+@pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
+def test_a_table_whose_name_cannot_be_made_stays_with_those_who_found_it(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
+) -> None:
+    """Another statement has named the table meanwhile, and others may have opened it: its log must not go."""
+    place, own = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
+    refused: list[bool] = []
+
+    def late(*args: Any, **more: Any) -> None:
+        if refused:
+            return own(*args, **more)
+        refused.append(True)
+        elsewhere(session, OTHER.replace("raced", "raced_too") + place)
+        raise RuntimeError("the catalogue is gone")
+
+    monkeypatch.setattr(place_names, "add_delta", late)
+    statement = text.format("").replace(" USING delta", f" USING delta{place}")
+    with pytest.raises(RuntimeError, match="gone"):
+        session.sql(statement)
+    session.sql("INSERT INTO raced_too VALUES (7)")
+    session.sql(OTHER + place)  # which gives it the name that it was to have
+    assert ids(session) == [*([1] if text is SELECT else []), 7]
+    session.sql("DROP TABLE raced_too")
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+def test_files_at_the_place_of_a_managed_table_are_nobody_s_to_replace(session: SparkSession, format: str) -> None:
+    place = names.default_location(session, "raced")
+    trilake.write(pa.table({"id": [7]}), place, format=format)
+    try:
+        for text in (
+            f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 1 AS id",
+            f"CREATE TABLE raced (id INT) USING {format}",
+        ):
+            with pytest.raises(InvalidArgumentError, match="LOCATION_ALREADY_EXISTS"):
+                session.sql(text)
+        assert trilake.open(place).to_arrow()["id"].to_pylist() == [7]
+    finally:
+        shutil.rmtree(place)
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+@pytest.mark.parametrize("named", [False, True], ids=["before its files", "before its name"])
+def test_who_takes_what_is_there_takes_files_of_another(
+    session: SparkSession, before: Any, tmp_path: Path, format: str, named: bool
+) -> None:
+    place = f" LOCATION '{tmp_path / 't'}'"
+    other = OTHER.replace("delta", format) + place
+    if named:  # the files are there, and the other statement takes them for its own
+        before(place_names, "add", other)
+    else:
+        before(create_table, "SaveRequest", other)
+    session.sql(PLAIN.format("IF NOT EXISTS ").replace("delta", format) + place)
+    assert ids(session) == [7]
+
+
+@pytest.mark.parametrize("mode", ["append", "overwrite", "ignore"])
+def test_a_write_to_a_name_that_comes_meanwhile(session: SparkSession, before: Any, mode: str) -> None:
+    before(names, "make_entry", OTHER)
+    session.sql("SELECT 1 AS id").write.format("delta").mode(mode).saveAsTable("raced")
+    assert ids(session) == {"append": [1, 7], "overwrite": [1], "ignore": [7]}[mode]
+
+
+def test_a_builder_finds_the_table_of_another(session: SparkSession, before: Any) -> None:
+    before(names, "make_entry", OTHER)
+    trilake.DeltaTable.createIfNotExists(session).tableName("raced").addColumn("id", "int").execute()
+    assert ids(session) == [7]
+
+
+def test_a_name_that_stands_for_another_place_by_now_stays(session: SparkSession, tmp_path: Path) -> None:
+    columns = from_spark(T.StructType().add("id", T.IntegerType()))
+    with (
+        pytest.raises(RuntimeError, match="failed"),
+        names.new_name(session, "raced", columns, path=str(tmp_path / "a")),
+    ):
+        _fail_beside(session, "DROP TABLE raced", f"{OTHER} LOCATION '{tmp_path / 'b'}'", INSERT)
+    assert ids(session) == [7]
+
+
+def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tmp_path: Path) -> None:
+    """Whoever has written a table finds that its name stands for another one by now."""
+    elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
+    trilake.write(pa.table({"id": [1]}), tmp_path / "b")
+    log = DeltaLog(open_store(tmp_path / "b"), spark_engine())
+    with pytest.raises(TableExistsError, match="stands for another table by now"):
+        names.refresh_name(session, "raced", str(tmp_path / "b"), log, managed=False)
+    assert ids(session) == [7]
+
+
+def test_the_name_of_parquet_files_is_told_where_it_cannot_come_back(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def taken(*args: Any, **more: Any) -> None:
+        elsewhere(session, OTHER, INSERT)
+        raise RuntimeError("the name was taken")
+
+    session.sql(f"CREATE TABLE raced USING parquet LOCATION '{tmp_path}' AS SELECT 1 AS id")
+    monkeypatch.setattr(clone, "add_name", taken)
+    with pytest.raises(RuntimeError, match="taken"):
+        trilake.DeltaTable.convertToDelta(session, "raced")
+    assert ids(session) == [7]
+    aside = re.findall(r"is called `(raced_\w+)` now", caplog.text)
+    assert [row.id for row in session.table(aside[0]).collect()] == [1]
+    session.sql(f"DROP TABLE {aside[0]}")
+
+
+def test_rows_that_come_while_a_name_is_dropped_stay(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the last look at the place of a managed table and the end of its name."""
+    place, drop = names.default_location(session, "raced"), entries.drop_entry
+
+    def late(*args: Any) -> None:
+        trilake.write(pa.table({"id": [7]}), place)
+        drop(*args)
+
+    monkeypatch.setattr(names, "drop_entry", late)
+    columns = from_spark(T.StructType().add("id", T.IntegerType()))
+    with pytest.raises(RuntimeError, match="failed"), names.new_name(session, "raced", columns):
+        raise RuntimeError("the write failed")
+    assert not session.catalog.tableExists("raced")
+    assert trilake.open(place).to_arrow()["id"].to_pylist() == [7]
+    shutil.rmtree(place)
+
+
+def test_the_error_of_a_write_is_shown_where_its_name_cannot_be_dropped(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*args: Any) -> None:
+        raise OSError("the catalogue is gone")
+
+    monkeypatch.setattr(names, "drop_entry", refused)
+    columns = from_spark(T.StructType().add("id", T.IntegerType()))
+    with pytest.raises(RuntimeError, match="failed"), names.new_name(session, "raced", columns):
+        raise RuntimeError("the write failed")
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_name_goes_with_a_write_that_fails_unless_others_have_written(session: SparkSession, rows: int) -> None:
+    with (
+        pytest.raises(RuntimeError),
+        names.new_name(session, "raced", from_spark(T.StructType().add("id", T.IntegerType()))),
+    ):
+        _fail(session, rows)
+    assert session.catalog.tableExists("raced") == bool(rows)
+    if rows:
+        assert ids(session) == [7]
+
+
+@pytest.mark.parametrize("by_sql", [False, True], ids=["classic", "by SQL alone"])
+def test_a_table_whose_new_place_cannot_be_noted_keeps_its_name(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, by_sql: bool
+) -> None:
+    elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
+    trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
+    refuses = "add_delta" if by_sql else "move_entry"
+    own, refused = getattr(place_names, refuses), [OSError("the catalogue is gone")]
+
+    def late(*args: Any, **more: Any) -> None:
+        if refused:
+            raise refused.pop()
+        own(*args, **more)
+
+    monkeypatch.setattr(place_names, refuses, late)
+    if by_sql:
+        told_by_sql(monkeypatch)
+    with pytest.raises(OSError, match="gone"):
+        session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
+    assert ids(session) == [7]
+
+
+def told_by_sql(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over Spark Connect, where the catalogue is told by SQL alone."""
+    own = alter._set_location
+
+    def set_location(*args: Any) -> Any:
+        with monkeypatch.context() as inside:
+            inside.setattr(SqlSession, "classic", False)
+            return own(*args)
+
+    monkeypatch.setattr(alter, "_set_location", set_location)
+
+
+def test_a_managed_table_keeps_its_files_where_only_sql_tells_the_catalogue(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Over Spark Connect a name goes with DROP TABLE, and the files of a managed table with that."""
+    elsewhere(session, OTHER, INSERT)
+    trilake.write(pa.table({"id": pa.array([1], pa.int32())}), tmp_path / "b")
+    told_by_sql(monkeypatch)
+    with pytest.raises(UnsupportedSparkError, match="its files would go with its name"):
+        session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
+    assert ids(session) == [7]

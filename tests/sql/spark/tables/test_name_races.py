@@ -1,0 +1,205 @@
+"""Names that are dropped, renamed or given another place while a statement is at work on their table.
+
+Whoever is told that rows are written finds them under a name that is there, no name stands for files that are gone, and
+what another statement was told stays so.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.errors import TableNotFoundError
+from trilake.lance.versions import transaction
+from trilake.spark.delta.names import catalogue as names
+from trilake.spark.delta.names import entries
+from trilake.spark.patches import dataframe_writer
+from trilake.sql.spark.rows import dml
+from trilake.sql.spark.session import catalogue as place_names
+from trilake.sql.spark.tables import create_table
+
+Before = Callable[..., None]
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.install(spark)
+    yield spark
+    for name in "raced", "renamed":
+        spark.sql(f"DROP TABLE IF EXISTS {name}")
+        shutil.rmtree(names.default_location(spark, name), ignore_errors=True)
+    trilake.uninstall(spark)
+
+
+@pytest.fixture
+def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Before:
+    """Lets statements of another one run right before a function is called for the first time."""
+
+    def arrange(module: Any, function: str, *statements: str) -> None:
+        own, left = getattr(module, function), list(statements)
+
+        def late(*args: Any, **more: Any) -> Any:
+            now, left[:] = left[:], []
+            with ThreadPoolExecutor(1) as other:  # in this one a statement of ours is at work
+                for statement in now:
+                    other.submit(session.sql, statement).result()
+            return own(*args, **more)
+
+        monkeypatch.setattr(module, function, late)
+
+    return arrange
+
+
+def ids(session: SparkSession, name: str = "raced") -> list[int]:
+    return sorted(row.id for row in session.table(name).collect())
+
+
+def make(session: SparkSession, format: str = "delta", place: str = "") -> None:
+    where = f" LOCATION '{place}'" if place else ""
+    session.sql(f"CREATE TABLE raced USING {format}{where} AS SELECT 1 AS id")
+
+
+def append(session: SparkSession, format: str = "delta") -> None:
+    session.sql("SELECT 7 AS id").write.format(format).mode("append").saveAsTable("raced")
+
+
+@pytest.mark.parametrize("function", ["refresh_name", "newest"])
+def test_a_table_that_gets_another_name_behind_an_append_has_the_rows_once(
+    session: SparkSession, before: Before, function: str
+) -> None:
+    """The caller would write once more what is there, if told that it failed."""
+    make(session)
+    before(dataframe_writer if function == "refresh_name" else names, function, "ALTER TABLE raced RENAME TO renamed")
+    append(session)
+    assert not session.catalog.tableExists("raced")
+    assert ids(session, "renamed") == [1, 7]
+
+
+@pytest.mark.parametrize("function", ["find_entry", "newest"])
+def test_a_table_that_gets_another_name_behind_a_replacement_has_that(
+    session: SparkSession, before: Before, function: str
+) -> None:
+    make(session)
+    before(place_names, function, "ALTER TABLE raced RENAME TO renamed")
+    session.sql("CREATE OR REPLACE TABLE raced USING delta AS SELECT 7 AS id")
+    assert not session.catalog.tableExists("raced")
+    assert ids(session, "renamed") == [7]
+
+
+@pytest.mark.parametrize("format", ["delta", "trevni"])
+def test_a_table_that_is_dropped_before_an_append_is_made_anew_with_its_name(
+    session: SparkSession, before: Before, format: str
+) -> None:
+    make(session, format)
+    before(dataframe_writer, "save_named", "DROP TABLE raced")
+    append(session, format)
+    assert ids(session) == [7]
+    entry = entries.find_entry(session, ["raced"])
+    assert entry is not None
+    assert entry.managed
+
+
+@pytest.mark.parametrize(("format", "function"), [("delta", "write_dataframe"), ("lance", "SaveRequest")])
+def test_a_replacement_of_a_table_that_is_dropped_has_its_name(
+    session: SparkSession, before: Before, format: str, function: str
+) -> None:
+    make(session, format)
+    before(create_table, function, "DROP TABLE raced")
+    session.sql(f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 7 AS id")
+    assert ids(session) == [7]
+
+
+@pytest.mark.parametrize("placed", [False, True], ids=["managed", "placed"])
+def test_a_name_that_is_dropped_behind_a_write_stays_gone(
+    session: SparkSession, before: Before, tmp_path: Path, placed: bool
+) -> None:
+    make(session, place=str(tmp_path / "t") if placed else "")
+    before(dataframe_writer, "refresh_name", "DROP TABLE raced")
+    append(session)
+    assert not session.catalog.tableExists("raced")
+    if placed:
+        assert sorted(trilake.open(tmp_path / "t").to_arrow()["id"].to_pylist()) == [1, 7]
+
+
+@pytest.mark.parametrize("more", ["", ", more INT"], ids=["as it was", "with a column"])
+def test_a_name_that_gets_another_place_behind_a_write_keeps_that(
+    session: SparkSession, before: Before, tmp_path: Path, more: str
+) -> None:
+    """The catalogue takes a whole entry: one that was read before would bring the old place back."""
+    make(session)
+    trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
+    before(
+        place_names if more else entries,
+        "change_entry" if more else "text_map",
+        f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'",
+    )
+    session.conf.set("spark.databricks.delta.alterLocation.bypassSchemaCheck", "true")
+    try:
+        session.sql(f"CREATE OR REPLACE TABLE raced (id INT{more}) USING delta")
+    finally:
+        session.conf.unset("spark.databricks.delta.alterLocation.bypassSchemaCheck")
+    assert ids(session) == [9]
+
+
+@pytest.mark.parametrize("statement", ["DROP TABLE raced", "ALTER TABLE raced RENAME TO renamed"])
+def test_what_a_lance_write_leaves_of_a_dataset_that_went_has_no_name(
+    session: SparkSession, before: Before, statement: str
+) -> None:
+    """Its commit had landed, and only the copy of the newest manifest was written where nothing is."""
+    make(session, "lance")
+    before(transaction, "_copy_latest", statement)
+    append(session, "lance")
+    assert not session.catalog.tableExists("raced")
+
+
+def test_a_name_that_is_dropped_gets_no_other_place(session: SparkSession, before: Before, tmp_path: Path) -> None:
+    make(session)
+    trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
+    before(place_names, "move_entry", "DROP TABLE raced")
+    with pytest.raises(AnalysisException, match="TABLE_OR_VIEW_NOT_FOUND"):
+        session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
+    assert not session.catalog.tableExists("raced")
+
+
+def test_a_name_is_there_while_it_gets_another_place(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Between two statements of the catalogue another one could take the name, or with it the files."""
+    make(session)
+    trilake.write(pa.table({"id": pa.array([9], pa.int32())}), tmp_path / "b")
+    place = names.default_location(session, "raced")
+
+    def never(*args: Any, **more: Any) -> None:
+        raise AssertionError("the name goes")
+
+    monkeypatch.setattr(place_names, "remove", never)
+    monkeypatch.setattr(entries, "drop_entry", never)
+    session.sql(f"ALTER TABLE raced SET LOCATION '{tmp_path / 'b'}'")
+    assert ids(session) == [9]
+    session.sql("DROP TABLE raced")
+    assert trilake.open(place).to_arrow()["id"].to_pylist() == [1]
+    assert trilake.open(tmp_path / "b").to_arrow()["id"].to_pylist() == [9]
+
+
+def test_a_new_name_stands_for_no_files_that_went_meanwhile(session: SparkSession, before: Before) -> None:
+    statement = "CREATE TABLE IF NOT EXISTS raced (id INT) USING delta"
+    before(place_names, "make_entry", statement, "DROP TABLE raced")
+    session.sql(statement)
+    assert not session.catalog.tableExists("raced")
+
+
+def test_a_name_that_goes_between_two_looks_is_not_found(session: SparkSession, before: Before) -> None:
+    make(session)
+    before(dml, "shown_table", "ALTER TABLE raced RENAME TO renamed")
+    with pytest.raises(TableNotFoundError, match="cannot be found"):
+        session.sql("DELETE FROM raced WHERE id = 1")
+    assert ids(session, "renamed") == [1]
