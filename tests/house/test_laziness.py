@@ -54,7 +54,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_the_package_alone_loads_nothing() -> None:
     modules = loaded("import trilake")
     assert not {"pyarrow", "numpy", "pandas", *HEAVY} & modules
-    assert {m for m in modules if m.startswith("trilake")} == {"trilake", "trilake.common.version"}
+    assert {m for m in modules if m.startswith("trilake")} == {"trilake", "trilake.common", "trilake.common.version"}
 
 
 @pytest.mark.parametrize("what", ["version", "schema", "protocol", "metadata"])
@@ -122,7 +122,7 @@ PROMISES = (
         "trilake.api",
         (
             *(*EXTRAS, "pandas", "rich", "typer", "sqlglot", "duckdb", "obstore", "pyarrow.dataset"),
-            *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "comparison", "frames")),
+            *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "table.comparison", "table.frames")),
             *("trilake.format_writes", "trilake.delta.commands"),
             *(f"trilake.delta.{room}" for room in ("scan", "commit", "files", "rules")),
             *("trilake.expr.expression", "trilake.expr.filter", "trilake.expr.skip", "pyarrow.parquet", "pyarrow.orc"),
@@ -146,6 +146,7 @@ PROMISES = (
     Promise("trilake.cli.*", (*EXTRAS, "duckdb", "rich"), "a command loads the libraries of what it does"),
     Promise("trilake.tools.convert", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),
     Promise("trilake.tools.verify", EXTRAS, "formats are extras"),
+    Promise("trilake.tools.repair", EXTRAS, "formats are extras"),
     Promise("trilake.format_writes", ("google", "pyspark"), "formats and Spark are extras"),
     Promise("trilake.tools.report.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
     Promise("trilake.table.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
@@ -158,7 +159,7 @@ PROMISES = (
         "formats are extras, SQL may not run",
     ),
     *(
-        Promise(f"trilake.sql.{of}", ("google", "numba", "fastavro"), "formats are extras")
+        Promise(f"trilake.sql.spark.{of}", ("google", "numba", "fastavro"), "formats are extras")
         for of in ("session.*", "show.*", "tables.*", "rows.[!l]*", "statements", "execute", "auxiliary")
     ),
     Promise(
@@ -168,7 +169,7 @@ PROMISES = (
     ),
     Promise(
         "trilake.sql.spark.statements",
-        tuple(f"trilake.sql.{of}" for of in ("rows", "tables", "show", "execute", "auxiliary")),
+        tuple(f"trilake.sql.spark.{of}" for of in ("rows", "tables", "show", "execute", "auxiliary")),
         "a statement loads what runs its kind, and a query none of it",
     ),
     Promise(

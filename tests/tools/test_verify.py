@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from tests.tools.inspection.delta_faults import FAULTS, Fault, build, build_mapped
-from tests.tools.inspection.other_faults import LANCE, TREVNI, build_lance, build_numbers, build_texts, build_trevni
+from tests.tools.delta_faults import FAULTS, Fault, build, build_mapped
+from tests.tools.other_faults import LANCE, TREVNI, build_lance, build_numbers, build_texts, build_trevni
 from trilake import lance
 from trilake.delta.verify.run import CHECKS as DELTA_CHECKS
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyroaring import BitMap
 
 import trilake
-from tests.tools.inspection.delta_faults import Fault, flip
+from tests.tools.delta_faults import Fault, flip
 from tests.trevni.crafted import Block, Col, child, craft, zigzag
 from trilake import lance
 from trilake.lance.index.btree import train

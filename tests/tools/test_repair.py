@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import trilake
-from tests.tools.inspection.delta_faults import FAULTS, Fault, build, data_file
-from tests.tools.inspection.other_faults import LANCE, build_lance
+from tests.tools.delta_faults import FAULTS, Fault, build, data_file
+from tests.tools.other_faults import LANCE, build_lance
 from trilake.errors import InvalidArgumentError
 
 #: Faults that are mended so that the table passes again, by code.
