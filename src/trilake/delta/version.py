@@ -180,7 +180,7 @@ class DeltaVersion(Table):
         return self.to_reader().__arrow_c_stream__(requested_schema)
 
     def plain_files(self) -> list[str] | None:
-        """The paths of local Parquet files whose rows are the table's; see :meth:`trilake.table.table.Table.plain_files`."""
+        """Paths of local Parquet files whose rows are the table's; see :meth:`.Table.plain_files`."""
         from trilake.delta.scan.plain_files import plain_files
 
         return None if isinstance(self._opened, PendingSnapshot) else plain_files(self.snapshot, self.log.store)

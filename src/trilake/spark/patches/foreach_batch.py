@@ -165,7 +165,7 @@ class MergeBatch:
 
 
 class foreach_batch:
-    """Functions for ``foreachBatch`` that write every batch exactly once; see :mod:`trilake.spark.patches.foreach_batch`.
+    """Functions for ``foreachBatch`` that write every batch exactly once; the module says how.
 
     >>> import trilake
     >>> write = trilake.foreach_batch.append("lake/batches", app_id="batches")

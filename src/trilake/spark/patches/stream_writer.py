@@ -4,8 +4,8 @@ Spark drops ``partitionBy`` silently on the way to a Python sink, and keeps to i
 the session name.  After :func:`take_over_streams` both reach the sinks of our formats as options.  ``toTable`` and
 ``readStream.table`` find tables of the catalogue that are ours.
 
-A stream to a Delta table is written batch by batch by :mod:`trilake.spark.patches.foreach_batch`, on the driver: that can
-let Spark write the files, and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect,
+A stream to a Delta table is written batch by batch by :mod:`trilake.spark.patches.foreach_batch`, on the driver: that
+can let Spark write the files, and read those of a source (:mod:`trilake.spark.delta.native_batch`).  Spark Connect,
 which runs such functions elsewhere, keeps to the Python sink.
 """
 

@@ -1,4 +1,4 @@
-"""Rows and values hashed by what they are, and the sums of their hashes; :mod:`trilake.table.checksum` says what counts."""
+"""Hashes of rows by value, and their sums; :mod:`trilake.table.checksum` says what is hashed."""
 
 from __future__ import annotations
 
