@@ -1,6 +1,6 @@
 """Rows of two tables compared by their hashes, with bounded memory: DuckDB holds a few numbers a row and spills them.
 
-A row's hash is that of :mod:`trilake.table.checksum`: the same in every format and order of columns.  Two different rows
+A row's hash is that of :mod:`trilake.table.checksum`: the same in every format and column order.  Two different rows
 have the same hash by accident once in 2^64.
 """
 
