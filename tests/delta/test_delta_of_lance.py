@@ -20,7 +20,7 @@ from trilake.errors import (
     MissingFileError,
     SchemaMismatchError,
 )
-from trilake.lance.file.data_file import DataFile
+from trilake.lance.v1.data_file import V1File
 from trilake.storage import open_store
 
 UTC = dt.UTC
@@ -123,7 +123,7 @@ def test_a_file_says_its_own_schema(tmp_path: Path) -> None:
     path = tmp_path / "t"
     trilake.write(ROWS, path, data_format="lance")
     (file,) = path.glob("*.lance")
-    opened = DataFile.open(open_store(path), file.name)
+    opened = V1File.open(open_store(path), file.name)
     assert opened.num_rows == 4
     assert [str(n) for n in opened.schema.names[:3]] == ["n", "n__is_null", "b"]
 

@@ -15,8 +15,8 @@ from pyroaring import BitMap
 
 from tests.conftest import SOAK
 from tests.lance import corpus
-from tests.lance.file.test_data_file import use
 from tests.lance.mutations import attack, mutated, with_message
+from tests.lance.v1.test_data_file import use
 from trilake import lance
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError, TrilakeError
@@ -28,6 +28,7 @@ from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.proto import format_pb2
 from trilake.lance.versions import deletions, effects, transaction
 from trilake.lance.versions import operations as op
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import (
     ARROW_ARRAY,
     BITMAP,
@@ -151,7 +152,7 @@ def test_run_lengths_of_more_rows_than_there_are() -> None:
     store.put(entry.key(0), data)
     before = peak()
     with pytest.raises(DeletionVectorError, match="of a fragment with 1000 rows"):
-        deletions.read(store, Fragment(0, (), entry, 1000))
+        deletions.read(Bases(store), Fragment(0, (), entry, 1000))
     assert peak() - before < 64 * MIB
 
 

@@ -81,8 +81,8 @@ def one_thread() -> Iterator[None]:
     import trilake.delta.commands.rows.row_changes as row_changes
     import trilake.delta.commands.rows.taken_rows as taken_rows
     import trilake.delta.scan.read as read
-    import trilake.lance.file.data_file_writer as data_file_writer
     import trilake.lance.scan.scan as scan
+    import trilake.lance.v1.data_file_writer as data_file_writer
     import trilake.storage.ownership as ownership
 
     cpus, io = pa.cpu_count(), pa.io_thread_count()

@@ -22,11 +22,11 @@ _GROUP = 1 << 14
 def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     from trilake.delta.scan.conform import needed_file_columns
     from trilake.delta.scan.data_files import no_columns
-    from trilake.lance.file.data_file import DataFile  # late: its messages take time to load
     from trilake.lance.file.schema import LanceSchema
     from trilake.lance.file.view import View
+    from trilake.lance.v1.data_file import V1File  # late: its messages take time to load
 
-    file = DataFile.open(store, key)
+    file = V1File.open(store, key)
     view = View(file.schema)
     fields = [f for f in plan.fields if f.name not in plan.partition_columns]
     needed = set(needed_file_columns(fields, view.arrow, plan.resolver))
@@ -66,14 +66,14 @@ class _LanceFile:
 
     def __init__(self, store: Store, key: str, schema: pa.Schema) -> None:
         from trilake.lance.commands.fragment_writer import Target
-        from trilake.lance.file.data_file_writer import DataFileWriter
         from trilake.lance.file.null_masks import masked_schema
         from trilake.lance.file.schema import LanceSchema
+        from trilake.lance.v1.data_file_writer import V1Writer
 
         self.target = Target.new(schema, nulls="mask")
         self.strict = LanceSchema.from_arrow(pa.schema([f.with_type(_without_nulls(f.type)) for f in schema]))
         whole = masked_schema(pa.schema([f.storage_field for f in self.strict.fields], schema.metadata))
-        self.writer = DataFileWriter(store, key, LanceSchema.from_arrow(whole))
+        self.writer = V1Writer(store, key, LanceSchema.from_arrow(whole))
 
     @property
     def size(self) -> int:

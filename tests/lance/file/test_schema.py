@@ -55,8 +55,8 @@ def test_names_of_types(name: str, arrow: pa.DataType) -> None:
         "struct",
         "timestamp:us:",
         "decimal:128:99:2",
-        "fixed_size_list:string:3",
-        "fixed_size_list:fixed_size_list:float:2:2",
+        "fixed_size_list:null:3",
+        "fixed_size_list:float:0",
         "fixed_size_list:float:99999999999",
         "fixed_size_binary:4294967295",
         "dict:struct:int8:false",
@@ -71,11 +71,11 @@ def test_names_that_are_none(name: str) -> None:
 @pytest.mark.parametrize(
     "arrow",
     [
-        pa.map_(pa.string(), pa.int8()),
+        pa.map_(pa.string(), pa.int8(), keys_sorted=True),
         pa.string_view(),
-        pa.list_(pa.list_(pa.int8(), 2), 2),
+        pa.list_(pa.string(), 2),
         pa.month_day_nano_interval(),
-        pa.dictionary(pa.int8(), pa.float64()),
+        pa.dictionary(pa.int8(), pa.timestamp("us")),
     ],
 )
 def test_types_that_lance_does_not_have(arrow: pa.DataType) -> None:

@@ -207,15 +207,15 @@ def test_a_search_without_k_finds_as_many_as_the_limit(indexed: LanceDataset) ->
 
 
 def test_partitions_of_vectors_in_a_file_of_their_own(indexed: LanceDataset) -> None:
-    from trilake.lance.file.data_file import DataFile
     from trilake.lance.util import KMeans
+    from trilake.lance.v1.data_file import V1File
     from trilake.lance.vector import compute_partitions
 
     model = KMeans(4)
     vectors = np.stack(indexed.to_table()["vector"].to_numpy())
     model.fit(vectors)
     name = compute_partitions(indexed, "vector", model, batch_size=64)
-    file = DataFile.open(indexed.snapshot.store, f"data/{name}")
+    file = V1File.open(indexed.snapshot.store, f"data/{name}")
     rows = pa.Table.from_batches([file.read_batch(i) for i in range(file.num_batches)])
     assert rows.schema.names == ["row_id", "partition"]
     assert rows["row_id"].to_pylist() == indexed.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()

@@ -15,6 +15,7 @@ from pyroaring import BitMap
 from tests.lance import corpus
 from trilake.errors import DeletionVectorError, MissingFileError
 from trilake.lance.versions import deletions
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, DataFile, DeletionFile, Fragment
 from trilake.lance.versions.transaction import load
 from trilake.storage import open_store
@@ -31,7 +32,7 @@ def test_the_kind_of_file_follows_the_number_of_rows(count: int, kind: int) -> N
     store, rows = MemoryStore(), BitMap(range(0, 3 * count, 3))
     found = fragment(rows, store)
     assert found.deletion_file == DeletionFile(kind, 2, 9, count)
-    assert deletions.read(store, found) == rows
+    assert deletions.read(Bases(store), found) == rows
 
 
 def test_the_corpus_has_both_kinds(shared: Path) -> None:
@@ -40,7 +41,7 @@ def test_the_corpus_has_both_kinds(shared: Path) -> None:
         store = open_store(corpus.folder(shared, name))
         for one in load(store, 2).fragments:
             if one.deletion_file is not None:
-                rows = deletions.read(store, one)
+                rows = deletions.read(Bases(store), one)
                 assert len(rows) == one.deletion_file.num_deleted_rows
                 seen.add(one.deletion_file.file_type)
     assert seen == {ARROW_ARRAY, BITMAP}
@@ -92,12 +93,12 @@ def test_what_the_manifest_says_is_checked() -> None:
     assert found.deletion_file is not None
     wrong = DeletionFile(0, 2, 9, 3)
     with pytest.raises(DeletionVectorError, match="has 2 rows and the manifest says 3"):
-        deletions.read(store, Fragment(3, (), wrong, 100))
+        deletions.read(Bases(store), Fragment(3, (), wrong, 100))
     with pytest.raises(DeletionVectorError, match="row 10 of a fragment with 10 rows"):
-        deletions.read(store, Fragment(3, (), found.deletion_file, 10))
+        deletions.read(Bases(store), Fragment(3, (), found.deletion_file, 10))
     with pytest.raises(MissingFileError):
-        deletions.read(store, Fragment(4, (), found.deletion_file, 100))
-    assert deletions.read(store, Fragment(4, (), None, 100)) == BitMap()
+        deletions.read(Bases(store), Fragment(4, (), found.deletion_file, 100))
+    assert deletions.read(Bases(store), Fragment(4, (), None, 100)) == BitMap()
 
 
 @given(st.integers(1, 60).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1)))))

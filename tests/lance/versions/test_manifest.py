@@ -162,35 +162,36 @@ def test_later_formats_are_refused(major: int, minor: int) -> None:
 def test_feature_flags_are_refused_by_name() -> None:
     FULL.check_readable("f")
     FULL.check_writable("f")
-    with pytest.raises(UnsupportedProtocolError, match="read: it uses stable row ids, flag 1024"):
-        replace(FULL, reader_feature_flags=1026).check_readable("f")
+    with pytest.raises(UnsupportedProtocolError, match="read: it uses data overlays, flag 1024"):
+        replace(FULL, reader_feature_flags=1089).check_readable("f")
     replace(FULL, writer_feature_flags=9, reader_feature_flags=9).check_readable("f")
     replace(FULL, writer_feature_flags=9).check_writable("f")
     with pytest.raises(UnsupportedProtocolError, match="written to: it uses no transaction files"):
         replace(FULL, writer_feature_flags=41).check_writable("f")
-    newer = replace(FULL.fragments[0], files=(DataFile("x", (0,), 2, 0),))
-    with pytest.raises(UnsupportedProtocolError, match="second file format"):
+    newer = replace(FULL.fragments[0], files=(DataFile("x", (0,), 2, 9),))
+    with pytest.raises(UnsupportedProtocolError, match="files of Lance 2.9"):
         replace(FULL, fragments=(newer,)).check_readable("f")
-    with pytest.raises(UnsupportedProtocolError, match="second file format"):
-        replace(FULL, data_format=("lance", "2.0")).check_readable("f")
+    with pytest.raises(UnsupportedProtocolError, match="files of Lance 3.0"):
+        replace(FULL, data_format=("lance", "3.0")).check_readable("f")
+    replace(FULL, data_format=("lance", "2.3")).check_readable("f")
+    with pytest.raises(UnsupportedProtocolError, match="written to: its files are of Lance 2.3"):
+        replace(FULL, data_format=("lance", "2.3")).check_writable("f")
 
 
-def test_fields_of_newer_writers_are_kept_but_not_positions() -> None:
-    # 16: bytes, 17: varint, 21 and 23: positions in the file.
-    unknown = b"\x82\x01\x02hi" + b"\x88\x01\x07" + b"\xa8\x01\x09" + b"\xb8\x01\x0a"
+def test_fields_of_newer_writers_are_kept() -> None:
+    unknown = b"\xca\x01\x02hi" + b"\xd0\x01\x07"  # 25: bytes, 26: varint
     message = pb.Manifest.FromString(unknown)
     assert unknown_fields(message) == unknown
-    assert unknown_fields(message, drop=(21, 23)) == unknown[:8]
     data = serialise_manifest(replace(FULL, extra=unknown))
-    assert parsed(data).extra == unknown[:8]
-    fragment = pb.DataFragment.FromString(fragment_message(FULL.fragments[0]).SerializeToString() + b"\x3a\x01x")
-    assert parse_fragment(fragment).extra == b"\x3a\x01x"
-    assert fragment_message(parse_fragment(fragment)).SerializeToString().endswith(b"\x3a\x01x")
+    assert parsed(data).extra == unknown
+    fragment = pb.DataFragment.FromString(fragment_message(FULL.fragments[0]).SerializeToString() + b"\x5a\x01x")
+    assert parse_fragment(fragment).extra == b"\x5a\x01x"
+    assert fragment_message(parse_fragment(fragment)).SerializeToString().endswith(b"\x5a\x01x")
 
 
 def test_an_unknown_operation_is_no_error() -> None:
-    data = b"\x08\x01\x12\x01u" + b"\xea\x06\x00"  # field 109
-    assert transaction.parse(data).operation == op.Unknown(109)
+    data = b"\x08\x01\x12\x01u" + b"\xba\x07\x00"  # field 119
+    assert transaction.parse(data).operation == op.Unknown(119)
     with pytest.raises(CorruptLogError):
         transaction.parse(b"\xff\xff\xff")
 

@@ -82,12 +82,12 @@ def test_the_conflict_table(mine: str, theirs: str, rule: str) -> None:
 
 @pytest.mark.parametrize("mine", OPERATIONS)
 def test_unknown_operations_exclude_all_but_replacements(mine: str) -> None:
-    found = op.conflict(OPERATIONS[mine], op.Unknown(109))
+    found = op.conflict(OPERATIONS[mine], op.Unknown(119))
     assert (found is None) == (mine in ("overwrite", "restore"))
 
 
 def base(*fragments: Fragment, **more: object) -> Manifest:
-    highest = max([0, *(f.id for f in fragments)])
+    highest = max([-1, *(f.id for f in fragments)])
     return replace(Manifest(5, SCHEMA, fragments, max_fragment_id=highest), **more)  # type: ignore[arg-type]
 
 

@@ -157,9 +157,9 @@ def test_a_commit_that_a_listing_has_missed_is_checked_all_the_same() -> None:
 
 def test_a_dataset_that_must_not_be_written_to() -> None:
     store = begun()
-    store.put(manifest_key(2), serialise_manifest(Manifest(2, SCHEMA, writer_feature_flags=16)))
+    store.put(manifest_key(2), serialise_manifest(Manifest(2, SCHEMA, writer_feature_flags=32)))
     assert transaction.load(store).version == 2
-    with pytest.raises(UnsupportedProtocolError, match="several base paths"):
+    with pytest.raises(UnsupportedProtocolError, match="no transaction files"):
         commit(store, 2, op.Append(()))
 
 

@@ -18,12 +18,12 @@ from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
 from trilake.lance.file import null_masks
-from trilake.lance.file.data_file_writer import DataFileWriter
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan.scan import one_batch
+from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup
 
@@ -313,9 +313,9 @@ class _Files:
         self._target = target
         self._runs = target.runs()
         self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", r.field_ids) for r in self._runs))
-        self._writers: list[DataFileWriter] = []
+        self._writers: list[V1Writer] = []
         for entry, schema in zip(self.fragment.files, self._runs):
-            self._writers.append(DataFileWriter(store, entry.key, schema, extend_dictionaries=target.extend))
+            self._writers.append(V1Writer(store, entry.key, schema, extend_dictionaries=target.extend))
 
     @property
     def num_rows(self) -> int:
@@ -336,8 +336,8 @@ class _Files:
         """Publish the files.  Raises ``StorageError``."""
         entries = []
         for writer, entry in zip(self._writers, self.fragment.files):
-            _, fields = writer.close()
-            entries.append(replace(entry, fields=tuple(fields)))
+            done = writer.close()
+            entries.append(replace(entry, fields=done.field_ids))
             self._target.wrote(writer.dictionaries)
         return replace(self.fragment, files=tuple(entries), physical_rows=self.num_rows)
 

@@ -69,14 +69,18 @@ def parse(data: bytes, kind: type[_M], *, file: str, damaged: type[TrilakeError]
 
 def frame(message: Message) -> bytes:
     """A message with its length in front; equal messages give equal bytes."""
-    data = message.SerializeToString(deterministic=True)
-    return LENGTH.pack(len(data)) + data
+    return framed(message.SerializeToString(deterministic=True))
 
 
-def footer(position: int) -> bytes:
+def framed(message: bytes) -> bytes:
+    """A serialised message with its length in front."""
+    return LENGTH.pack(len(message)) + message
+
+
+def footer(position: int, minor: int = MINOR) -> bytes:
     """The end of a file whose message is at ``position``.
 
     >>> footer(7).hex(" ", 4)
     '07000000 00000000 00000100 4c414e43'
     """
-    return FOOTER.pack(position, MAJOR, MINOR, MAGIC)
+    return FOOTER.pack(position, MAJOR, minor, MAGIC)

@@ -11,7 +11,7 @@ values as null; a companion tells the two apart.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -25,6 +25,14 @@ from trilake.lance.file.types import is_text
 
 #: Metadata of a companion: the name of its column.
 NULLS_OF = b"trilake:nulls_of"
+
+
+@dataclass(frozen=True)
+class Masked:
+    """A column whose nulls are in another one: its field id, and that of the boolean column that is true for them."""
+
+    field_id: int
+    mask_id: int
 
 
 def masked_schema(schema: pa.Schema) -> pa.Schema:

@@ -25,13 +25,18 @@ from trilake.errors import (
 )
 from trilake.lance.file import extensions, types
 from trilake.lance.file.errors import UnknownColumnError
-from trilake.lance.file.types import EXTENSION_NAME, Encoding, Layout
+from trilake.lance.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, LANCE_JSON, Encoding
 from trilake.lance.proto import format_pb2
 
 #: Levels of fields below fields; more than anybody needs, and fewer than recursion can take.
 MAX_DEPTH = 64
 #: Ids are 32 bits in the format; a table of pages has an entry for each id up to the highest of a file.
 NO_PARENT = -1
+#: In the place of a field's id where another data file of the fragment has its values now.
+TOMBSTONE = -2
+#: Metadata of blobs and of packed structs, and the extension of blobs that may lie in other files.
+BLOB, PACKED = b"lance-encoding:blob", b"lance-encoding:packed"
+BLOB_V2 = b"lance.blob.v2"
 
 
 class DictionaryPlace(NamedTuple):
@@ -53,9 +58,10 @@ class Field:
     logical_type: Lance's name of the type, see :mod:`trilake.lance.file.types`.
     nullable: whether Arrow may see nulls in it.
     metadata: of the Arrow field, with the names of extension types.
-    children: a struct's fields, or a list's single item.
+    children: a struct's fields, a list's single item, or a map's entries.
     encoding: of its pages, as the manifest names it.
-    dictionary: place of the dictionary's values in the file that the field was read from.
+    dictionary: place of the dictionary's values in the file that the field was read from; of the first format only.
+    primary_key: whether it is part of a primary key, which nothing enforces, and its place in that.
     """
 
     name: str
@@ -67,6 +73,7 @@ class Field:
     children: tuple[Field, ...] = ()
     encoding: Encoding = Encoding.NONE
     dictionary: DictionaryPlace | None = field(default=None, compare=False)
+    primary_key: tuple[bool, int] = (False, 0)
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
@@ -76,6 +83,11 @@ class Field:
         if self.logical_type in types.LISTS:
             make = pa.large_list if self.logical_type.startswith("large") else pa.list_
             return make(self.children[0].storage_field)
+        if self.logical_type == "map":
+            key, value = self.children[0].children
+            return pa.map_(key.storage_field, value.storage_field)
+        if types.is_struct_vector(self.logical_type):
+            return pa.list_(self.children[0].storage_field, types.list_size(self.logical_type))
         return types.arrow_type(self.logical_type)
 
     @cached_property
@@ -83,15 +95,45 @@ class Field:
         """The Arrow field with extension types as metadata."""
         return pa.field(self.name, self.arrow_type, self.nullable, dict(self.metadata) or None)
 
-    @cached_property
-    def layout(self) -> Layout:
-        """The layout of its pages."""
-        return types.layout(self.logical_type)
-
     @property
     def is_dictionary(self) -> bool:
         """Whether its pages hold keys of a dictionary."""
         return bool(pt.is_dictionary(self.arrow_type))
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it holds JSON in binary form."""
+        return self.logical_type == "json"
+
+    @property
+    def is_blob_v2(self) -> bool:
+        """Whether it is a blob whose values may lie in other files."""
+        return self.metadata.get(EXTENSION_NAME) == BLOB_V2
+
+    @property
+    def is_blob(self) -> bool:
+        """Whether scans give descriptions of its values, not the values."""
+        return self.is_blob_v2 or (not self.children and _is_true(self.metadata.get(BLOB)))
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether it is a struct whose rows lie together in one column of a file."""
+        return self.logical_type == "struct" and (
+            _is_true(self.metadata.get(PACKED)) or _is_true(self.metadata.get(b"packed"))
+        )
+
+    @property
+    def is_column(self) -> bool:
+        """Whether it is one column of a data file, with all below it."""
+        return not self.children or self.is_packed or self.is_blob_v2
+
+    def columns(self) -> Iterator[Field]:
+        """The fields, of this one and those below it, that are columns of a data file."""
+        if self.is_column:
+            yield self
+        else:
+            for child in self.children:
+                yield from child.columns()
 
     def walk(self) -> Iterator[Field]:
         """The field and all below it, depth first."""
@@ -104,9 +146,14 @@ class Field:
         return next((c for c in self.children if c.name == name), None)
 
     def keep(self, ids: frozenset[int]) -> Field | None:
-        """The field with only those below it that ``ids`` ask for: all if its own id is among them."""
+        """The field with only those below it that ``ids`` ask for: all if its own id is among them.
+
+        A map is kept whole: a key without its value is none.
+        """
         if self.id in ids:
             return self
+        if self.logical_type == "map" or self.is_blob_v2:
+            return self if any(f.id in ids for f in self.walk()) else None
         children = tuple(child for c in self.children if (child := c.keep(ids)) is not None)
         return replace(self, children=children) if children else None
 
@@ -183,7 +230,11 @@ class LanceSchema:
         messages_in_order = list(fields)
         # Where ids begin with 1, a parent of 0 is none.
         zero = any(m.id == 0 for m in messages_in_order)
+        blob = False
         for message in messages_in_order:
+            if blob and message.id == message.parent_id == NO_PARENT:
+                continue  # a part of the description of a blob, as data files have it
+            blob = message.logical_type == "struct" and BLOB.decode() in message.metadata
             parent = NO_PARENT if message.parent_id == 0 and not zero else message.parent_id
             if message.id < 0 or message.id in messages or parent not in depth:
                 raise damaged(
@@ -201,9 +252,7 @@ class LanceSchema:
         def build(id: int, parent: int) -> Field:
             message = messages[id]
             children = tuple(build(c, id) for c in below.get(id, ()))
-            if (message.logical_type in types.LISTS and len(children) != 1) or (
-                children and not types.is_nested(message.logical_type)
-            ):
+            if not _fits(message.logical_type, children):
                 raise damaged(
                     f"a field of type {message.logical_type!r} has {len(children)} fields below it",
                     file=file,
@@ -249,6 +298,11 @@ class LanceSchema:
         """All fields, depth first."""
         for each in self.fields:
             yield from each.walk()
+
+    def columns(self) -> Iterator[Field]:
+        """The fields that are columns of a data file; see :attr:`Field.is_column`."""
+        for each in self.fields:
+            yield from each.columns()
 
     @cached_property
     def field_ids(self) -> tuple[int, ...]:
@@ -397,20 +451,40 @@ def _names_of(path: str) -> list[str]:
     return [name.strip("`") for name in re.findall(_NAME, path)]
 
 
+def _is_true(value: bytes | None) -> bool:
+    return value is not None and value.lower() == b"true"
+
+
+def _fits(logical_type: str, children: Sequence[Field]) -> bool:
+    """Whether a field of a type may have these fields below it."""
+    if logical_type == "map":
+        return len(children) == 1 and children[0].logical_type == "struct" and len(children[0].children) == 2
+    if types.is_struct_vector(logical_type):
+        return len(children) == 1 and children[0].logical_type == "struct"
+    if logical_type in types.LISTS:
+        return len(children) == 1
+    return not children or logical_type == "struct"
+
+
 def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> Field:
     if depth > MAX_DEPTH:
         raise UnsupportedProtocolError(f"fields are nested more than {MAX_DEPTH} levels deep")
     metadata = dict(each.metadata or {})
     if isinstance(each.type, pa.BaseExtensionType):
         metadata |= extensions.metadata_of(each.type)
+    name = types.logical_type(each.type)
+    if metadata.get(EXTENSION_NAME) in (ARROW_JSON.encode(), LANCE_JSON):
+        name, metadata[EXTENSION_NAME] = "json", LANCE_JSON
+        metadata.setdefault(EXTENSION_METADATA, b"")
     arrow = types.storage_type(each.type)
-    name = types.logical_type(arrow)
     id = next(ids)
     below: list[pa.Field] = []
     if name == "struct":
         below = [arrow.field(i) for i in range(arrow.num_fields)]
-    elif name in types.LISTS:
+    elif name in types.LISTS or types.is_struct_vector(name):
         below = [arrow.value_field]
+    elif name == "map":
+        below = [pa.field("entries", pa.struct([arrow.key_field, arrow.item_field]), nullable=False)]
     children = tuple(_from_arrow(c, ids, id, depth + 1) for c in below)
     _check_names(children)
     return Field(each.name, id, parent, name, each.nullable, metadata, children, types.encoding(name))
@@ -418,7 +492,10 @@ def _from_arrow(each: pa.Field, ids: Iterator[int], parent: int, depth: int) -> 
 
 def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, ...]) -> Field:
     kind = message.logical_type
-    types.layout(kind)  # refuses what is not known
+    if types.is_struct_vector(kind):
+        types.list_size(kind)  # refuses what is not known
+    elif not types.is_nested(kind):
+        types.arrow_type(kind)
     metadata = {key.encode(): value for key, value in message.metadata.items()}
     if message.extension_name and EXTENSION_NAME not in metadata:
         metadata[EXTENSION_NAME] = message.extension_name.encode()
@@ -426,7 +503,16 @@ def _from_proto(message: format_pb2.Field, parent: int, children: tuple[Field, .
     if message.HasField("dictionary"):
         dictionary = DictionaryPlace(message.dictionary.offset, message.dictionary.length)
     return Field(
-        message.name, message.id, parent, kind, message.nullable, metadata, children, types.encoding(kind), dictionary
+        message.name,
+        message.id,
+        parent,
+        kind,
+        message.nullable,
+        metadata,
+        children,
+        types.encoding(kind),
+        dictionary,
+        (message.unenforced_primary_key, message.unenforced_primary_key_position),
     )
 
 
@@ -439,6 +525,8 @@ def _to_proto(each: Field, place: DictionaryPlace | None) -> format_pb2.Field:
         nullable=each.nullable,
         encoding=int(each.encoding),  # type: ignore[arg-type]
         extension_name=each.metadata.get(EXTENSION_NAME, b"").decode("utf-8", "replace"),
+        unenforced_primary_key=each.primary_key[0],
+        unenforced_primary_key_position=each.primary_key[1],
     )
     for key, value in each.metadata.items():
         message.metadata[key.decode("utf-8", "replace")] = value

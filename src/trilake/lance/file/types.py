@@ -1,14 +1,13 @@
-"""Logical types: Lance's names of Arrow types, and how the values of each lie in a page.
+"""Logical types: Lance's names of Arrow types.
 
-A field of a manifest names its type by text, ``"int32"``, ``"timestamp:us:UTC"`` or ``"fixed_size_list:float:128"``.
-Structs and lists say no more than that: what is in them is a field of its own.
+A field of a manifest names its type by a string: ``"int32"``, ``"timestamp:us:UTC"``, ``"fixed_size_list:float:128"``.
+Structs, lists and maps say no more than that: what is in them is a field of its own.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from enum import Enum, IntEnum
+from enum import IntEnum
 from functools import lru_cache
 
 import pyarrow as pa
@@ -30,42 +29,6 @@ class Encoding(IntEnum):
     RLE = 4
 
 
-class PageKind(Enum):
-    """What the page of a field holds; the fields below it have pages of their own."""
-
-    #: packed values of a whole number of bytes
-    FIXED = "fixed"
-    #: packed bits, least significant first
-    BITS = "bits"
-    #: bytes of all values, then one int64 file position more than there are values
-    VARIABLE = "variable"
-    #: one offset more than there are lists
-    OFFSETS = "offsets"
-    #: packed keys; the values are elsewhere
-    KEYS = "keys"
-    #: nothing: a struct's values are those of its children
-    STRUCT = "struct"
-    #: nothing: there are only nulls
-    NULL = "null"
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The page of a field: its kind, and the bits that one row, offset or key takes (0 where it varies)."""
-
-    kind: PageKind
-    bits: int
-
-    def page_bytes(self, rows: int) -> int:
-        """Bytes of a page that says something about so many rows; for variable pages, of its offsets.
-
-        >>> Layout(PageKind.BITS, 1).page_bytes(9), Layout(PageKind.VARIABLE, 64).page_bytes(2)
-        (2, 24)
-        """
-        more = self.kind in (PageKind.VARIABLE, PageKind.OFFSETS)
-        return -(-(rows + more) * self.bits // 8)
-
-
 _SIMPLE: dict[str, pa.DataType] = {
     "null": pa.null(),
     "bool": pa.bool_(),
@@ -77,17 +40,20 @@ _SIMPLE: dict[str, pa.DataType] = {
     "large_string": pa.large_string(),
     "binary": pa.binary(),
     "large_binary": pa.large_binary(),
+    "json": pa.large_binary(),
     "date32:day": pa.date32(),
     "date64:ms": pa.date64(),
     **{f"time32:{unit}": pa.time32(unit) for unit in ("s", "ms")},
     **{f"time64:{unit}": pa.time64(unit) for unit in ("us", "ns")},
     **{f"duration:{unit}": pa.duration(unit) for unit in ("s", "ms", "us", "ns")},
 }
-_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in _SIMPLE.items()}
+_NAMES: dict[pa.DataType, str] = {arrow: name for name, arrow in _SIMPLE.items() if name != "json"}
 
-#: Logical types of fields with fields below them.
+#: Logical types of lists, which have one field below them.
 LISTS = frozenset({"list", "list.struct", "large_list", "large_list.struct"})
-NESTED = LISTS | {"struct"}
+#: The extension of JSON in binary form, and Arrow's own of JSON strings.
+LANCE_JSON, ARROW_JSON = b"lance.json", "arrow.json"
+_BFLOAT16 = "lance.bfloat16"
 
 _DECIMAL = re.compile(r"decimal:(128|256):(\d{1,2}):(-?\d{1,3})\Z")
 _SIZED = re.compile(r"fixed_size_binary:(\d{1,10})\Z")
@@ -98,8 +64,21 @@ _MAX_SIZE = 2**31 - 1
 
 
 def is_nested(logical_type: str) -> bool:
-    """Whether the type is that of a struct or list, whose items are fields of their own."""
-    return logical_type in NESTED
+    """Whether the type is of a struct, list or map, whose items are fields of their own."""
+    return logical_type in LISTS or logical_type in ("struct", "map") or is_struct_vector(logical_type)
+
+
+def is_struct_vector(logical_type: str) -> bool:
+    """Whether the type is a fixed-size list of structs."""
+    return logical_type.startswith("fixed_size_list:struct:")
+
+
+def list_size(logical_type: str) -> int:
+    """The length of the lists of a fixed-size list of structs.  Raises ``UnsupportedProtocolError``."""
+    match = _ITEMS.match(logical_type)
+    if match is None or not 0 < int(match[2]) <= _MAX_SIZE:
+        raise _unknown(logical_type)
+    return int(match[2])
 
 
 def storage_type(arrow_type: pa.DataType) -> pa.DataType:
@@ -130,41 +109,28 @@ def arrow_type(logical_type: str) -> pa.DataType:
             return pa.decimal128(precision, scale) if width == 128 else pa.decimal256(precision, scale)
         if (match := _SIZED.match(logical_type)) and int(match[1]) <= _MAX_SIZE:
             return pa.binary(int(match[1]))
-        if (match := _ITEMS.match(logical_type)) and int(match[2]) <= _MAX_SIZE:
+        if (match := _ITEMS.match(logical_type)) and 0 < int(match[2]) <= _MAX_SIZE:
+            if match[1] == _BFLOAT16:
+                metadata = {EXTENSION_NAME: _BFLOAT16.encode(), EXTENSION_METADATA: b""}
+                return pa.list_(pa.field("item", pa.binary(2), metadata=metadata), int(match[2]))
             item = arrow_type(match[1])
-            if _is_flat(item):
+            if not (pt.is_null(item) or pt.is_dictionary(item)):
                 return pa.list_(item, int(match[2]))
         if match := _DICTIONARY.match(logical_type):
             value = arrow_type(match[1])
-            if layout(match[1]).kind in (PageKind.FIXED, PageKind.VARIABLE) and not pt.is_fixed_size_list(value):
+            if not (pt.is_null(value) or pt.is_nested(value) or pt.is_dictionary(value)):
                 return pa.dictionary(_SIMPLE[match[2]], value)
     except (ValueError, RecursionError):  # pyarrow's refusal of a precision, and of a size beyond what it can count
         pass
-    raise UnsupportedProtocolError(
-        f"{logical_type!r} is not a logical type that is known",
+    raise _unknown(logical_type)
+
+
+def _unknown(logical_type: str) -> UnsupportedProtocolError:
+    return UnsupportedProtocolError(
+        f"unknown logical type {logical_type!r}",
         help="the dataset was written by a newer version of Lance, or its manifest is damaged",
         logical_type=logical_type,
     )
-
-
-@lru_cache(maxsize=4096)
-def layout(logical_type: str) -> Layout:
-    """The layout of the pages of this type.  Raises ``UnsupportedProtocolError`` as :func:`arrow_type` does."""
-    if logical_type == "struct":
-        return Layout(PageKind.STRUCT, 0)
-    if logical_type in LISTS:
-        return Layout(PageKind.OFFSETS, 64 if logical_type.startswith("large") else 32)
-    arrow = arrow_type(logical_type)
-    if pt.is_null(arrow):
-        return Layout(PageKind.NULL, 0)
-    if is_variable(arrow):
-        return Layout(PageKind.VARIABLE, 64)
-    if pt.is_dictionary(arrow):
-        return Layout(PageKind.KEYS, arrow.index_type.bit_width)
-    if pt.is_fixed_size_list(arrow):
-        bits = arrow.list_size * arrow.value_type.bit_width
-        return Layout(PageKind.BITS if pt.is_boolean(arrow.value_type) else PageKind.FIXED, bits)
-    return Layout(PageKind.BITS if pt.is_boolean(arrow) else PageKind.FIXED, arrow.bit_width)
 
 
 def encoding(logical_type: str) -> Encoding:
@@ -173,18 +139,11 @@ def encoding(logical_type: str) -> Encoding:
     >>> encoding("struct").name, encoding("list").name, encoding("string").name
     ('NONE', 'PLAIN', 'VAR_BINARY')
     """
-    return _ENCODINGS[layout(logical_type).kind]
-
-
-_ENCODINGS = {
-    PageKind.FIXED: Encoding.PLAIN,
-    PageKind.BITS: Encoding.PLAIN,
-    PageKind.VARIABLE: Encoding.VAR_BINARY,
-    PageKind.OFFSETS: Encoding.PLAIN,
-    PageKind.KEYS: Encoding.DICTIONARY,
-    PageKind.STRUCT: Encoding.NONE,
-    PageKind.NULL: Encoding.NONE,
-}
+    if logical_type in ("struct", "null"):
+        return Encoding.NONE
+    if logical_type in ("string", "binary", "large_string", "large_binary", "json"):
+        return Encoding.VAR_BINARY
+    return Encoding.DICTIONARY if logical_type.startswith("dict:") else Encoding.PLAIN
 
 
 def is_variable(arrow: pa.DataType) -> bool:
@@ -200,11 +159,13 @@ def is_large(arrow: pa.DataType) -> bool:
 def logical_type(arrow: pa.DataType) -> str:
     """The name of an Arrow type, after :func:`storage_type`.
 
-    Raises ``UnsupportedProtocolError`` for types that the format has no page for.
+    Raises ``UnsupportedProtocolError`` for types that Lance does not have in any version.
 
     >>> logical_type(pa.timestamp("us")), logical_type(pa.list_(pa.struct([("x", pa.int8())])))
     ('timestamp:us:-', 'list.struct')
     """
+    if isinstance(arrow, pa.BaseExtensionType) and arrow.extension_name == ARROW_JSON:
+        return "json"
     arrow = storage_type(arrow)
     if arrow in _NAMES:
         return _NAMES[arrow]
@@ -214,27 +175,37 @@ def logical_type(arrow: pa.DataType) -> str:
         return f"decimal:{arrow.bit_width}:{arrow.precision}:{arrow.scale}"
     if pt.is_fixed_size_binary(arrow):
         return f"fixed_size_binary:{arrow.byte_width}"
-    if pt.is_fixed_size_list(arrow) and _is_flat(storage_type(arrow.value_type)):
-        return f"fixed_size_list:{logical_type(arrow.value_type)}:{arrow.list_size}"
+    if pt.is_fixed_size_list(arrow) and arrow.list_size:
+        item = storage_type(arrow.value_type)
+        if _extension(arrow.value_field) == _BFLOAT16:
+            return f"fixed_size_list:{_BFLOAT16}:{arrow.list_size}"
+        if pt.is_struct(item) or pt.is_fixed_size_list(item) or _is_flat(item):
+            return f"fixed_size_list:{logical_type(item)}:{arrow.list_size}"
     if pt.is_struct(arrow):
         return "struct"
+    if pt.is_map(arrow) and not arrow.keys_sorted:
+        return "map"
     if pt.is_list(arrow) or pt.is_large_list(arrow):
         name = "list" if pt.is_list(arrow) else "large_list"
         return f"{name}.struct" if pt.is_struct(storage_type(arrow.value_type)) else name
-    if pt.is_dictionary(arrow) and (is_variable(arrow.value_type) or pt.is_integer(arrow.value_type)):
+    if pt.is_dictionary(arrow) and arrow.value_type in _NAMES and not pt.is_null(arrow.value_type):
         return f"dict:{logical_type(arrow.value_type)}:{logical_type(arrow.index_type)}:false"
     raise UnsupportedProtocolError(
         f"Lance has no type for Arrow's {arrow}",
-        help="cast the column to a type that it has; "
-        "maps, unions, intervals, views and fixed-size lists of anything but numbers are none",
+        help="cast the column to a type that Lance has; it has no unions, intervals, views, run-end encoded arrays, "
+        "maps with sorted keys, decimals of 32 or 64 bits, nor fixed-size lists of strings or lists",
     )
 
 
+def _extension(field: pa.Field) -> str:
+    if isinstance(field.type, pa.BaseExtensionType):
+        return str(field.type.extension_name)
+    return str((field.metadata or {}).get(EXTENSION_NAME, b""), "utf-8", "replace")
+
+
 def _is_flat(arrow: pa.DataType) -> bool:
-    """Whether a fixed-size list may have items of this type: those with as many bits for every value."""
-    if pt.is_null(arrow) or pt.is_nested(arrow) or pt.is_dictionary(arrow) or is_variable(arrow):
-        return False
-    return arrow in _NAMES or bool(
+    """Whether all values of a type have as many bits."""
+    return (arrow in _NAMES and not pt.is_null(arrow) and not is_variable(arrow)) or bool(
         pt.is_timestamp(arrow) or pt.is_decimal128(arrow) or pt.is_decimal256(arrow) or pt.is_fixed_size_binary(arrow)
     )
 

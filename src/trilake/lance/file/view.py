@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.statistics import Masked
 
 
 @dataclass(frozen=True)

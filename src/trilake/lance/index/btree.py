@@ -20,10 +20,10 @@ import pyarrow.types as pt
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file import types
-from trilake.lance.file.data_file import DataFile
-from trilake.lance.file.data_file_writer import DataFileWriter
-from trilake.lance.file.encode import encode_flat
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v1.data_file_writer import V1Writer
+from trilake.lance.v1.encode import encode_flat
 from trilake.storage.base import Store
 
 RowIds = npt.NDArray[np.uint64]
@@ -56,7 +56,7 @@ class ScalarIndex:
     ([0, 2], [1])
     """
 
-    def __init__(self, data: DataFile, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
+    def __init__(self, data: V1File, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
         self._data = data
         #: Of each page of the data; none where the writer kept none.
         self._checksums = checksums
@@ -70,8 +70,8 @@ class ScalarIndex:
     @classmethod
     def open(cls, store: Store, folder: str) -> ScalarIndex:
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
-        lookup_file = DataFile.open(store, f"{folder}/{LOOKUP}")
-        data = DataFile.open(store, f"{folder}/{DATA}")
+        lookup_file = V1File.open(store, f"{folder}/{LOOKUP}")
+        data = V1File.open(store, f"{folder}/{DATA}")
         batches = [lookup_file.read_batch(i) for i in range(lookup_file.num_batches)]
         lookup = pa.Table.from_batches(batches, lookup_file.schema.to_arrow()).combine_chunks()
         names = lookup.column_names, data.schema.names
@@ -294,7 +294,7 @@ def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
     return checksum
 
 
-def _known_checksums(lookup_file: DataFile, lookup: pa.RecordBatch) -> list[int]:
+def _known_checksums(lookup_file: V1File, lookup: pa.RecordBatch) -> list[int]:
     """The checksums of the pages, after that of the lookup itself was compared; none where the writer kept none."""
     data = lookup_file.schema.metadata.get(CHECKSUMS)
     if data is None:
@@ -366,7 +366,7 @@ def train(store: Store, folder: str, rows: pa.Table) -> int:
     lookup: list[tuple[pa.Scalar | None, pa.Scalar | None, int]] = []
     stored = LanceSchema.from_arrow(data_schema)
     checksums: list[int] = []
-    with DataFileWriter(store, f"{folder}/{DATA}", stored, statistics=False) as writer:
+    with V1Writer(store, f"{folder}/{DATA}", stored, statistics=False) as writer:
         for batch in table.cast(data_schema).to_batches(max_chunksize=PAGE_ROWS):
             values = batch.column(0)
             valid = values.drop_null()
@@ -392,6 +392,6 @@ def train(store: Store, folder: str, rows: pa.Table) -> int:
     own = page_checksum(LanceSchema.from_arrow(lookup_schema), batch)
     text = " ".join(f"{each:08x}" for each in (own, *checksums))  # metadata is text to other readers
     schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: text}))
-    with DataFileWriter(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
+    with V1Writer(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
         writer.write(batch)
     return int(table.num_rows)

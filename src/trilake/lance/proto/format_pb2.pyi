@@ -31,7 +31,7 @@ class UUID(_message.Message):
     def __init__(self, uuid: _Optional[bytes] = ...) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("fields", "fragments", "version", "version_aux_data", "metadata", "index_section", "timestamp", "tag", "reader_feature_flags", "writer_feature_flags", "max_fragment_id", "transaction_file", "writer_version", "data_format")
+    __slots__ = ("fields", "fragments", "version", "version_aux_data", "metadata", "index_section", "timestamp", "tag", "reader_feature_flags", "writer_feature_flags", "max_fragment_id", "transaction_file", "writer_version", "next_row_id", "data_format", "config", "base_paths", "table_metadata", "branch", "old_transaction_section", "fragment_tree", "transaction_section")
     class WriterVersion(_message.Message):
         __slots__ = ("library", "version")
         LIBRARY_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,20 @@ class Manifest(_message.Message):
         key: str
         value: bytes
         def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+    class ConfigEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class TableMetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -66,7 +80,15 @@ class Manifest(_message.Message):
     MAX_FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     TRANSACTION_FILE_FIELD_NUMBER: _ClassVar[int]
     WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ROW_ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FORMAT_FIELD_NUMBER: _ClassVar[int]
+    CONFIG_FIELD_NUMBER: _ClassVar[int]
+    BASE_PATHS_FIELD_NUMBER: _ClassVar[int]
+    TABLE_METADATA_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_FIELD_NUMBER: _ClassVar[int]
+    OLD_TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
+    FRAGMENT_TREE_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_SECTION_FIELD_NUMBER: _ClassVar[int]
     fields: _containers.RepeatedCompositeFieldContainer[Field]
     fragments: _containers.RepeatedCompositeFieldContainer[DataFragment]
     version: int
@@ -80,11 +102,31 @@ class Manifest(_message.Message):
     max_fragment_id: int
     transaction_file: str
     writer_version: Manifest.WriterVersion
+    next_row_id: int
     data_format: Manifest.DataStorageFormat
-    def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., version_aux_data: _Optional[int] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., tag: _Optional[str] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., writer_version: _Optional[_Union[Manifest.WriterVersion, _Mapping]] = ..., data_format: _Optional[_Union[Manifest.DataStorageFormat, _Mapping]] = ...) -> None: ...
+    config: _containers.ScalarMap[str, str]
+    base_paths: _containers.RepeatedCompositeFieldContainer[BasePath]
+    table_metadata: _containers.ScalarMap[str, str]
+    branch: str
+    old_transaction_section: int
+    fragment_tree: bytes
+    transaction_section: int
+    def __init__(self, fields: _Optional[_Iterable[_Union[Field, _Mapping]]] = ..., fragments: _Optional[_Iterable[_Union[DataFragment, _Mapping]]] = ..., version: _Optional[int] = ..., version_aux_data: _Optional[int] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., index_section: _Optional[int] = ..., timestamp: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., tag: _Optional[str] = ..., reader_feature_flags: _Optional[int] = ..., writer_feature_flags: _Optional[int] = ..., max_fragment_id: _Optional[int] = ..., transaction_file: _Optional[str] = ..., writer_version: _Optional[_Union[Manifest.WriterVersion, _Mapping]] = ..., next_row_id: _Optional[int] = ..., data_format: _Optional[_Union[Manifest.DataStorageFormat, _Mapping]] = ..., config: _Optional[_Mapping[str, str]] = ..., base_paths: _Optional[_Iterable[_Union[BasePath, _Mapping]]] = ..., table_metadata: _Optional[_Mapping[str, str]] = ..., branch: _Optional[str] = ..., old_transaction_section: _Optional[int] = ..., fragment_tree: _Optional[bytes] = ..., transaction_section: _Optional[int] = ...) -> None: ...
+
+class BasePath(_message.Message):
+    __slots__ = ("id", "name", "is_dataset_root", "path")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    IS_DATASET_ROOT_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    name: str
+    is_dataset_root: bool
+    path: str
+    def __init__(self, id: _Optional[int] = ..., name: _Optional[str] = ..., is_dataset_root: bool = ..., path: _Optional[str] = ...) -> None: ...
 
 class IndexMetadata(_message.Message):
-    __slots__ = ("uuid", "fields", "name", "dataset_version", "fragment_bitmap", "index_details", "index_version")
+    __slots__ = ("uuid", "fields", "name", "dataset_version", "fragment_bitmap", "index_details", "index_version", "created_at", "base_id", "files", "covering_fields")
     UUID_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +134,10 @@ class IndexMetadata(_message.Message):
     FRAGMENT_BITMAP_FIELD_NUMBER: _ClassVar[int]
     INDEX_DETAILS_FIELD_NUMBER: _ClassVar[int]
     INDEX_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
+    FILES_FIELD_NUMBER: _ClassVar[int]
+    COVERING_FIELDS_FIELD_NUMBER: _ClassVar[int]
     uuid: UUID
     fields: _containers.RepeatedScalarFieldContainer[int]
     name: str
@@ -99,7 +145,19 @@ class IndexMetadata(_message.Message):
     fragment_bitmap: bytes
     index_details: IndexDetails
     index_version: int
-    def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[IndexDetails, _Mapping]] = ..., index_version: _Optional[int] = ...) -> None: ...
+    created_at: int
+    base_id: int
+    files: _containers.RepeatedCompositeFieldContainer[IndexFile]
+    covering_fields: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, uuid: _Optional[_Union[UUID, _Mapping]] = ..., fields: _Optional[_Iterable[int]] = ..., name: _Optional[str] = ..., dataset_version: _Optional[int] = ..., fragment_bitmap: _Optional[bytes] = ..., index_details: _Optional[_Union[IndexDetails, _Mapping]] = ..., index_version: _Optional[int] = ..., created_at: _Optional[int] = ..., base_id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[IndexFile, _Mapping]]] = ..., covering_fields: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class IndexFile(_message.Message):
+    __slots__ = ("path", "size_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    size_bytes: int
+    def __init__(self, path: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
 
 class IndexDetails(_message.Message):
     __slots__ = ("type_url", "value")
@@ -116,33 +174,59 @@ class IndexSection(_message.Message):
     def __init__(self, indices: _Optional[_Iterable[_Union[IndexMetadata, _Mapping]]] = ...) -> None: ...
 
 class DataFragment(_message.Message):
-    __slots__ = ("id", "files", "deletion_file", "physical_rows")
+    __slots__ = ("id", "files", "deletion_file", "physical_rows", "inline_row_ids", "external_row_ids", "inline_last_updated_at_versions", "external_last_updated_at_versions", "inline_created_at_versions", "external_created_at_versions")
     ID_FIELD_NUMBER: _ClassVar[int]
     FILES_FIELD_NUMBER: _ClassVar[int]
     DELETION_FILE_FIELD_NUMBER: _ClassVar[int]
     PHYSICAL_ROWS_FIELD_NUMBER: _ClassVar[int]
+    INLINE_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_ROW_IDS_FIELD_NUMBER: _ClassVar[int]
+    INLINE_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_LAST_UPDATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    INLINE_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    EXTERNAL_CREATED_AT_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     id: int
     files: _containers.RepeatedCompositeFieldContainer[DataFile]
     deletion_file: DeletionFile
     physical_rows: int
-    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ..., physical_rows: _Optional[int] = ...) -> None: ...
+    inline_row_ids: bytes
+    external_row_ids: ExternalFile
+    inline_last_updated_at_versions: bytes
+    external_last_updated_at_versions: ExternalFile
+    inline_created_at_versions: bytes
+    external_created_at_versions: ExternalFile
+    def __init__(self, id: _Optional[int] = ..., files: _Optional[_Iterable[_Union[DataFile, _Mapping]]] = ..., deletion_file: _Optional[_Union[DeletionFile, _Mapping]] = ..., physical_rows: _Optional[int] = ..., inline_row_ids: _Optional[bytes] = ..., external_row_ids: _Optional[_Union[ExternalFile, _Mapping]] = ..., inline_last_updated_at_versions: _Optional[bytes] = ..., external_last_updated_at_versions: _Optional[_Union[ExternalFile, _Mapping]] = ..., inline_created_at_versions: _Optional[bytes] = ..., external_created_at_versions: _Optional[_Union[ExternalFile, _Mapping]] = ...) -> None: ...
+
+class ExternalFile(_message.Message):
+    __slots__ = ("path", "offset", "size")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    offset: int
+    size: int
+    def __init__(self, path: _Optional[str] = ..., offset: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class DataFile(_message.Message):
-    __slots__ = ("path", "fields", "file_major_version", "file_minor_version", "file_size_bytes")
+    __slots__ = ("path", "fields", "column_indices", "file_major_version", "file_minor_version", "file_size_bytes", "base_id")
     PATH_FIELD_NUMBER: _ClassVar[int]
     FIELDS_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_INDICES_FIELD_NUMBER: _ClassVar[int]
     FILE_MAJOR_VERSION_FIELD_NUMBER: _ClassVar[int]
     FILE_MINOR_VERSION_FIELD_NUMBER: _ClassVar[int]
     FILE_SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
     path: str
     fields: _containers.RepeatedScalarFieldContainer[int]
+    column_indices: _containers.RepeatedScalarFieldContainer[int]
     file_major_version: int
     file_minor_version: int
     file_size_bytes: int
-    def __init__(self, path: _Optional[str] = ..., fields: _Optional[_Iterable[int]] = ..., file_major_version: _Optional[int] = ..., file_minor_version: _Optional[int] = ..., file_size_bytes: _Optional[int] = ...) -> None: ...
+    base_id: int
+    def __init__(self, path: _Optional[str] = ..., fields: _Optional[_Iterable[int]] = ..., column_indices: _Optional[_Iterable[int]] = ..., file_major_version: _Optional[int] = ..., file_minor_version: _Optional[int] = ..., file_size_bytes: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
 
 class DeletionFile(_message.Message):
-    __slots__ = ("file_type", "read_version", "id", "num_deleted_rows")
+    __slots__ = ("file_type", "read_version", "id", "num_deleted_rows", "base_id")
     class DeletionFileType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         ARROW_ARRAY: _ClassVar[DeletionFile.DeletionFileType]
@@ -153,11 +237,13 @@ class DeletionFile(_message.Message):
     READ_VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     NUM_DELETED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    BASE_ID_FIELD_NUMBER: _ClassVar[int]
     file_type: DeletionFile.DeletionFileType
     read_version: int
     id: int
     num_deleted_rows: int
-    def __init__(self, file_type: _Optional[_Union[DeletionFile.DeletionFileType, str]] = ..., read_version: _Optional[int] = ..., id: _Optional[int] = ..., num_deleted_rows: _Optional[int] = ...) -> None: ...
+    base_id: int
+    def __init__(self, file_type: _Optional[_Union[DeletionFile.DeletionFileType, str]] = ..., read_version: _Optional[int] = ..., id: _Optional[int] = ..., num_deleted_rows: _Optional[int] = ..., base_id: _Optional[int] = ...) -> None: ...
 
 class Metadata(_message.Message):
     __slots__ = ("manifest_position", "batch_offsets", "page_table_position", "statistics")
@@ -189,7 +275,7 @@ class Dictionary(_message.Message):
     def __init__(self, offset: _Optional[int] = ..., length: _Optional[int] = ...) -> None: ...
 
 class Field(_message.Message):
-    __slots__ = ("type", "name", "id", "parent_id", "logical_type", "nullable", "encoding", "dictionary", "extension_name", "metadata")
+    __slots__ = ("type", "name", "id", "parent_id", "logical_type", "nullable", "encoding", "dictionary", "extension_name", "metadata", "unenforced_primary_key", "unenforced_primary_key_position")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         PARENT: _ClassVar[Field.Type]
@@ -215,6 +301,8 @@ class Field(_message.Message):
     DICTIONARY_FIELD_NUMBER: _ClassVar[int]
     EXTENSION_NAME_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    UNENFORCED_PRIMARY_KEY_FIELD_NUMBER: _ClassVar[int]
+    UNENFORCED_PRIMARY_KEY_POSITION_FIELD_NUMBER: _ClassVar[int]
     type: Field.Type
     name: str
     id: int
@@ -225,4 +313,6 @@ class Field(_message.Message):
     dictionary: Dictionary
     extension_name: str
     metadata: _containers.ScalarMap[str, bytes]
-    def __init__(self, type: _Optional[_Union[Field.Type, str]] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., nullable: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., extension_name: _Optional[str] = ..., metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+    unenforced_primary_key: bool
+    unenforced_primary_key_position: int
+    def __init__(self, type: _Optional[_Union[Field.Type, str]] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., logical_type: _Optional[str] = ..., nullable: bool = ..., encoding: _Optional[_Union[Encoding, str]] = ..., dictionary: _Optional[_Union[Dictionary, _Mapping]] = ..., extension_name: _Optional[str] = ..., metadata: _Optional[_Mapping[str, bytes]] = ..., unenforced_primary_key: bool = ..., unenforced_primary_key_position: _Optional[int] = ...) -> None: ...

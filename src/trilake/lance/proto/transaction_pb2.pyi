@@ -11,7 +11,7 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Transaction(_message.Message):
-    __slots__ = ("read_version", "uuid", "tag", "append", "delete", "overwrite", "create_index", "rewrite", "merge", "restore", "reserve_fragments", "update")
+    __slots__ = ("read_version", "uuid", "tag", "transaction_properties", "append", "delete", "overwrite", "create_index", "rewrite", "merge", "restore", "reserve_fragments", "update", "project", "update_config", "data_replacement", "clone", "update_bases")
     class Append(_message.Message):
         __slots__ = ("fragments",)
         FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -27,7 +27,7 @@ class Transaction(_message.Message):
         predicate: str
         def __init__(self, updated_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., deleted_fragment_ids: _Optional[_Iterable[int]] = ..., predicate: _Optional[str] = ...) -> None: ...
     class Overwrite(_message.Message):
-        __slots__ = ("fragments", "schema", "schema_metadata")
+        __slots__ = ("fragments", "schema", "schema_metadata", "config_upsert_values", "initial_bases")
         class SchemaMetadataEntry(_message.Message):
             __slots__ = ("key", "value")
             KEY_FIELD_NUMBER: _ClassVar[int]
@@ -35,13 +35,24 @@ class Transaction(_message.Message):
             key: str
             value: bytes
             def __init__(self, key: _Optional[str] = ..., value: _Optional[bytes] = ...) -> None: ...
+        class ConfigUpsertValuesEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: str
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
         FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         SCHEMA_FIELD_NUMBER: _ClassVar[int]
         SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
+        CONFIG_UPSERT_VALUES_FIELD_NUMBER: _ClassVar[int]
+        INITIAL_BASES_FIELD_NUMBER: _ClassVar[int]
         fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         schema: _containers.RepeatedCompositeFieldContainer[_format_pb2.Field]
         schema_metadata: _containers.ScalarMap[str, bytes]
-        def __init__(self, fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., schema: _Optional[_Iterable[_Union[_format_pb2.Field, _Mapping]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ...) -> None: ...
+        config_upsert_values: _containers.ScalarMap[str, str]
+        initial_bases: _containers.RepeatedCompositeFieldContainer[_format_pb2.BasePath]
+        def __init__(self, fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., schema: _Optional[_Iterable[_Union[_format_pb2.Field, _Mapping]]] = ..., schema_metadata: _Optional[_Mapping[str, bytes]] = ..., config_upsert_values: _Optional[_Mapping[str, str]] = ..., initial_bases: _Optional[_Iterable[_Union[_format_pb2.BasePath, _Mapping]]] = ...) -> None: ...
     class CreateIndex(_message.Message):
         __slots__ = ("new_indices", "removed_indices")
         NEW_INDICES_FIELD_NUMBER: _ClassVar[int]
@@ -105,19 +116,98 @@ class Transaction(_message.Message):
         num_fragments: int
         def __init__(self, num_fragments: _Optional[int] = ...) -> None: ...
     class Update(_message.Message):
-        __slots__ = ("removed_fragment_ids", "updated_fragments", "new_fragments", "fields_modified")
+        __slots__ = ("removed_fragment_ids", "updated_fragments", "new_fragments", "fields_modified", "fields_for_preserving_frag_bitmap", "update_mode")
         REMOVED_FRAGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
         UPDATED_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         NEW_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
         FIELDS_MODIFIED_FIELD_NUMBER: _ClassVar[int]
+        FIELDS_FOR_PRESERVING_FRAG_BITMAP_FIELD_NUMBER: _ClassVar[int]
+        UPDATE_MODE_FIELD_NUMBER: _ClassVar[int]
         removed_fragment_ids: _containers.RepeatedScalarFieldContainer[int]
         updated_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         new_fragments: _containers.RepeatedCompositeFieldContainer[_format_pb2.DataFragment]
         fields_modified: _containers.RepeatedScalarFieldContainer[int]
-        def __init__(self, removed_fragment_ids: _Optional[_Iterable[int]] = ..., updated_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., fields_modified: _Optional[_Iterable[int]] = ...) -> None: ...
+        fields_for_preserving_frag_bitmap: _containers.RepeatedScalarFieldContainer[int]
+        update_mode: int
+        def __init__(self, removed_fragment_ids: _Optional[_Iterable[int]] = ..., updated_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., new_fragments: _Optional[_Iterable[_Union[_format_pb2.DataFragment, _Mapping]]] = ..., fields_modified: _Optional[_Iterable[int]] = ..., fields_for_preserving_frag_bitmap: _Optional[_Iterable[int]] = ..., update_mode: _Optional[int] = ...) -> None: ...
+    class Project(_message.Message):
+        __slots__ = ("schema",)
+        SCHEMA_FIELD_NUMBER: _ClassVar[int]
+        schema: _containers.RepeatedCompositeFieldContainer[_format_pb2.Field]
+        def __init__(self, schema: _Optional[_Iterable[_Union[_format_pb2.Field, _Mapping]]] = ...) -> None: ...
+    class UpdateMap(_message.Message):
+        __slots__ = ("entries", "replace")
+        class Entry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: str
+            value: str
+            def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+        ENTRIES_FIELD_NUMBER: _ClassVar[int]
+        REPLACE_FIELD_NUMBER: _ClassVar[int]
+        entries: _containers.RepeatedCompositeFieldContainer[Transaction.UpdateMap.Entry]
+        replace: bool
+        def __init__(self, entries: _Optional[_Iterable[_Union[Transaction.UpdateMap.Entry, _Mapping]]] = ..., replace: bool = ...) -> None: ...
+    class UpdateConfig(_message.Message):
+        __slots__ = ("config", "table_metadata", "schema_metadata", "field_metadata")
+        class FieldMetadataEntry(_message.Message):
+            __slots__ = ("key", "value")
+            KEY_FIELD_NUMBER: _ClassVar[int]
+            VALUE_FIELD_NUMBER: _ClassVar[int]
+            key: int
+            value: Transaction.UpdateMap
+            def __init__(self, key: _Optional[int] = ..., value: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ...) -> None: ...
+        CONFIG_FIELD_NUMBER: _ClassVar[int]
+        TABLE_METADATA_FIELD_NUMBER: _ClassVar[int]
+        SCHEMA_METADATA_FIELD_NUMBER: _ClassVar[int]
+        FIELD_METADATA_FIELD_NUMBER: _ClassVar[int]
+        config: Transaction.UpdateMap
+        table_metadata: Transaction.UpdateMap
+        schema_metadata: Transaction.UpdateMap
+        field_metadata: _containers.MessageMap[int, Transaction.UpdateMap]
+        def __init__(self, config: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ..., table_metadata: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ..., schema_metadata: _Optional[_Union[Transaction.UpdateMap, _Mapping]] = ..., field_metadata: _Optional[_Mapping[int, Transaction.UpdateMap]] = ...) -> None: ...
+    class DataReplacement(_message.Message):
+        __slots__ = ("replacements",)
+        class Group(_message.Message):
+            __slots__ = ("fragment_id", "new_file")
+            FRAGMENT_ID_FIELD_NUMBER: _ClassVar[int]
+            NEW_FILE_FIELD_NUMBER: _ClassVar[int]
+            fragment_id: int
+            new_file: _format_pb2.DataFile
+            def __init__(self, fragment_id: _Optional[int] = ..., new_file: _Optional[_Union[_format_pb2.DataFile, _Mapping]] = ...) -> None: ...
+        REPLACEMENTS_FIELD_NUMBER: _ClassVar[int]
+        replacements: _containers.RepeatedCompositeFieldContainer[Transaction.DataReplacement.Group]
+        def __init__(self, replacements: _Optional[_Iterable[_Union[Transaction.DataReplacement.Group, _Mapping]]] = ...) -> None: ...
+    class Clone(_message.Message):
+        __slots__ = ("is_shallow", "ref_name", "ref_version", "ref_path", "branch_name")
+        IS_SHALLOW_FIELD_NUMBER: _ClassVar[int]
+        REF_NAME_FIELD_NUMBER: _ClassVar[int]
+        REF_VERSION_FIELD_NUMBER: _ClassVar[int]
+        REF_PATH_FIELD_NUMBER: _ClassVar[int]
+        BRANCH_NAME_FIELD_NUMBER: _ClassVar[int]
+        is_shallow: bool
+        ref_name: str
+        ref_version: int
+        ref_path: str
+        branch_name: str
+        def __init__(self, is_shallow: bool = ..., ref_name: _Optional[str] = ..., ref_version: _Optional[int] = ..., ref_path: _Optional[str] = ..., branch_name: _Optional[str] = ...) -> None: ...
+    class UpdateBases(_message.Message):
+        __slots__ = ("new_bases",)
+        NEW_BASES_FIELD_NUMBER: _ClassVar[int]
+        new_bases: _containers.RepeatedCompositeFieldContainer[_format_pb2.BasePath]
+        def __init__(self, new_bases: _Optional[_Iterable[_Union[_format_pb2.BasePath, _Mapping]]] = ...) -> None: ...
+    class TransactionPropertiesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     READ_VERSION_FIELD_NUMBER: _ClassVar[int]
     UUID_FIELD_NUMBER: _ClassVar[int]
     TAG_FIELD_NUMBER: _ClassVar[int]
+    TRANSACTION_PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     APPEND_FIELD_NUMBER: _ClassVar[int]
     DELETE_FIELD_NUMBER: _ClassVar[int]
     OVERWRITE_FIELD_NUMBER: _ClassVar[int]
@@ -127,9 +217,15 @@ class Transaction(_message.Message):
     RESTORE_FIELD_NUMBER: _ClassVar[int]
     RESERVE_FRAGMENTS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    PROJECT_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_CONFIG_FIELD_NUMBER: _ClassVar[int]
+    DATA_REPLACEMENT_FIELD_NUMBER: _ClassVar[int]
+    CLONE_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_BASES_FIELD_NUMBER: _ClassVar[int]
     read_version: int
     uuid: str
     tag: str
+    transaction_properties: _containers.ScalarMap[str, str]
     append: Transaction.Append
     delete: Transaction.Delete
     overwrite: Transaction.Overwrite
@@ -139,4 +235,9 @@ class Transaction(_message.Message):
     restore: Transaction.Restore
     reserve_fragments: Transaction.ReserveFragments
     update: Transaction.Update
-    def __init__(self, read_version: _Optional[int] = ..., uuid: _Optional[str] = ..., tag: _Optional[str] = ..., append: _Optional[_Union[Transaction.Append, _Mapping]] = ..., delete: _Optional[_Union[Transaction.Delete, _Mapping]] = ..., overwrite: _Optional[_Union[Transaction.Overwrite, _Mapping]] = ..., create_index: _Optional[_Union[Transaction.CreateIndex, _Mapping]] = ..., rewrite: _Optional[_Union[Transaction.Rewrite, _Mapping]] = ..., merge: _Optional[_Union[Transaction.Merge, _Mapping]] = ..., restore: _Optional[_Union[Transaction.Restore, _Mapping]] = ..., reserve_fragments: _Optional[_Union[Transaction.ReserveFragments, _Mapping]] = ..., update: _Optional[_Union[Transaction.Update, _Mapping]] = ...) -> None: ...
+    project: Transaction.Project
+    update_config: Transaction.UpdateConfig
+    data_replacement: Transaction.DataReplacement
+    clone: Transaction.Clone
+    update_bases: Transaction.UpdateBases
+    def __init__(self, read_version: _Optional[int] = ..., uuid: _Optional[str] = ..., tag: _Optional[str] = ..., transaction_properties: _Optional[_Mapping[str, str]] = ..., append: _Optional[_Union[Transaction.Append, _Mapping]] = ..., delete: _Optional[_Union[Transaction.Delete, _Mapping]] = ..., overwrite: _Optional[_Union[Transaction.Overwrite, _Mapping]] = ..., create_index: _Optional[_Union[Transaction.CreateIndex, _Mapping]] = ..., rewrite: _Optional[_Union[Transaction.Rewrite, _Mapping]] = ..., merge: _Optional[_Union[Transaction.Merge, _Mapping]] = ..., restore: _Optional[_Union[Transaction.Restore, _Mapping]] = ..., reserve_fragments: _Optional[_Union[Transaction.ReserveFragments, _Mapping]] = ..., update: _Optional[_Union[Transaction.Update, _Mapping]] = ..., project: _Optional[_Union[Transaction.Project, _Mapping]] = ..., update_config: _Optional[_Union[Transaction.UpdateConfig, _Mapping]] = ..., data_replacement: _Optional[_Union[Transaction.DataReplacement, _Mapping]] = ..., clone: _Optional[_Union[Transaction.Clone, _Mapping]] = ..., update_bases: _Optional[_Union[Transaction.UpdateBases, _Mapping]] = ...) -> None: ...

@@ -19,12 +19,12 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, regroup
-from trilake.lance.file.data_file import DataFile
-from trilake.lance.file.data_file_writer import DataFileWriter
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.scan.scan import one_batch
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
@@ -76,7 +76,7 @@ class LanceFileReader:
         columns: Sequence[str] | None = None,
     ) -> None:
         store, key = _place(path, storage_options)
-        self._file = DataFile.open(store, key)
+        self._file = V1File.open(store, key)
         self._view = View(self._file.schema)
         self._columns = self._view.columns(columns)
         self._stored = self._view.stored(self._columns)
@@ -181,16 +181,16 @@ class LanceFileWriter:
         self._store, self._key = _place(path, storage_options)
         self._metadata: dict[str, str] = {}
         self._target: Target | None = None
-        self._writer: DataFileWriter | None = None
+        self._writer: V1Writer | None = None
         self._closed = False
         if schema is not None:
             self._begin(schema)
 
-    def _begin(self, schema: pa.Schema) -> tuple[Target, DataFileWriter]:
+    def _begin(self, schema: pa.Schema) -> tuple[Target, V1Writer]:
         input_rows.check_metadata(schema)
         flat, _ = input_rows.plain(schema, ())
         self._target = Target.new(flat, nulls=self._options.nulls)
-        self._writer = DataFileWriter(self._store, self._key, self._target.schema)
+        self._writer = V1Writer(self._store, self._key, self._target.schema)
         return self._target, self._writer
 
     def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
@@ -220,7 +220,7 @@ class LanceFileWriter:
             raise NothingToWriteError("the file has no columns", help="pass a schema, or write a batch", file=self._key)
         self._closed = True
         self._writer.add_metadata({key.encode(): value.encode() for key, value in self._metadata.items()})
-        return self._writer.close()[0]
+        return self._writer.close().rows
 
     def _check_open(self) -> None:
         if self._closed:

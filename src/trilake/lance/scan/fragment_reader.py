@@ -1,8 +1,7 @@
 """Reading one fragment: its data files side by side, without its deleted rows.
 
-Rows are named by their offset within the fragment, deleted ones counted.  All data files of a fragment are cut into the
-same batches, so a batch of the fragment is one batch of each file that has columns of the projection.  A column that no
-file has is null.
+Rows are named by their offset within the fragment, deleted ones counted.  A batch of the fragment is a range of rows,
+which ends where a part of its first file does.  A column that no file has is null.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -21,17 +21,20 @@ from pyroaring import BitMap
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
-from trilake.lance.file.data_file import DataFile
-from trilake.lance.file.decode import MAX_UNBACKED
-from trilake.lance.file.pages_source import Source
+from trilake.lance.data_files import open_data_file
+from trilake.lance.file.null_masks import Masked
+from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.statistics import Masked, trusted
 from trilake.lance.versions import deletions
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
 
 Rows = npt.NDArray[np.int64]
+
+#: Rows of a fragment without data files may number so many: a manifest of a few bytes must not fill the memory.
+MAX_UNBACKED = 1 << 25
 
 #: Bytes that the nulls of a column which no file has may take in one batch.
 MAX_NULL_BYTES = 1 << 31
@@ -53,7 +56,7 @@ def row_ids(fragment_id: int, offsets: npt.NDArray[np.integer]) -> npt.NDArray[n
 class _Part:
     """The columns of a projection that one file has, and where each of its columns goes."""
 
-    file: DataFile
+    file: DataFileReader
     schema: LanceSchema
 
 
@@ -65,11 +68,13 @@ class FragmentReader:
     store: of the dataset.
     fragment: its entry.
     schema: of the dataset, with the values of its dictionaries; projections are parts of it.
+    bases: where files are that are not in the dataset.
     """
 
-    def __init__(self, store: Store, fragment: Fragment, schema: LanceSchema) -> None:
+    def __init__(self, store: Store, fragment: Fragment, schema: LanceSchema, bases: Bases | None = None) -> None:
         self.store, self.fragment, self.schema = store, fragment, schema
-        self._files: dict[str, DataFile] = {}
+        self.bases = bases or Bases(store)
+        self._files: dict[str, DataFileReader] = {}
         self._lock = threading.Lock()
         self._statistics: Mapping[Path, ColumnStats] | None = None
 
@@ -79,34 +84,38 @@ class FragmentReader:
     @cached_property
     def is_local(self) -> bool:
         """Whether the files are on this machine."""
-        return all(self.store.local_path(f.key) is not None for f in self.fragment.files)
+        places = [self.bases.data_file(f) for f in self.fragment.files]
+        return all(store.local_path(key) is not None for store, key in places)
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
-    def file(self, entry: Entry) -> DataFile:
+    def file(self, entry: Entry) -> DataFileReader:
         """An open data file.  Raises ``MissingFileError`` and ``CorruptFileError``."""
         with self._lock:
             file = self._files.get(entry.path)
         if file is None:
+            store, key = self.bases.data_file(entry)
             try:
-                file = DataFile.open(self.store, entry.key, self.schema, entry.fields)
+                file = open_data_file(
+                    store, key, self.schema, entry.storage_version, entry.fields, entry.column_indices
+                )
             except (ObjectNotFoundError, MissingFileError) as e:
                 raise MissingFileError(
                     "a data file is not there",
                     help="it was removed by a clean-up or by hand; read a newer version, or restore the file",
-                    file=f"{self.store.uri}/{entry.key}",
+                    file=f"{store.uri}/{key}",
                 ) from e
-            self._check(file, entry)
+            self._check(file)
             with self._lock:
                 file = self._files.setdefault(entry.path, file)
         return file
 
-    def _check(self, file: DataFile, entry: Entry) -> None:
+    def _check(self, file: DataFileReader) -> None:
         known = self.fragment.physical_rows
         if known and file.num_rows != known:
             raise CorruptFileError(
                 f"the data file has {file.num_rows} rows and its fragment {known}",
-                file=f"{self.store.uri}/{entry.key}",
+                file=file.file,
                 fragment=self.fragment.id,
             )
 
@@ -132,7 +141,7 @@ class FragmentReader:
         """The deleted rows: no more than the data files have, whatever the manifest says."""
         if self.fragment.deletion_file is None:
             return BitMap()
-        return deletions.read(self.store, self.fragment, int(self.batch_offsets[-1]))
+        return deletions.read(self.bases, self.fragment, int(self.batch_offsets[-1]))
 
     @cached_property
     def deleted(self) -> deletions.Offsets:
@@ -181,12 +190,11 @@ class FragmentReader:
     def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
         """What the files' statistics say of each row group, by the path of the column."""
         if self._statistics is None:
-            rows = np.diff(self.batch_offsets).tolist()
             statistics: dict[Path, ColumnStats] = {}
             for entry in self.fragment.files:
                 file = self.file(entry)
-                if file.num_batches == len(rows):
-                    statistics |= trusted(file.statistics(), file.schema, rows, masked)
+                if np.array_equal(file.batch_offsets, self.batch_offsets):
+                    statistics |= file.column_stats(masked)
             self._statistics = statistics
         return self._statistics
 
@@ -198,22 +206,14 @@ class FragmentReader:
     # --- rows --------------------------------------------------------------------------------------------------------
 
     def _parts(self, projection: LanceSchema) -> list[_Part]:
-        ids = frozenset(projection.field_ids)
+        ids = {f.id for f in projection.columns()}
         parts = []
-        for entry in self.fragment.files:
+        for entry in reversed(self.fragment.files):  # of files with one column, the last has its values
             field_ids = ids.intersection(entry.fields)
             if field_ids:
-                schema = projection.project_ids(field_ids)
-                if schema.fields:
-                    parts.append(_Part(self.file(entry), schema))
-        for part in parts[1:]:
-            if not np.array_equal(part.file.batch_offsets, parts[0].file.batch_offsets):
-                raise CorruptFileError(
-                    "the data files of a fragment are cut into different batches",
-                    fragment=self.fragment.id,
-                    file=self.store.uri,
-                )
-        return parts
+                parts.append(_Part(self.file(entry), projection.project_ids(field_ids)))
+                ids -= field_ids
+        return parts[::-1]
 
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
@@ -224,33 +224,22 @@ class FragmentReader:
         arrow = projection.to_arrow()
         bounds = self.batch_offsets.tolist()
         whole = len(parts) == 1 and parts[0].schema.fields == projection.fields
-        last = min(bisect_left(bounds, stop), len(bounds) - 1)
-        ends = [0] * len(parts)
-        fetched: list[Source | None] = [None] * len(parts)
-        for i in range(max(bisect_right(bounds, start) - 1, 0), len(bounds) - 1):
-            base, end = bounds[i], bounds[i + 1]
-            if base >= stop:
-                return
-            low, high = max(start, base), min(stop, end)
-            if low >= high:
-                continue
-            for n, part in enumerate(parts):
-                if i >= ends[n]:
-                    ends[n], fetched[n] = part.file.ahead(i, last, part.schema)
-            read = [p.file.read_batch(i, p.schema, fetched=f) for p, f in zip(parts, fetched, strict=True)]
-            batch = read[0] if whole else _combined(read, arrow, end - base)
-            yield batch if high - low == end - base else batch.slice(low - base, high - low)
+        inside = bounds[bisect_right(bounds, start) : bisect_left(bounds, stop)]
+        ranges = [(low, high) for low, high in pairwise([start, *inside, stop]) if low < high]
+        read = [part.file.read_ranges(ranges, part.schema) for part in parts]
+        for low, high in ranges:
+            pieces = [next(batches) for batches in read]
+            yield pieces[0] if whole else _combined(pieces, arrow, high - low)
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
         """The rows of a range in as few batches as are read fastest."""
         parts = self._parts(projection)
-        if len(parts) == 1 and parts[0].schema.fields == projection.fields and stop > start:
-            bounds = self.batch_offsets.tolist()
-            first, last = bisect_right(bounds, start) - 1, bisect_left(bounds, stop)
-            joined = parts[0].file.read_joined(first, last, parts[0].schema) if last - first > 1 else None
-            if joined is not None:
-                return [joined.slice(start - bounds[first], stop - start)]
-        return list(self.read_batches(projection, start, stop))
+        if stop <= start:
+            return []
+        read = [part.file.read_rows(start, stop, part.schema) for part in parts]
+        if len(parts) == 1 and parts[0].schema.fields == projection.fields:
+            return read
+        return [_combined(read, projection.to_arrow(), stop - start)]
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
         """The rows at some offsets, in the order asked for; they may be deleted, and may come several times."""
@@ -332,4 +321,6 @@ def _joined(columns: Sequence[pa.Array], one: pa.Field, rows: int) -> pa.Array:
     for child in one.type:
         below = [a.field(i) for a in columns if (i := a.type.get_field_index(child.name)) >= 0]
         children.append(_joined(below, child, rows))
-    return pa.StructArray.from_arrays(children, fields=list(one.type))
+    # Each file says which structs are null; one that was written later has no other rows.
+    mask = columns[0].is_null() if columns[0].null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(one.type), mask=mask)

@@ -24,7 +24,6 @@ import pyarrow as pa
 
 from trilake.expr import Filter
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.types import PageKind
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, no_columns, row_ids
 from trilake.lance.scan.id_conditions import asked_ids, with_ids
@@ -155,10 +154,10 @@ def _chunk_rows(plan: ScanPlan, reader: FragmentReader) -> int:
     rows = _result_rows(reader)
     if plan.filter is None or not reader.is_local:
         return rows
-    tested = [f.layout for f in _tested(plan.filter, plan.view).fields]
-    if any(layout.kind is not PageKind.FIXED for layout in tested):
+    tested = [f.arrow_type for f in _tested(plan.filter, plan.view).fields]
+    if not all(pa.types.is_primitive(kind) and kind.bit_width >= 8 for kind in tested):
         return rows
-    bits = sum(layout.bits for layout in tested) or _ID_BITS
+    bits = sum(kind.bit_width for kind in tested) or _ID_BITS
     return max(rows, _TESTED_BYTES * 8 // bits)
 
 

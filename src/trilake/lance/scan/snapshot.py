@@ -18,9 +18,8 @@ import pyarrow as pa
 from trilake.common.runtime import Runtime
 from trilake.errors import CorruptFileError, CorruptLogError, MissingFileError
 from trilake.expr import Filter, parse_filter
-from trilake.lance.file.data_file import REPLACED
 from trilake.lance.file.errors import UnknownRowError
-from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
 from trilake.lance.scan.fragment_reader import FragmentReader, Rows, row_ids
@@ -30,6 +29,7 @@ from trilake.lance.scan.scalar_search import IndexQuery
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import transaction
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
 from trilake.storage.base import Store
@@ -44,6 +44,8 @@ class Snapshot:
         self.runtime = runtime
         self.store, self.manifest = store, manifest
         self.view = View(manifest.schema)
+        #: Where its files are.
+        self.bases = Bases(store, manifest.base_paths)
         #: Indices that are open, of this and other versions.
         self.indices = OpenIndices(store, index_cache_size)
         self._answered: tuple[Filter, dict[int, Rows] | None, bool] | None = None
@@ -81,7 +83,7 @@ class Snapshot:
 
     def reader(self, fragment: Fragment) -> FragmentReader:
         """A reader for a fragment of this version, or for one like it."""
-        return FragmentReader(self.store, fragment, self.manifest.schema)
+        return FragmentReader(self.store, fragment, self.manifest.schema, self.bases)
 
     @cached_property
     def readers(self) -> tuple[FragmentReader, ...]:
@@ -271,7 +273,7 @@ class Snapshot:
     def validate_fragment(self, reader: FragmentReader) -> None:
         """Check one fragment, as :meth:`validate` does all."""
         fragment, uri = reader.fragment, self.store.uri
-        fields = [id for f in fragment.files for id in f.fields if id != REPLACED]
+        fields = [id for f in fragment.files for id in f.fields if id != TOMBSTONE]
         if len(set(fields)) < len(fields):
             raise CorruptLogError("two data files of a fragment have the same field", file=uri, fragment=fragment.id)
         offsets = [reader.file(entry).batch_offsets for entry in fragment.files]

@@ -11,10 +11,10 @@ import numpy as np
 
 from trilake.common.runtime import Runtime
 from trilake.errors import TrilakeError, UnsupportedProtocolError
-from trilake.lance.file.data_file import DataFile
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.versions.manifest import DataFile as Entry
+from trilake.lance.v1.data_file import V1File
 from trilake.lance.versions.manifest import Fragment, Manifest
+from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
 from trilake.storage.base import Store
@@ -27,7 +27,7 @@ class OpenFile:
 
     fragment: Fragment
     entry: Entry
-    file: DataFile | None = None
+    file: V1File | None = None
     size: int | None = None
     error: Exception | None = None
 
@@ -103,7 +103,7 @@ class LanceContext:
         except (TrilakeError, OSError):
             return OpenFile(fragment, entry)
         try:
-            file = DataFile.open(self.store, entry.key, self.manifest.schema, entry.fields)
+            file = V1File.open(self.store, entry.key, self.manifest.schema, entry.fields)
         except (TrilakeError, OSError, ValueError) as e:
             return OpenFile(fragment, entry, None, size, e)
         return OpenFile(fragment, entry, file, size)

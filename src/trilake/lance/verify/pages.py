@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from trilake.errors import TrilakeError
 from trilake.expr import ColumnStats
-from trilake.lance.file.data_file import DataFile
-from trilake.lance.file.statistics import trusted
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v1.statistics import trusted
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.table.findings import Finding, unreadable
 
@@ -58,7 +58,7 @@ def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
                 pages.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
 
 
-def _decoded(table: LanceContext, file: DataFile, batch: int, one: OpenFile, pages: Pages) -> pa.RecordBatch | None:
+def _decoded(table: LanceContext, file: V1File, batch: int, one: OpenFile, pages: Pages) -> pa.RecordBatch | None:
     try:
         values = file.read_batch(batch)
         values.validate(full=True)
@@ -71,12 +71,12 @@ def _decoded(table: LanceContext, file: DataFile, batch: int, one: OpenFile, pag
     return values
 
 
-def _damaged_columns(file: DataFile, batch: int) -> Sequence[str | None]:
+def _damaged_columns(file: V1File, batch: int) -> Sequence[str | None]:
     """The columns of a batch that cannot be read by themselves; ``[None]`` where each can."""
     return [f.name for f in file.schema.fields if _error(file, batch, f.name) is not None] or [None]
 
 
-def _error(file: DataFile, batch: int, name: str) -> Exception | None:
+def _error(file: V1File, batch: int, name: str) -> Exception | None:
     try:
         file.read_batch(batch, file.schema.project([name])).validate(full=True)
     except (TrilakeError, OSError, ValueError) as e:
@@ -84,7 +84,7 @@ def _error(file: DataFile, batch: int, name: str) -> Exception | None:
     return None
 
 
-def _message(file: DataFile, batch: int, name: str, otherwise: str) -> str:
+def _message(file: V1File, batch: int, name: str, otherwise: str) -> str:
     error = _error(file, batch, name)
     return otherwise if error is None else unreadable("", error).message
 

@@ -16,6 +16,7 @@ from pyroaring import BitMap
 
 from trilake.errors import DeletionVectorError, MissingFileError, ObjectNotFoundError
 from trilake.lance.file.ipc_sizes import ipc_sizes
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, MAX_ROWS, DeletionFile, Fragment
 from trilake.storage.base import Store
 
@@ -106,16 +107,16 @@ def _decode_arrow(data: pa.Buffer, rows: int, file: str) -> BitMap:
     return deleted
 
 
-def read(store: Store, fragment: Fragment, rows: int | None = None) -> BitMap:
+def read(bases: Bases, fragment: Fragment, rows: int | None = None) -> BitMap:
     """The deleted rows of a fragment; empty where it has no deletion file.
 
-    ``rows`` is how many the fragment's files have, by default what its entry says.  Raises ``MissingFileError`` where
-    the file is not there, and ``DeletionVectorError`` where it is not what the manifest says.
+    ``bases`` say where the file is, ``rows`` how many the fragment's files have, by default what its entry says.
+    Raises ``MissingFileError``, and ``DeletionVectorError`` where the file is not what the manifest says.
     """
     entry = fragment.deletion_file
     if entry is None:
         return BitMap()
-    key = entry.key(fragment.id)
+    store, key = bases.deletion_file(fragment.id, entry)
     try:
         data = store.read(key)
     except ObjectNotFoundError as e:

@@ -27,7 +27,7 @@ def apply(
     if isinstance(operation, op.Overwrite):
         last = -1 if newest is None else newest.max_fragment_id
         fragments, _ = _numbered(operation.fragments, -1)
-        last = max([0, last, *(f.id for f in fragments)])
+        last = max([last, *(f.id for f in fragments)])
         base = Manifest(0, operation.schema, fragments, max_fragment_id=last)
         if newest is not None:
             base = replace(base, version=newest.version, data_format=newest.data_format, extra=newest.extra)
@@ -107,9 +107,9 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
 
 def _last_id(manifest: Manifest) -> int:
     """The highest id in use, -1 where there never was one."""
-    if manifest.max_fragment_id or manifest.fragments:
+    if manifest.max_fragment_id >= 0:
         return manifest.max_fragment_id
-    # 0 may mean that fragment 0 is gone, or that there was none: only an index would mistake the next one for it.
+    # Older writers say the same where fragment 0 is gone: only an index would mistake the next one for it.
     return 0 if any(i.fragment_bitmap is None or 0 in i.fragment_bitmap for i in manifest.indices) else -1
 
 

@@ -2,8 +2,8 @@
 
 ::
 
-    dictionary values of every dictionary field | IndexSection, if any | Manifest | footer
-                                                  (length in 4 bytes before each message)
+    dictionary values, in the first format | IndexSection, if any | Transaction, if any | Manifest | footer
+                                             (length in 4 bytes before each message)
 
 The 16 bytes of the footer hold the position of the manifest, the version of the format and the letters ``LANC``.
 Positions in a manifest point into its own file, so they are worked out anew for each version that is written.
@@ -12,7 +12,7 @@ Positions in a manifest point into its own file, so they are worked out anew for
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -22,10 +22,11 @@ from pyroaring import BitMap, FrozenBitMap
 
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file import framing
-from trilake.lance.file.dictionaries import decode_dictionaries, encode_dictionaries
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import FIRST, READABLE, WRITABLE, StorageVersion
 from trilake.lance.proto import Message, UnknownFieldSet, varint
 from trilake.lance.proto import format_pb2 as pb
+from trilake.lance.v1.dictionaries import decode_dictionaries, encode_dictionaries
 
 #: Kinds of deletion files.
 ARROW_ARRAY, BITMAP = 0, 1
@@ -37,7 +38,7 @@ _FIRST_SECOND, _LAST_SECOND = -62135596800 + 86400, 253402300799 - 86400
 #: Ids of fragments are the upper half of a row id.
 MAX_FRAGMENT_ID = (1 << 32) - 1
 
-#: What bits of the feature flags mean.  Deletion files are the format's own, the others those of newer writers.
+#: What bits of the feature flags mean.
 FEATURES = {
     1: "deletion files",
     2: "stable row ids",
@@ -45,16 +46,14 @@ FEATURES = {
     8: "table configuration",
     16: "several base paths",
     32: "no transaction files",
+    64: "data overlays",
+    128: "covering index columns",
+    256: "several file versions",
 }
-_DELETION_FILES, _CONFIGURATION = 1, 8
-#: Flags that ask nothing of a reader of data, and those that ask of a writer no more than that it keeps what there is.
-_READABLE = _DELETION_FILES | _CONFIGURATION | 32
-_WRITABLE = _DELETION_FILES | _CONFIGURATION
-#: The field of newer writers in which a manifest has the table's configuration.
-_CONFIGURATION_FIELD = 16
-
-#: Fields of newer writers that point into the file they are in, and would point nowhere in another.
-_POSITIONS = frozenset({21, 23})
+_DELETION_FILES, STABLE_ROW_IDS, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 8, 16, 32
+#: Flags that readers here know, and those of writers.
+_READABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS | _NO_TRANSACTIONS
+_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS
 
 #: Readers look for what writers of a version did wrong: this one writes as that one does.
 WRITER = ("trilake", "0.8.19")
@@ -62,12 +61,16 @@ WRITER = ("trilake", "0.8.19")
 
 @dataclass(frozen=True)
 class DeletionFile:
-    """The entry of a deletion file.  ``num_deleted_rows`` is 0 where it is not known."""
+    """The entry of a deletion file.
+
+    ``num_deleted_rows`` is 0 where it is not known, ``base_id`` that of the base path it lies in, if not the dataset.
+    """
 
     file_type: int
     read_version: int
     id: int
     num_deleted_rows: int = 0
+    base_id: int | None = None
 
     def key(self, fragment_id: int) -> str:
         """The key of the file in the dataset's store."""
@@ -77,9 +80,17 @@ class DeletionFile:
 
 @dataclass(frozen=True)
 class DataFile:
-    """The entry of a data file: its path below ``data/``, and the ids of the fields it has.
+    """The entry of a data file.
 
-    ``extra`` are fields that newer writers keep with it, as they were read.
+    Parameters
+    ----------
+    path: below the folder ``data``.
+    fields: the ids of the fields in it; :data:`TOMBSTONE` in the place of one that another file of the fragment has.
+    column_indices: the column of each of them, -1 for none; empty in the first format.
+    major_version, minor_version: of its format.
+    size_bytes: 0 where it is not known.
+    base_id: of the base path it lies in; ``None`` for the dataset itself.
+    extra: fields that newer writers keep with it, as they were read.
     """
 
     path: str
@@ -88,6 +99,13 @@ class DataFile:
     minor_version: int = 0
     size_bytes: int = 0
     extra: bytes = b""
+    column_indices: tuple[int, ...] = ()
+    base_id: int | None = None
+
+    @property
+    def storage_version(self) -> StorageVersion:
+        """The version of its format."""
+        return StorageVersion.of_file(self.major_version, self.minor_version)
 
     @property
     def key(self) -> str:
@@ -96,14 +114,51 @@ class DataFile:
 
 
 @dataclass(frozen=True)
+class ExternalFile:
+    """A part of a file of the dataset."""
+
+    path: str
+    offset: int
+    size: int
+
+
+#: A message that stands in the manifest, or elsewhere; ``None`` where there is none.
+Placed = bytes | ExternalFile | None
+
+
+@dataclass(frozen=True)
 class Fragment:
-    """Rows whose columns are spread over data files.  ``physical_rows`` counts deleted rows too; 0 if not known."""
+    """Rows whose columns are spread over data files.
+
+    Parameters
+    ----------
+    id: 0 in one that was not committed yet.
+    files: with the columns.
+    deletion_file: of rows that are gone.
+    physical_rows: deleted ones included; 0 where it is not known.
+    extra: fields that newer writers keep with it, as they were read.
+    row_ids: the stable ids of the physical rows, see :mod:`trilake.lance.versions.row_ids`.
+    last_updated, created: the versions in which rows got their values, and in which they were made.
+    """
 
     id: int
     files: tuple[DataFile, ...]
     deletion_file: DeletionFile | None = None
     physical_rows: int = 0
     extra: bytes = b""
+    row_ids: Placed = None
+    last_updated: Placed = None
+    created: Placed = None
+
+
+@dataclass(frozen=True)
+class BasePath:
+    """A place of files outside of the dataset: the root of another dataset, or the folder of the files itself."""
+
+    id: int
+    path: str
+    is_dataset_root: bool = False
+    name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -123,9 +178,11 @@ _NOTES = ("FragmentReuseIndexDetails", "MemWalIndexDetails")
 
 @dataclass(frozen=True)
 class IndexMetadata:
-    """An index.  ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` where it does not say.
+    """An index.
 
-    ``index_version`` is that of its files.  ``extra`` are fields that newer writers keep with it, about its files.
+    ``fragment_bitmap`` are the ids of the fragments it covers, ``None`` where it does not say; ``index_version`` is
+    that of its files, which are listed with their sizes; ``created_at_ms`` counts from the Unix epoch; ``base_id`` is
+    that of the base path they lie in; ``extra`` are fields that newer writers keep with it.
     """
 
     uuid: UUID
@@ -136,6 +193,10 @@ class IndexMetadata:
     details: IndexDetails | None = None
     index_version: int | None = None
     extra: bytes = b""
+    created_at_ms: int | None = None
+    base_id: int | None = None
+    files: tuple[tuple[str, int], ...] = ()
+    covering_fields: tuple[int, ...] = ()
 
     @property
     def is_note(self) -> bool:
@@ -147,8 +208,10 @@ class IndexMetadata:
 class Manifest:
     """One version.
 
-    ``schema`` holds the values of dictionary columns too: one dictionary for each, whatever file the keys are in.
-    ``timestamp_ns`` counts from the Unix epoch; ``extra`` is what newer writers keep in it.
+    ``schema`` holds the values of dictionary columns of the first format too: one dictionary for each, whatever file
+    the keys are in.  ``timestamp_ns`` counts from the Unix epoch; ``max_fragment_id`` is -1 where there never was a
+    fragment; ``transaction`` is the serialised transaction in the manifest's own file; ``extra`` is what newer writers
+    keep in it.
     """
 
     version: int
@@ -164,6 +227,33 @@ class Manifest:
     writer_feature_flags: int = 0
     data_format: tuple[str, str] | None = None
     extra: bytes = field(default=b"", repr=False)
+    next_row_id: int = 0
+    config: Mapping[str, str] = field(default_factory=dict)
+    table_metadata: Mapping[str, str] = field(default_factory=dict)
+    base_paths: tuple[BasePath, ...] = ()
+    branch: str | None = None
+    transaction: bytes | None = field(default=None, repr=False, compare=False)
+    #: Whether fragments are listed in a way that is not known here.
+    has_fragment_tree: bool = False
+
+    @property
+    def storage_version(self) -> StorageVersion:
+        """The version that data files are written in."""
+        if self.data_format is not None and self.data_format[1]:
+            try:
+                return StorageVersion.parse(self.data_format[1])
+            except InvalidArgumentError:
+                major, _, minor = self.data_format[1].partition(".")
+                if major.isdecimal() and minor.isdecimal():
+                    return StorageVersion(int(major), int(minor))
+                return StorageVersion(99, 0)
+        versions = [f.storage_version for fragment in self.fragments for f in fragment.files]
+        return max(versions, default=FIRST)
+
+    @property
+    def has_stable_row_ids(self) -> bool:
+        """Whether rows keep their ids when they move."""
+        return bool((self.reader_feature_flags | self.writer_feature_flags) & STABLE_ROW_IDS)
 
     @property
     def identity(self) -> tuple[str, int]:
@@ -173,11 +263,19 @@ class Manifest:
     def check_readable(self, file: str) -> None:
         """Raise ``UnsupportedProtocolError`` where the version needs what this library does not have."""
         _check_flags(self.reader_feature_flags & ~_READABLE, "read", file, self.version)
-        newer = [f for fragment in self.fragments for f in fragment.files if is_newer(f.major_version, f.minor_version)]
-        if newer or (self.data_format is not None and not self.data_format[1].startswith("0.")):
+        if self.has_fragment_tree and not self.fragments:
             raise UnsupportedProtocolError(
-                "the dataset's files are of Lance's second file format",
-                help='write it with data_storage_version="legacy" to read it here',
+                "the dataset lists its fragments in a way that is not known here",
+                help="use the library that wrote it, or an older version of the dataset",
+                file=file,
+                version=self.version,
+            )
+        versions = {f.storage_version for fragment in self.fragments for f in fragment.files}
+        unknown = sorted(v for v in {*versions, self.storage_version} if v not in READABLE)
+        if unknown:
+            raise UnsupportedProtocolError(
+                f"the dataset has files of Lance {unknown[0]}; expected one of {', '.join(map(str, READABLE))}",
+                help="use the library that wrote it",
                 file=file,
                 version=self.version,
             )
@@ -186,11 +284,13 @@ class Manifest:
         """Raise ``UnsupportedProtocolError`` where a writer must know more than this library does."""
         self.check_readable(file)
         _check_flags(self.writer_feature_flags & ~_WRITABLE, "written to", file, self.version)
-
-
-def is_newer(major: int, minor: int) -> bool:
-    """Whether a version in a footer or data file entry is that of a file format this library does not read."""
-    return major > 0 or minor > 2
+        if self.storage_version not in WRITABLE:
+            raise UnsupportedProtocolError(
+                f"the dataset cannot be written to: its files are of Lance {self.storage_version}",
+                help="use the library that wrote it",
+                file=file,
+                version=self.version,
+            )
 
 
 def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
@@ -211,27 +311,29 @@ _M = TypeVar("_M", bound=Message)
 
 def message_at(data: pa.Buffer, position: int, kind: type[_M], *, file: str) -> _M:
     """The message at a position of a whole file.  Raises ``CorruptLogError`` where none is."""
+    message = bytes_at(data, position, kind.DESCRIPTOR.name, file=file)
+    return framing.parse(message, kind, file=file, damaged=CorruptLogError)
+
+
+def bytes_at(data: pa.Buffer, position: int, name: str, *, file: str) -> bytes:
+    """The bytes of a message, ``name``, at a position of a whole file.  Raises ``CorruptLogError`` where none is."""
     if not 0 <= position <= data.size - framing.FOOTER.size - framing.LENGTH.size:
-        raise CorruptLogError(f"the {kind.DESCRIPTOR.name} begins at {position}, outside of the file", file=file)
+        raise CorruptLogError(f"the {name} begins at {position}, outside of the file", file=file)
     start = position + framing.LENGTH.size
     head = data.slice(position, framing.LENGTH.size).to_pybytes()
     length = framing.message_length(head, position, data.size, file=file, damaged=CorruptLogError)
-    return framing.parse(data.slice(start, length).to_pybytes(), kind, file=file, damaged=CorruptLogError)
+    return bytes(data.slice(start, length).to_pybytes())
 
 
 # --- parsing ---------------------------------------------------------------------------------------------------------
 
 
-def unknown_fields(message: Message, *, drop: Iterable[int] = ()) -> bytes:
+def unknown_fields(message: Message) -> bytes:
     """The fields of a message that our messages do not have, as they are stored."""
     unknown: Any = UnknownFieldSet(message)
     if not len(unknown):
         return b""
-    dropped, out = set(drop), bytearray()
-    for one in unknown:
-        if one.field_number not in dropped:
-            out += _encode_unknown(one)
-    return bytes(out)
+    return b"".join(map(_encode_unknown, unknown))
 
 
 def _encode_unknown(one: Any) -> bytes:
@@ -254,7 +356,8 @@ def parse_deletion_file(message: pb.DeletionFile, *, file: str = "") -> Deletion
     """An entry as the format has it.  Raises ``CorruptLogError`` for a kind of file that there is not."""
     if message.file_type not in (ARROW_ARRAY, BITMAP):
         raise CorruptLogError(f"deletion files of type {message.file_type} are unknown", file=file or None)
-    return DeletionFile(message.file_type, message.read_version, message.id, message.num_deleted_rows)
+    base = message.base_id if message.HasField("base_id") else None
+    return DeletionFile(message.file_type, message.read_version, message.id, message.num_deleted_rows, base)
 
 
 def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
@@ -273,11 +376,43 @@ def parse_fragment(message: pb.DataFragment, *, file: str = "") -> Fragment:
             f.file_minor_version,
             f.file_size_bytes,
             unknown_fields(f),
+            tuple(f.column_indices),
+            f.base_id if f.HasField("base_id") else None,
         )
         for f in message.files
     )
     deletion = parse_deletion_file(message.deletion_file, file=file) if message.HasField("deletion_file") else None
-    return Fragment(message.id, files, deletion, message.physical_rows, unknown_fields(message))
+    return Fragment(
+        message.id,
+        files,
+        deletion,
+        message.physical_rows,
+        unknown_fields(message),
+        _placed(message, "row_ids"),
+        _placed(message, "last_updated_at_versions"),
+        _placed(message, "created_at_versions"),
+    )
+
+
+def _placed(message: pb.DataFragment, name: str) -> Placed:
+    """A message of a fragment, which stands in it or elsewhere."""
+    match message.WhichOneof(name):
+        case None:
+            return None
+        case field_name if field_name.startswith("inline"):
+            return bytes(getattr(message, field_name))
+        case field_name:
+            place = getattr(message, field_name)
+            return ExternalFile(place.path, place.offset, place.size)
+
+
+def _place(message: pb.DataFragment, name: str, placed: Placed) -> None:
+    if isinstance(placed, bytes):
+        setattr(message, f"inline_{name}", placed)
+    elif placed is not None:
+        getattr(message, f"external_{name}").CopyFrom(
+            pb.ExternalFile(path=placed.path, offset=placed.offset, size=placed.size)
+        )
 
 
 def fragment_message(fragment: Fragment) -> pb.DataFragment:
@@ -290,6 +425,9 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
         one.fields.extend(f.fields)
         one.file_major_version, one.file_minor_version = f.major_version, f.minor_version
         one.file_size_bytes = f.size_bytes
+        one.column_indices.extend(f.column_indices)
+        if f.base_id is not None:
+            one.base_id = f.base_id
     d = fragment.deletion_file
     if d is not None:
         message.deletion_file.CopyFrom(
@@ -298,8 +436,12 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
                 read_version=d.read_version,
                 id=d.id,
                 num_deleted_rows=d.num_deleted_rows,
+                base_id=d.base_id,
             )
         )
+    _place(message, "row_ids", fragment.row_ids)
+    _place(message, "last_updated_at_versions", fragment.last_updated)
+    _place(message, "created_at_versions", fragment.created)
     message.MergeFromString(fragment.extra)
     return message
 
@@ -323,6 +465,10 @@ def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
         parse_details(message.index_details) if message.HasField("index_details") else None,
         message.index_version if message.HasField("index_version") else None,
         unknown_fields(message),
+        message.created_at if message.HasField("created_at") else None,
+        message.base_id if message.HasField("base_id") else None,
+        tuple((f.path, f.size_bytes) for f in message.files),
+        tuple(message.covering_fields),
     )
 
 
@@ -344,6 +490,10 @@ def index_message(index: IndexMetadata) -> pb.IndexMetadata:
         name=index.name,
         dataset_version=index.dataset_version,
         fragment_bitmap=b"" if index.fragment_bitmap is None else BitMap(index.fragment_bitmap).serialize(),
+        created_at=index.created_at_ms,
+        base_id=index.base_id,
+        files=[pb.IndexFile(path=path, size_bytes=size) for path, size in index.files],
+        covering_fields=index.covering_fields,
     )
     if index.details is not None:
         message.index_details.CopyFrom(details_message(index.details))
@@ -382,13 +532,18 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
             file=file,
             version=message.version,
         )
+    own_transaction = None
+    for name in ("transaction_section", "old_transaction_section"):
+        if message.HasField(name):
+            own_transaction = bytes_at(data, getattr(message, name), "Transaction", file=file)
+            break
     return Manifest(
         version=message.version,
         schema=schema.with_dictionaries(decode_dictionaries(schema, data, file=file)),
         fragments=fragments,
         indices=indices,
         timestamp_ns=stamp.seconds * 10**9 + stamp.nanos,
-        max_fragment_id=max(message.max_fragment_id, max(ids, default=0)),
+        max_fragment_id=max(message.max_fragment_id if message.HasField("max_fragment_id") else -1, *ids, -1),
         transaction_file=message.transaction_file,
         writer_version=(message.writer_version.library, message.writer_version.version)
         if message.HasField("writer_version")
@@ -399,14 +554,25 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         data_format=(message.data_format.file_format, message.data_format.version)
         if message.HasField("data_format")
         else None,
-        extra=unknown_fields(message, drop=_POSITIONS),
+        extra=unknown_fields(message),
+        next_row_id=message.next_row_id,
+        config=dict(message.config),
+        table_metadata=dict(message.table_metadata),
+        base_paths=tuple(
+            BasePath(b.id, b.path, b.is_dataset_root, b.name if b.HasField("name") else None)
+            for b in message.base_paths
+        ),
+        branch=message.branch if message.HasField("branch") else None,
+        transaction=own_transaction,
+        has_fragment_tree=message.HasField("fragment_tree"),
     )
 
 
 def serialise_manifest(manifest: Manifest) -> bytes:
     """The whole file of a manifest."""
+    first = manifest.storage_version.is_first
     missing = [f.name for f in manifest.schema.walk() if f.is_dictionary and f.id not in manifest.schema.dictionaries]
-    if missing:
+    if missing and first:
         raise InvalidArgumentError(
             "the values of a dictionary column are not known",
             help="begin the dataset with rows, by write_dataset, or cast the column to its values",
@@ -420,8 +586,17 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         tag=manifest.tag,
         reader_feature_flags=manifest.reader_feature_flags,
         writer_feature_flags=manifest.writer_feature_flags,
-        max_fragment_id=manifest.max_fragment_id,
+        # Writers of the first format say nothing instead of 0.
+        max_fragment_id=manifest.max_fragment_id if manifest.max_fragment_id >= first else None,
         transaction_file=manifest.transaction_file,
+        next_row_id=manifest.next_row_id,
+        config=manifest.config,
+        table_metadata=manifest.table_metadata,
+        base_paths=[
+            pb.BasePath(id=b.id, path=b.path, is_dataset_root=b.is_dataset_root, name=b.name)
+            for b in manifest.base_paths
+        ],
+        branch=manifest.branch,
     )
     message.fragments.extend(fragment_message(f) for f in manifest.fragments)
     message.timestamp.seconds, message.timestamp.nanos = divmod(manifest.timestamp_ns, 10**9)
@@ -432,17 +607,20 @@ def serialise_manifest(manifest: Manifest) -> bytes:
     if manifest.indices:
         message.index_section = len(out)
         out += framing.frame(pb.IndexSection(indices=[index_message(i) for i in manifest.indices]))
+    if manifest.transaction is not None:
+        message.transaction_section = len(out)
+        out += framing.framed(manifest.transaction)
     message.MergeFromString(manifest.extra)
-    return bytes(out + framing.frame(message) + framing.footer(len(out)))
+    return bytes(out + framing.frame(message) + framing.footer(len(out), minor=1 if first else 2))
 
 
 def with_flags(manifest: Manifest) -> Manifest:
     """A manifest with the feature flags that it must have."""
     flags = _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
-    kept: Any = UnknownFieldSet(pb.Manifest.FromString(manifest.extra)) if manifest.extra else ()
-    configured = any(one.field_number == _CONFIGURATION_FIELD for one in kept)
+    flags |= STABLE_ROW_IDS if manifest.has_stable_row_ids else 0
+    flags |= _BASE_PATHS if manifest.base_paths else 0
     return replace(
         manifest,
         reader_feature_flags=flags,
-        writer_feature_flags=flags | (_CONFIGURATION if configured else 0),
+        writer_feature_flags=flags | (_CONFIGURATION if manifest.config else 0),
     )

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trilake.lance.file.data_file import DataFile
-from trilake.lance.file.data_file_writer import DataFileWriter
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.statistics import Collector, Masked, trusted
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v1.data_file_writer import V1Writer
+from trilake.lance.v1.statistics import Collector, Masked, trusted
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -89,15 +89,15 @@ def sample() -> pa.Table:
 def test_statistics_are_those_that_lance_writes(shared: Path, name: str) -> None:
     store = open_store(str(shared / "corpus" / "lance" / name / "ds.lance"))
     (key,) = (m.key for m in store.list("data"))
-    file = DataFile.open(store, key)
+    file = V1File.open(store, key)
     theirs = file.statistics()
     with pa.ipc.open_file(shared / "corpus" / "lance" / name / "input.arrow") as source:
         rows = source.read_all().combine_chunks()
     copy = MemoryStore("memory://statistics")
-    with DataFileWriter(copy, "x", file.schema) as writer:
+    with V1Writer(copy, "x", file.schema) as writer:
         for start, end in pairwise(file.batch_offsets.tolist()):
             writer.write(rows.slice(start, end - start).cast(file.schema.to_arrow()).to_batches()[0])
-    ours = DataFile.open(copy, "x").statistics()
+    ours = V1File.open(copy, "x").statistics()
     assert ours is not None
     assert theirs is not None
     assert ours.schema.names == theirs.schema.names
@@ -108,10 +108,10 @@ def test_lost_nulls_are_taken_into_account() -> None:
     store = MemoryStore("memory://trusted")
     table = sample()
     schema = LanceSchema.from_arrow(table.schema)
-    with DataFileWriter(store, "x", schema) as writer:
+    with V1Writer(store, "x", schema) as writer:
         for batch in table.to_batches(max_chunksize=3):
             writer.write(batch)
-    file = DataFile.open(store, "x", schema)
+    file = V1File.open(store, "x", schema)
     found = trusted(file.statistics(), schema, [3, 3])
     number, text = found["i",], found["t",]
     assert number.min is not None
@@ -132,9 +132,9 @@ def test_lost_nulls_are_taken_into_account() -> None:
 def test_an_empty_string_may_be_null() -> None:
     store = MemoryStore("memory://empty")
     schema = LanceSchema.from_arrow(pa.schema({"t": pa.string()}))
-    with DataFileWriter(store, "x", schema) as writer:
+    with V1Writer(store, "x", schema) as writer:
         writer.write(pa.record_batch({"t": ["", "b"]}))
-    found = trusted(DataFile.open(store, "x", schema).statistics(), schema, [2])["t",]
+    found = trusted(V1File.open(store, "x", schema).statistics(), schema, [2])["t",]
     assert found.null_count is not None
     assert found.null_count.to_pylist() == [None]
 

@@ -10,10 +10,10 @@ from unittest import mock
 import numpy as np
 
 from trilake.errors import CorruptFileError
-from trilake.lance.file import decode
-from trilake.lance.file.decode import Decoder
-from trilake.lance.file.pages import PageTable
 from trilake.lance.file.schema import Field
+from trilake.lance.v1 import decode
+from trilake.lance.v1.decode import Decoder
+from trilake.lance.v1.pages import PageTable
 
 _SIZE = 1000
 _NUMBERS = (0, 1, 7, 8, 100, 124, 125, 126, 500, 999, 1000, 1001, 8000, 8001, 2**40, 2**63 - 1, -1, -(2**63))

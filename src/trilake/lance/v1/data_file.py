@@ -1,4 +1,4 @@
-"""``DataFile``: some columns of a fragment, read by batch or by row.
+"""``V1File``: some columns of a fragment, read by batch or by row.
 
 A file that is on this machine is mapped and its pages are used where they lie.  Of an object in a store only ranges are
 fetched: the end with the footer when it is opened, then for each batch or take the pages that are asked for, in as few
@@ -7,7 +7,8 @@ requests as the store makes of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -15,18 +16,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.expr import ColumnStats
+from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import extensions, framing
-from trilake.lance.file.decode import MAX_UNBACKED, Decoder
-from trilake.lance.file.decode_runs import joined, joins
-from trilake.lance.file.decode_take import Slots, take
-from trilake.lance.file.dictionaries import read_dictionaries
 from trilake.lance.file.framing import FOOTER, LENGTH
-from trilake.lance.file.pages import Int64s, PageTable
-from trilake.lance.file.pages_source import MappedSource, RangedSource, Source, together
-from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.statistics import read_statistics
-from trilake.lance.file.types import PageKind
+from trilake.lance.file.null_masks import Masked
+from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
 from trilake.lance.proto import format_pb2
+from trilake.lance.v1.decode import MAX_UNBACKED, Decoder
+from trilake.lance.v1.decode_runs import joined, joins
+from trilake.lance.v1.decode_take import Slots, take
+from trilake.lance.v1.dictionaries import read_dictionaries
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import Int64s, PageTable
+from trilake.lance.v1.pages_source import MappedSource, RangedSource, Source, together
+from trilake.lance.v1.statistics import read_statistics, trusted
 from trilake.storage.base import Store
 
 #: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
@@ -36,14 +41,11 @@ _AHEAD = 16 << 20
 #: Before the offsets of strings lie the strings: so many bytes are fetched with them unseen, at most.
 MAX_GUESS = 64 << 20
 
-#: In the place of a field's id where another data file of the fragment has its values now.
-REPLACED = -2
-
 _M = TypeVar("_M")
 
 
-class DataFile:
-    """An open data file; see :meth:`open`.
+class V1File(DataFileReader):
+    """An open data file of the first format; see :meth:`open`.
 
     Instances are immutable and can be shared between threads.
     """
@@ -71,15 +73,15 @@ class DataFile:
     @classmethod
     def open(
         cls, store: Store, key: str, schema: LanceSchema | None = None, field_ids: Sequence[int] | None = None
-    ) -> DataFile:
+    ) -> V1File:
         """Open a data file.
 
         Parameters
         ----------
         store, key: where it is.
         schema: of the dataset, with its dictionaries; ``None`` for the schema in the file itself.
-        field_ids: of the fields in the file, as the fragment says, :data:`REPLACED` among them; ``None`` for all of the
-            schema.
+        field_ids: of the fields in the file, as the fragment says, with :data:`~trilake.lance.file.schema.TOMBSTONE`
+            among them; ``None`` for all of the schema.
 
         Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of the second
         format.
@@ -93,7 +95,7 @@ class DataFile:
             schema = schema.with_dictionaries(read_dictionaries(schema, source))
         ids = tuple(schema.field_ids if field_ids is None else field_ids)
         own = schema.project_ids(ids)
-        if REPLACED in ids:  # the table of pages has those of all fields that were written
+        if TOMBSTONE in ids:  # the table of pages has those of all fields that were written
             ids = _own_schema(source, metadata).field_ids
         offsets = _batch_offsets(metadata, source)
         pages = _page_table(source, metadata.page_table_position, ids, own, len(offsets) - 1)
@@ -131,12 +133,49 @@ class DataFile:
 
         One row a batch.  Columns are named by field id, ``"3"``; each is a struct of ``null_count`` (int64),
         ``min_value`` and ``max_value`` (of the field's type, null where unknown).  These are the writer's words:
-        :func:`trilake.lance.file.statistics.trusted` says what may be concluded from them.  Raises
+        :func:`trilake.lance.v1.statistics.trusted` says what may be concluded from them.  Raises
         ``CorruptFileError``.
         """
         return read_statistics(self._source, self._metadata.statistics, self.num_batches)
 
+    def column_stats(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
+        return trusted(self.statistics(), self.schema, np.diff(self.batch_offsets).tolist(), masked)
+
     # --- reading ---
+
+    def read_rows(self, start: int, stop: int, columns: LanceSchema) -> pa.RecordBatch:
+        first, last = self._batches(start, stop)
+        base = self._bounds[first]
+        if last - first <= 1:
+            return self.read_batch(first, columns, slice(start - base, stop - base))
+        schema = self.projection(columns)
+        joined = _batch([], schema, self._bounds[last] - base) if not schema.fields else None
+        joined = joined or self.read_joined(first, last, columns)
+        if joined is None:
+            joined = pa.concat_batches([self.read_batch(i, columns) for i in range(first, last)])
+        return joined.slice(start - base, stop - start)
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]], columns: LanceSchema) -> Iterator[pa.RecordBatch]:
+        if not ranges:
+            return
+        final = self._batches(*ranges[-1])[1]
+        ahead, fetched = 0, None
+        for start, stop in ranges:
+            first, last = self._batches(start, stop)
+            if last - first > 1:
+                yield self.read_rows(start, stop, columns)
+                continue
+            if first >= ahead:
+                ahead, fetched = self.ahead(first, final, columns)
+            base = self._bounds[first]
+            yield self.read_batch(first, columns, slice(start - base, stop - base), fetched=fetched)
+
+    def _batches(self, start: int, stop: int) -> tuple[int, int]:
+        """The first batch of a range of rows, and the one behind its last."""
+        if not 0 <= start <= stop <= self.num_rows:
+            raise InvalidArgumentError(f"rows {start} to {stop} are not in a file with {self.num_rows}", file=self.file)
+        first = min(bisect_right(self._bounds, start) - 1, max(self.num_batches - 1, 0))
+        return first, max(bisect_left(self._bounds, stop), first)
 
     def projection(self, columns: LanceSchema | Sequence[int] | None) -> LanceSchema:
         """The columns of the file among those asked for; fields that it does not have are left out."""
@@ -260,7 +299,7 @@ class DataFile:
         ranges = []
         for top in schema.fields:
             for field in top.walk():
-                layout = field.layout
+                layout = layout_of(field)
                 if layout.kind in (PageKind.STRUCT, PageKind.NULL):
                     continue
                 positions, lengths = self._pages.lists(field.id)
@@ -281,7 +320,7 @@ class DataFile:
         if self._ends is None:
             ends = [np.zeros(1, np.int64)]
             for field in self.schema.walk():
-                layout = field.layout
+                layout = layout_of(field)
                 if layout.kind is not PageKind.STRUCT and self._pages.has(field.id):
                     positions, lengths = self._pages.field(field.id)
                     extra = 64 if layout.kind is PageKind.VARIABLE else 0
@@ -343,7 +382,7 @@ def _page_table(source: Source, position: int, ids: Sequence[int], schema: Lance
     table = PageTable.parse(source.read(position, size), first, last, batches)
     if not first:
         return table
-    with_pages = [f.id for f in schema.walk() if f.layout.kind not in (PageKind.STRUCT, PageKind.NULL)]
+    with_pages = [f.id for f in schema.walk() if layout_of(f).kind not in (PageKind.STRUCT, PageKind.NULL)]
     if table.has_pages(with_pages):
         return table
     # Before pylance 0.8 the table began with field 0, whatever the lowest one of the file was.

@@ -20,9 +20,9 @@ from trilake.common.utf8 import is_utf8
 from trilake.lance.file import types
 from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.extensions import storage_array
-from trilake.lance.file.pages import PageTableBuilder
 from trilake.lance.file.schema import Field
-from trilake.lance.file.types import PageKind
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import PageTableBuilder
 
 ALIGN = 16
 Part: TypeAlias = "bytes | memoryview"
@@ -36,7 +36,7 @@ def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part
     Nulls become zeros or empty values.  Raises ``RowsDoNotFitError`` for a text that is not UTF-8, which no reader
     would take.
     """
-    kind = field.layout.kind
+    kind = layout_of(field).kind
     if kind is PageKind.VARIABLE:
         return _variable(field, array, position)
     if kind is PageKind.NULL:
@@ -44,7 +44,7 @@ def encode_flat(field: Field, array: pa.Array, position: int) -> tuple[list[Part
     if kind is PageKind.BITS:
         return [_bytes(_bits(array))], position
     gap = -position % ALIGN
-    return [bytes(gap), _packed(array, field.layout.bits // 8)], position + gap
+    return [bytes(gap), _packed(array, layout_of(field).bits // 8)], position + gap
 
 
 class BatchEncoder:
@@ -67,7 +67,7 @@ class BatchEncoder:
     def column(self, field: Field, array: pa.Array) -> None:
         """Write the pages of a field and of those below it, for one batch."""
         array = storage_array(array)
-        kind = field.layout.kind
+        kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
             # A null struct has null children here; flatten() costs a copy of their bitmaps, so only where needed.
             children = array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]
@@ -187,7 +187,7 @@ def walk_columns(field: Field, array: pa.Array) -> Iterator[tuple[Field, pa.Arra
     """A column and what is in its structs, at any depth; not what is in lists."""
     array = storage_array(array)
     yield field, array
-    if field.layout.kind is PageKind.STRUCT:
+    if layout_of(field).kind is PageKind.STRUCT:
         children = array.flatten() if array.null_count else [array.field(i) for i in range(array.type.num_fields)]
         for child, values in zip(field.children, children, strict=True):
             yield from walk_columns(child, values)

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.lance.file import types
-from trilake.lance.file.decode import Decoder
-from trilake.lance.file.encode import encode_flat
-from trilake.lance.file.pages import PageTable
-from trilake.lance.file.pages_source import MappedSource, Source
 from trilake.lance.file.schema import DictionaryPlace, Field, LanceSchema
+from trilake.lance.v1.decode import Decoder
+from trilake.lance.v1.encode import encode_flat
+from trilake.lance.v1.layout import layout_of
+from trilake.lance.v1.pages import PageTable
+from trilake.lance.v1.pages_source import MappedSource, Source
 
 
 def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> dict[int, pa.Array]:
@@ -41,7 +42,7 @@ def read_dictionaries(schema: LanceSchema, source: Source) -> dict[int, pa.Array
             decoder = Decoder(source, PageTable(field.id, np.array([[[offset, length]]], np.int64)), {})
             decoder.check(values)
             # Dictionaries that lie in one another would make much of a small file.
-            claimed += values.layout.page_bytes(length)
+            claimed += layout_of(values).page_bytes(length)
             if claimed > source.size:
                 raise decoder.fail(f"the dictionaries take more than the file's {source.size} bytes", field, None)
             dictionaries[field.id] = decoder.column(values, 0, 0, length, None)

@@ -26,11 +26,11 @@ from trilake.errors import (
     UnsupportedProtocolError,
 )
 from trilake.lance.file import framing
-from trilake.lance.file.data_file import DataFile
-from trilake.lance.file.data_file_writer import DataFileWriter
-from trilake.lance.file.dictionaries import encode_dictionaries
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.proto import format_pb2
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v1.data_file_writer import V1Writer
+from trilake.lance.v1.dictionaries import encode_dictionaries
 from trilake.storage import Store, open_store
 from trilake.storage.memory import MemoryStore
 
@@ -88,7 +88,7 @@ def every_type() -> pa.Table:
 
 def write(store: Store, batches: Sequence[pa.RecordBatch], schema: pa.Schema, key: str = KEY) -> LanceSchema:
     lance_schema = LanceSchema.from_arrow(schema)
-    with DataFileWriter(store, key, lance_schema) as writer:
+    with V1Writer(store, key, lance_schema) as writer:
         for batch in batches:
             writer.write(batch)
     return lance_schema.with_dictionaries(writer.dictionaries)
@@ -105,7 +105,7 @@ def write_dataset(folder: Path, batches: Sequence[pa.RecordBatch], schema: pa.Sc
     store.put("_versions/1.manifest", bytes(data) + framing.frame(manifest) + framing.footer(len(data)))
 
 
-def read(file: DataFile, columns: Any = None) -> pa.Table:
+def read(file: V1File, columns: Any = None) -> pa.Table:
     batches = [file.read_batch(i, columns) for i in range(file.num_batches)]
     return pa.Table.from_batches(batches, None if batches else file.schema.to_arrow())
 
@@ -124,11 +124,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 def test_every_type(store: Store, skip: int) -> None:
     table = every_type().slice(skip)
     schema = write(store, table.to_batches(max_chunksize=17), table.schema)
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     found = read(file)
     found.validate(full=True)
     assert same(found, table)
-    assert same(read(DataFile.open(store, KEY)), table)  # by the schema in the file
+    assert same(read(V1File.open(store, KEY)), table)  # by the schema in the file
     part = file.read_batch(1, rows=slice(3, 9))
     part.validate(full=True)
     assert part.to_pylist() == table.slice(20, 6).to_pylist()
@@ -141,7 +141,7 @@ def test_every_type(store: Store, skip: int) -> None:
 def test_projections(store: Store) -> None:
     table = every_type()
     schema = write(store, table.to_batches(max_chunksize=17), table.schema)
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     cut = schema.project(["struct.y.z", "pairs.b", "string"])
     assert same(file.take([40, 2], cut), read(file, cut).take([40, 2]))
     assert read(file, cut)["pairs"].to_pylist()[2] == [{"b": "q0"}, {"b": "q1"}]
@@ -153,9 +153,9 @@ def test_projections(store: Store) -> None:
 def test_a_file_with_some_of_the_columns(store: Store) -> None:
     schema = LanceSchema.from_arrow(pa.schema({"a": pa.int8(), "b": pa.int8(), "c": pa.string()}))
     part = schema.project(["b", "c"])
-    with DataFileWriter(store, KEY, part) as writer:
+    with V1Writer(store, KEY, part) as writer:
         writer.write(pa.record_batch({"b": pa.array([1], pa.int8()), "c": pa.array(["x"])}))
-    file = DataFile.open(store, KEY, schema, [1, 2])
+    file = V1File.open(store, KEY, schema, [1, 2])
     assert file.read_batch(0, schema.project(["c", "a"])).to_pydict() == {"c": ["x"]}
     assert file.take([0, 0]).to_pydict() == {"b": [1, 1], "c": ["x", "x"]}
 
@@ -167,7 +167,7 @@ def test_page_tables_that_begin_with_field_0(store: Store, first: str) -> None:
     schema = LanceSchema.from_arrow(pa.schema(types))
     part = schema.project([first, "c"])
     table = pa.table({first: pa.array([1, 2] if first == "b" else [{"x": 3, "y": 4}] * 2, types[first]), "c": [5, 6]})
-    with DataFileWriter(store, KEY, part) as writer:
+    with V1Writer(store, KEY, part) as writer:
         for batch in table.cast(part.to_arrow()).to_batches(max_chunksize=1):
             writer.write(batch)
     data, lowest, batches = bytes(store.read(KEY)), min(part.field_ids), 2
@@ -177,7 +177,7 @@ def test_page_tables_that_begin_with_field_0(store: Store, first: str) -> None:
     metadata.page_table_position = len(data)
     data += bytes(16 * batches * lowest) + pages
     store.put("data/older.lance", data + framing.frame(metadata) + framing.footer(len(data)))
-    older = DataFile.open(store, "data/older.lance", schema, part.field_ids)
+    older = V1File.open(store, "data/older.lance", schema, part.field_ids)
     assert read(older).to_pylist() == table.to_pylist()
     assert read(older, schema.project(["c"]))["c"].to_pylist() == [5, 6]
 
@@ -202,7 +202,7 @@ def test_what_lance_writes_is_read(tmp_path: Path) -> None:
     options: dict[str, Any] = {"data_storage_version": "legacy", "enable_v2_manifest_paths": False}
     lance.write_dataset(table, tmp_path / "ds", max_rows_per_group=17, **options)
     (path,) = (tmp_path / "ds" / "data").iterdir()
-    file = DataFile.open(open_store(str(tmp_path / "ds")), f"data/{path.name}")
+    file = V1File.open(open_store(str(tmp_path / "ds")), f"data/{path.name}")
     assert same(read(file), table)
     assert file.batch_offsets.tolist() == [0, 17, 34, 50]
 
@@ -215,8 +215,8 @@ def test_one_dictionary_for_all_batches(store: Store) -> None:
     ]
     schema = write(store, batches, pa.schema({"d": kind}))
     assert schema.dictionaries[0].to_pylist() == ["b", "a", "c"]
-    assert read(DataFile.open(store, KEY, schema))["d"].to_pylist() == ["b", "a", "c", "a", "a", "b", "c"]
-    with pytest.raises(SchemaMismatchError), DataFileWriter(store, "x", schema, extend_dictionaries=False) as writer:
+    assert read(V1File.open(store, KEY, schema))["d"].to_pylist() == ["b", "a", "c", "a", "a", "b", "c"]
+    with pytest.raises(SchemaMismatchError), V1Writer(store, "x", schema, extend_dictionaries=False) as writer:
         writer.write(pa.record_batch({"d": pa.array(["new"]).dictionary_encode().cast(kind)}))
     assert [m.key for m in store.list()] == [KEY]
 
@@ -241,7 +241,7 @@ def test_nulls_become_what_lance_makes_of_them(store: Store) -> None:
             "t": pa.array(["", "x"]),
         }
     )
-    file = DataFile.open(store, KEY, write(store, table.to_batches(), table.schema))
+    file = V1File.open(store, KEY, write(store, table.to_batches(), table.schema))
     assert read(file).to_pylist()[0] == {
         "i": 0, "b": False, "l": [], "v": [0.0, 0.0], "s": {"x": 0, "t": None}, "t": None,
     }  # fmt: skip
@@ -253,21 +253,21 @@ def test_what_null_slots_hide_is_not_written(store: Store) -> None:
     hidden = pa.Array.from_buffers(pa.int64(), 3, [pa.py_buffer(b"\x05"), values.buffers()[1]])
     lists = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), values, mask=pa.array([False, True, False]))
     table = pa.table({"i": hidden, "l": lists})
-    file = DataFile.open(store, KEY, write(store, table.to_batches(), table.schema))
+    file = V1File.open(store, KEY, write(store, table.to_batches(), table.schema))
     assert read(file).to_pydict() == {"i": [7, 0, 9], "l": [[7], [], [9]]}
 
 
 def test_other_columns_are_refused(store: Store) -> None:
-    with DataFileWriter(store, KEY, LanceSchema.from_arrow(pa.schema({"a": pa.int8()}))) as writer:
+    with V1Writer(store, KEY, LanceSchema.from_arrow(pa.schema({"a": pa.int8()}))) as writer:
         for wrong in ({"b": pa.array([1], pa.int8())}, {"a": pa.array([1], pa.int16())}):
             with pytest.raises(SchemaMismatchError):
                 writer.write(pa.record_batch(wrong))
-    assert DataFile.open(store, KEY).num_rows == 0
+    assert V1File.open(store, KEY).num_rows == 0
 
 
 def test_rows_that_are_not_there(store: Store) -> None:
     schema = write(store, [pa.record_batch({"a": [1, 2]})], pa.schema({"a": pa.int64()}))
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     for rows in ([2], [-1]):
         with pytest.raises(InvalidArgumentError):
             file.take(rows)
@@ -275,14 +275,14 @@ def test_rows_that_are_not_there(store: Store) -> None:
         file.read_batch(1)
     assert file.take([]).num_rows == 0
     with pytest.raises(MissingFileError):
-        DataFile.open(store, "data/none.lance", schema)
+        V1File.open(store, "data/none.lance", schema)
 
 
 def test_the_second_format_is_refused(tmp_path: Path) -> None:
     lance.write_dataset(pa.table({"a": [1]}), tmp_path / "ds", data_storage_version="2.0")
     (path,) = (tmp_path / "ds" / "data").iterdir()
     with pytest.raises(UnsupportedProtocolError, match="version"):
-        DataFile.open(open_store(str(tmp_path / "ds")), f"data/{path.name}")
+        V1File.open(open_store(str(tmp_path / "ds")), f"data/{path.name}")
 
 
 class Counting(MemoryStore):
@@ -305,7 +305,7 @@ def test_few_requests_are_made_of_a_store() -> None:
     store = Counting("memory://counted")
     table = every_type().drop(["lists", "pairs", "struct"])
     schema = write(store, table.to_batches(max_chunksize=17), table.schema)
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     assert store.calls == 1
     file.read_batch(1)
     assert store.calls == 2
@@ -358,7 +358,7 @@ def test_round_trip(data: Any) -> None:
     )
     store = MemoryStore("memory://property")
     schema = write(store, table.to_batches(max_chunksize=data.draw(st.integers(1, 8))), table.schema)
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     assert same(read(file), table)
     asked = data.draw(st.lists(st.integers(0, rows - 1), max_size=6))
     taken = file.take(asked)
@@ -389,7 +389,7 @@ def use(data: bytes) -> None:
     store = MemoryStore("memory://hostile")
     store.put(KEY, data)
     with suppress(TrilakeError):
-        file = DataFile.open(store, KEY)
+        file = V1File.open(store, KEY)
         for i in range(min(file.num_batches, 20)):
             check(file.read_batch(i))
         joined = file.read_joined(0, min(file.num_batches, 20), file.schema)
@@ -405,7 +405,7 @@ def test_every_truncation_is_an_error(sample: bytes) -> None:
         store = MemoryStore("memory://cut")
         store.put(KEY, sample[:size])
         with pytest.raises(CorruptFileError):
-            DataFile.open(store, KEY)
+            V1File.open(store, KEY)
 
 
 @settings(max_examples=80, deadline=None)

@@ -23,12 +23,13 @@ from trilake.errors import CorruptFileError
 from trilake.expr.stats import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
-from trilake.lance.file.decode import Decoder
-from trilake.lance.file.pages import PageTable
-from trilake.lance.file.pages_source import Source
+from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.types import PageKind
 from trilake.lance.proto import format_pb2
+from trilake.lance.v1.decode import Decoder
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import PageTable
+from trilake.lance.v1.pages_source import Source
 
 #: Bytes of a string that bounds keep.
 PREFIX = 64
@@ -40,7 +41,7 @@ _HELD = 1 << 16
 def has_statistics(each: Field) -> bool:
     """Whether statistics of a field are kept."""
     arrow = each.arrow_type
-    return each.layout.kind is PageKind.VARIABLE or bool(
+    return layout_of(each).kind is PageKind.VARIABLE or bool(
         pt.is_boolean(arrow)
         or pt.is_integer(arrow)
         or pt.is_float32(arrow)
@@ -102,7 +103,7 @@ class Collector:
     def _add(self, array: pa.Array) -> None:
         arrow = self.field.arrow_type
         self.nulls.append(array.null_count)
-        if self.field.layout.kind is PageKind.VARIABLE:
+        if layout_of(self.field).kind is PageKind.VARIABLE:
             low, high = _text_bounds(array, is_text=types.is_text(arrow))
         elif pt.is_floating(arrow):
             low, high = _float_bounds(array)
@@ -210,7 +211,7 @@ def _prefix_successor(value: bytes, is_text: bool) -> bytes | None:
 
 
 def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMetadata, batches: int) -> pa.Table | None:
-    """The statistics in a data file, one row a batch; see :meth:`trilake.lance.file.data_file.DataFile.statistics`."""
+    """The statistics in a data file, one row a batch; see :meth:`trilake.lance.v1.data_file.DataFile.statistics`."""
     if not metadata.schema or not metadata.fields:
         return None
     schema = LanceSchema.from_proto(metadata.schema, damaged=CorruptFileError, file=source.file)
@@ -229,14 +230,6 @@ def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMeta
             decoder.check(each)
             columns[each.name] = decoder.column(each, 0, 0, batches, batches)
     return pa.table(columns) if columns else None
-
-
-@dataclass(frozen=True)
-class Masked:
-    """A column whose nulls are in another one: its field id, and that of the boolean column that is true for them."""
-
-    field_id: int
-    mask_id: int
 
 
 def trusted(
@@ -266,7 +259,7 @@ def trusted(
         if nulls.type != pa.int64() or low.type != each.arrow_type or high.type != each.arrow_type:
             continue
         count: pa.Array | None
-        if each.layout.kind is PageKind.VARIABLE:
+        if layout_of(each).kind is PageKind.VARIABLE:
             empty = pa.scalar("" if types.is_text(each.arrow_type) else b"", each.arrow_type)
             # Written for "unknown" where there is no null.
             high = pc.if_else(pc.equal(high, empty), pa.scalar(None, high.type), high)
@@ -279,7 +272,7 @@ def trusted(
             low, high = (pc.if_else(lost, pa.scalar(None, b.type), b) for b in (low, high))
             count = pa.array(np.zeros(len(nulls), np.int64))
         if each.id in masks:
-            if each.layout.kind is PageKind.VARIABLE:
+            if layout_of(each).kind is PageKind.VARIABLE:
                 # What was written as it is stored, by a compaction, counts empty values as nulls.
                 low = pc.if_else(pc.greater(nulls, 0), pa.scalar(None, low.type), low)
             count = _masked_count(statistics, masks[each.id], rows)
@@ -307,7 +300,7 @@ def _paths(schema: LanceSchema) -> list[tuple[Path, Field]]:
         for each in fields:
             path = (*above, each.name)
             paths.append((path, each))
-            if each.layout.kind is PageKind.STRUCT:
+            if layout_of(each).kind is PageKind.STRUCT:
                 walk(each.children, path)
 
     walk(schema.fields, ())

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from trilake.lance.file.decode import Decoder, flat_array, variable_array
-from trilake.lance.file.pages import Int64s, check_offsets
-from trilake.lance.file.pages_source import Job, Pieces
 from trilake.lance.file.schema import Field
-from trilake.lance.file.types import PageKind
+from trilake.lance.v1.decode import Decoder, flat_array, variable_array
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import Int64s, check_offsets
+from trilake.lance.v1.pages_source import Job, Pieces
 
 #: Bytes of texts that are put together at most: more are read batch by batch, where they lie.
 _MOST_TEXT = 1 << 28
@@ -24,7 +24,7 @@ def joins(field: Field, *, mapped: bool) -> bool:
 
     Where texts are, their offsets tell: in a store these are requests more than reading batch by batch.
     """
-    return field.layout.kind is PageKind.FIXED or (mapped and field.layout.kind is PageKind.VARIABLE)
+    return layout_of(field).kind is PageKind.FIXED or (mapped and layout_of(field).kind is PageKind.VARIABLE)
 
 
 def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa.Array | None]:
@@ -37,8 +37,8 @@ def joined(decoder: Decoder, field: Field, first: int, totals: Int64s) -> Job[pa
     if len(wrong):
         i = int(wrong[0])
         raise decoder.fail(f"a page has {lengths[i]} values, not {totals[i]}", field, first + i)
-    if field.layout.kind is PageKind.FIXED:
-        [data] = yield [Pieces(positions, totals * (field.layout.bits // 8))]
+    if layout_of(field).kind is PageKind.FIXED:
+        [data] = yield [Pieces(positions, totals * (layout_of(field).bits // 8))]
         return flat_array(field, pa.py_buffer(data), int(totals.sum()))
     return (yield from _texts(decoder, field, positions[totals > 0], totals[totals > 0]))
 

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from trilake.lance.file.decode import MAX_UNBACKED, Decoder, dictionary_array, variable_array
-from trilake.lance.file.pages import Int64s
-from trilake.lance.file.pages_source import Bytes, Job, Pieces, together
 from trilake.lance.file.schema import Field
-from trilake.lance.file.types import PageKind
+from trilake.lance.v1.decode import MAX_UNBACKED, Decoder, dictionary_array, variable_array
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import Int64s
+from trilake.lance.v1.pages_source import Bytes, Job, Pieces, together
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Slots:
 
 def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
     """The values of a field in some slots, each of which is asked for once.  Raises ``CorruptFileError``."""
-    kind = field.layout.kind
+    kind = layout_of(field).kind
     if kind is PageKind.STRUCT:
         children = yield from together([take(decoder, c, slots) for c in field.children])
         return pa.Array.from_buffers(field.arrow_type, len(slots), [None], children=children)
@@ -59,7 +59,7 @@ def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
         return (yield from _variable(decoder, field, base, slots))
     if kind is PageKind.OFFSETS:
         return (yield from _list(decoder, field, base, slots))
-    width = field.layout.bits // 8
+    width = layout_of(field).bits // 8
     (data,) = yield [Pieces(base + slots.index * width, width)]
     arrow, buffer = field.arrow_type, pa.py_buffer(data)
     if kind is PageKind.KEYS:
@@ -72,7 +72,7 @@ def take(decoder: Decoder, field: Field, slots: Slots) -> Job[pa.Array]:
 
 
 def _bits(field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
-    arrow, each = field.arrow_type, field.layout.bits
+    arrow, each = field.arrow_type, layout_of(field).bits
     at = (slots.index[:, None] * each + np.arange(each)).ravel()
     (data,) = yield [Pieces(np.repeat(base, each) + (at >> 3), 1)]
     bits = np.packbits(data >> (at & 7).astype(np.uint8) & 1, bitorder="little")
@@ -106,7 +106,7 @@ def _variable(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job
 
 
 def _list(decoder: Decoder, field: Field, base: Int64s, slots: Slots) -> Job[pa.Array]:
-    large = field.layout.bits == 64
+    large = layout_of(field).bits == 64
     width = 8 if large else 4
     (child,) = field.children
     (data,) = yield [Pieces(base + width * slots.index, 2 * width)]

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.lance.file.test_data_file import KEY, every_type, write
+from tests.lance.v1.test_data_file import KEY, every_type, write
 from trilake.errors import CorruptFileError, TrilakeError
-from trilake.lance.file.data_file import DataFile
+from trilake.lance.v1.data_file import V1File
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -22,7 +22,7 @@ _EXTREMES = (b"\xff" * 8, b"\0" * 8, b"\xff" * 7 + b"\x7f", b"\0" * 7 + b"\x80")
 _JOINED = ("int8", "uint64", "double", "string", "large", "binary", "stamp", "dec", "fsb", "vector")
 
 
-def _one_by_one(file: DataFile, first: int, last: int) -> pa.RecordBatch:
+def _one_by_one(file: V1File, first: int, last: int) -> pa.RecordBatch:
     batches = [file.read_batch(i) for i in range(first, last)]
     return pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
 
@@ -30,7 +30,7 @@ def _one_by_one(file: DataFile, first: int, last: int) -> pa.RecordBatch:
 def test_every_type_that_can_be_joined(tmp_path: Path) -> None:
     table = every_type().select(_JOINED)
     schema = write(store := open_store(str(tmp_path)), table.to_batches(max_chunksize=7), table.schema)
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     for first, last in ((0, file.num_batches), (2, 5), (3, 4)):
         joined = file.read_joined(first, last, schema)
         assert joined is not None
@@ -42,13 +42,13 @@ def test_every_type_that_can_be_joined(tmp_path: Path) -> None:
 def test_other_types_are_read_batch_by_batch(name: str, tmp_path: Path) -> None:
     table = every_type().select(["int8", name])
     schema = write(store := open_store(str(tmp_path)), table.to_batches(max_chunksize=7), table.schema)
-    assert DataFile.open(store, KEY, schema).read_joined(0, 3, schema) is None
+    assert V1File.open(store, KEY, schema).read_joined(0, 3, schema) is None
 
 
 def test_texts_in_a_store_are_read_where_their_offsets_are() -> None:
     table = every_type().select(["string"])
     schema = write(store := MemoryStore("memory://joined"), table.to_batches(max_chunksize=7), table.schema)
-    assert DataFile.open(store, KEY, schema).read_joined(0, 3, schema) is None
+    assert V1File.open(store, KEY, schema).read_joined(0, 3, schema) is None
 
 
 @given(
@@ -59,7 +59,7 @@ def test_texts_of_any_batches(tmp_path_factory: pytest.TempPathFactory, groups: 
     schema = pa.schema({"n": pa.int32(), "t": pa.string()})
     batches = [pa.record_batch([pa.array(range(len(g)), pa.int32()), pa.array(g, pa.string())], schema) for g in groups]
     stored = write(store := open_store(str(tmp_path_factory.mktemp("t"))), batches, schema)
-    file = DataFile.open(store, KEY, stored)
+    file = V1File.open(store, KEY, stored)
     joined = file.read_joined(0, file.num_batches, stored)
     assert joined is not None
     joined.validate(full=True)
@@ -80,14 +80,14 @@ def _far(offsets: np.ndarray) -> None:
 
 @pytest.mark.parametrize("change", [_falling, _outside, _far])
 def test_damaged_offsets(change: Callable[[np.ndarray], None], tmp_path: Path) -> None:
-    """Where the end of a batch is wrong, it is left to :meth:`DataFile.read_batch`, which names the batch."""
+    """Where the end of a batch is wrong, it is left to :meth:`V1File.read_batch`, which names the batch."""
     table = pa.table({"t": [f"value {i}" for i in range(40)]})
     schema = write(store := open_store(str(tmp_path)), table.to_batches(max_chunksize=10), table.schema)
-    position = DataFile.open(store, KEY, schema)._pages.field(0)[0][2]
+    position = V1File.open(store, KEY, schema)._pages.field(0)[0][2]
     data = bytearray((tmp_path / KEY).read_bytes())
     change(np.frombuffer(data, "<i8", 11, position))
     (tmp_path / KEY).write_bytes(data)
-    file = DataFile.open(store, KEY, schema)
+    file = V1File.open(store, KEY, schema)
     with suppress(CorruptFileError):
         assert file.read_joined(0, 4, schema) is None
     with pytest.raises(CorruptFileError, match="offsets"):
@@ -105,7 +105,7 @@ def test_damage_is_an_error_of_ours(tmp_path_factory: pytest.TempPathFactory, da
     broken[at : at + 8] = data.draw(st.one_of(st.binary(min_size=8, max_size=8), st.sampled_from(_EXTREMES)))
     (folder / KEY).write_bytes(broken)
     with suppress(TrilakeError):
-        file = DataFile.open(store, KEY)
+        file = V1File.open(store, KEY)
         joined = file.read_joined(0, min(file.num_batches, 20), file.schema)
         if joined is not None:
             joined.validate(full=True)

@@ -1,4 +1,4 @@
-"""``DataFileWriter``: a data file, batch by batch.
+"""``V1Writer``: a data file of the first format, batch by batch.
 
 ::
 
@@ -22,13 +22,16 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.lance.file import framing
-from trilake.lance.file.dictionaries import DictionaryUnifier, encode_dictionaries
-from trilake.lance.file.encode import ALIGN, BatchEncoder, Part, walk_columns
-from trilake.lance.file.pages import PageTableBuilder
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.statistics import Collector, has_statistics
-from trilake.lance.file.types import PageKind, storage_type
+from trilake.lance.file.storage_version import FIRST
+from trilake.lance.file.types import storage_type
+from trilake.lance.file.writer import DataFileWriter, WrittenFile
 from trilake.lance.proto import format_pb2
+from trilake.lance.v1.dictionaries import DictionaryUnifier, encode_dictionaries
+from trilake.lance.v1.encode import ALIGN, BatchEncoder, Part, walk_columns
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import PageTableBuilder
+from trilake.lance.v1.statistics import Collector, has_statistics
 from trilake.storage.base import Store, WriteGroup
 
 #: What the schema in a file says of its writer: readers parse the version as three numbers.
@@ -39,8 +42,8 @@ MAX_ROWS = 2**31 - 1
 _CHUNK, _AHEAD = 1 << 20, 2
 
 
-class DataFileWriter:
-    """Write one data file.
+class V1Writer(DataFileWriter):
+    """Write one data file of the first format.
 
     Parameters
     ----------
@@ -53,14 +56,14 @@ class DataFileWriter:
     Used as a context manager, an exception in the block discards the file.
 
     >>> from trilake.storage.memory import MemoryStore
-    >>> from trilake.lance.file.data_file import DataFile
+    >>> from trilake.lance.v1.data_file import V1File
     >>> schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
     >>> store = MemoryStore("memory://docs")
-    >>> writer = DataFileWriter(store, "data/x.lance", schema)
+    >>> writer = V1Writer(store, "data/x.lance", schema)
     >>> writer.write(pa.record_batch({"a": pa.array([1, 2, 3])}))
-    >>> writer.close()
-    (3, (0,))
-    >>> DataFile.open(store, "data/x.lance", schema).take([2, 0])["a"].to_pylist()
+    >>> writer.close().field_ids
+    (0,)
+    >>> V1File.open(store, "data/x.lance", schema).take([2, 0])["a"].to_pylist()
     [3, 1]
     """
 
@@ -76,6 +79,7 @@ class DataFileWriter:
         ids = schema.field_ids
         if len(set(ids)) < len(ids):
             raise InvalidArgumentError("two fields of the schema have the same id", file=key)
+        FIRST.check_types(schema)
         self._schema = schema
         self._arrow = schema.storage_schema
         self._unifiers = {
@@ -97,7 +101,6 @@ class DataFileWriter:
 
     @property
     def num_rows(self) -> int:
-        """Rows that were written."""
         return self._offsets[-1]
 
     @property
@@ -138,8 +141,7 @@ class DataFileWriter:
         """Add metadata to the schema that is in the file."""
         self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
 
-    def close(self) -> tuple[int, tuple[int, ...]]:
-        """Finish the file; return its rows and field ids, as the fragment's entry has them."""
+    def close(self) -> WrittenFile:
         encoder = self._encoder
         metadata = format_pb2.Metadata(batch_offsets=self._offsets, page_table_position=self._aligned())
         encoder.append([self._pages.serialise(len(self._offsets) - 1)])
@@ -160,10 +162,9 @@ class DataFileWriter:
         self._wait()
         self._file.write(b"".join(self._parts))
         self._file.close()
-        return self.num_rows, self._schema.field_ids
+        return WrittenFile(self.num_rows, self._schema.field_ids)
 
     def discard(self) -> None:
-        """Give up what was written; the file does not appear."""
         if self._worker is not None:
             self._worker.shutdown(cancel_futures=True)
         discard = getattr(self._file, "discard", None)
@@ -172,7 +173,7 @@ class DataFileWriter:
         else:
             self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
 
-    def __enter__(self) -> DataFileWriter:
+    def __enter__(self) -> V1Writer:
         return self
 
     def __exit__(
@@ -255,7 +256,7 @@ def _outside_lists(schema: LanceSchema) -> list[Field]:
     def walk(fields: tuple[Field, ...]) -> None:
         for each in fields:
             outside.append(each)
-            if each.layout.kind is PageKind.STRUCT:
+            if layout_of(each).kind is PageKind.STRUCT:
                 walk(each.children)
 
     walk(schema.fields)

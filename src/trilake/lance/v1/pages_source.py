@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from trilake.errors import CorruptFileError
-from trilake.lance.file.pages import Int64s
+from trilake.lance.v1.pages import Int64s
 from trilake.storage.base import Store
 from trilake.storage.reader import coalesce
 

@@ -17,10 +17,10 @@ import pyarrow.types as pt
 from trilake.common.utf8 import is_utf8
 from trilake.errors import CorruptFileError
 from trilake.lance.file import types
-from trilake.lance.file.pages import PageTable, check_offsets
-from trilake.lance.file.pages_source import Source
 from trilake.lance.file.schema import Field
-from trilake.lance.file.types import PageKind
+from trilake.lance.v1.layout import PageKind, layout_of
+from trilake.lance.v1.pages import PageTable, check_offsets
+from trilake.lance.v1.pages_source import Source
 
 #: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25
@@ -57,11 +57,11 @@ class Decoder:
     def check(self, field: Field) -> None:
         """Raise ``CorruptFileError`` unless all pages of a field, and of those below it, are inside of the file."""
         for each in field.walk():
-            if each.id in self._checked or each.layout.kind is PageKind.STRUCT:
+            if each.id in self._checked or layout_of(each).kind is PageKind.STRUCT:
                 continue
             if not self.pages.has(each.id):
                 raise self.fail("the file has no pages of a field that it must have", each, None)
-            layout, size = each.layout, self.source.size
+            layout, size = layout_of(each), self.source.size
             extra = 64 if layout.kind is PageKind.VARIABLE else 0
             most = 8 * size // layout.bits if layout.bits else MAX_UNBACKED + 8 * size
             claimed = self._few_are_inside(each.id, layout.bits, extra, most)
@@ -108,7 +108,7 @@ class Decoder:
         ``total`` is how many values the page must have, where that is known from elsewhere.  Raises
         ``CorruptFileError``.
         """
-        kind = field.layout.kind
+        kind = layout_of(field).kind
         if kind is PageKind.STRUCT:
             return self._struct(field, batch, start, count, total)
         positions, lengths = self.pages.lists(field.id)
@@ -123,7 +123,7 @@ class Decoder:
         if kind is PageKind.BITS:
             return self._bits(field, position, start, count)
         if kind is PageKind.KEYS:
-            width = field.layout.bits // 8
+            width = layout_of(field).bits // 8
             keys = self._read(position + start * width, count * width, width)
             index = pa.Array.from_buffers(field.arrow_type.index_type, count, [None, keys])
             return dictionary_array(field, index, self.dictionaries, self.source.file)
@@ -146,7 +146,7 @@ class Decoder:
         return pa.Array.from_buffers(field.arrow_type, count, [None], children=children)
 
     def _fixed(self, field: Field, position: int, start: int, count: int) -> pa.Array:
-        width = field.layout.bits // 8
+        width = layout_of(field).bits // 8
         arrow = field.arrow_type
         item = arrow.value_type if pt.is_fixed_size_list(arrow) else arrow
         buffer = self._read(position + start * width, count * width, alignment(item))
@@ -154,7 +154,7 @@ class Decoder:
 
     def _bits(self, field: Field, position: int, start: int, count: int) -> pa.Array:
         arrow = field.arrow_type
-        first, bits = start * field.layout.bits, count * field.layout.bits
+        first, bits = start * layout_of(field).bits, count * layout_of(field).bits
         skip = first & 7
         buffer = self.source.read(position + (first >> 3), (skip + bits + 7) >> 3)
         values = pa.Array.from_buffers(pa.bool_(), bits, [None, buffer], offset=skip)
@@ -175,7 +175,7 @@ class Decoder:
         return variable_array(field, offsets - first, data, has_empty=least == 0, file=source.file, batch=batch)
 
     def _list(self, field: Field, batch: int, position: int, start: int, count: int) -> pa.Array:
-        large = field.layout.bits == 64
+        large = layout_of(field).bits == 64
         width = 8 if large else 4
         (child,) = field.children
         if not count:
@@ -199,10 +199,10 @@ class Decoder:
     def _slots(self, field: Field, batch: int) -> int:
         """The number of values that a field below a list has in a batch, as the page table says."""
         for leaf in field.walk():
-            if leaf.layout.kind is PageKind.STRUCT:
+            if layout_of(leaf).kind is PageKind.STRUCT:
                 continue
             length = self.pages.lists(leaf.id)[1][batch]
-            return length - 1 if leaf.layout.kind is PageKind.OFFSETS else length
+            return length - 1 if layout_of(leaf).kind is PageKind.OFFSETS else length
         return MAX_UNBACKED  # a struct without fields says nothing
 
 

@@ -1,0 +1,121 @@
+"""Storage versions: the versions of data files, by number and by the names that users give them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import total_ordering
+
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.lance.file import types
+from trilake.lance.file.schema import Field, LanceSchema
+
+
+@total_ordering
+@dataclass(frozen=True)
+class StorageVersion:
+    """A version of data files.
+
+    >>> StorageVersion.parse("stable"), StorageVersion.parse("2.1") < STABLE
+    (StorageVersion(2, 2), True)
+    """
+
+    major: int
+    minor: int
+
+    @classmethod
+    def parse(cls, name: object) -> StorageVersion:
+        """The version that users name.  Raises ``InvalidArgumentError``."""
+        version = _NAMES.get(name) if isinstance(name, str) else None
+        if version is None:
+            raise InvalidArgumentError(
+                f"data_storage_version is {name!r}", help=f"expected one of {', '.join(map(repr, _NAMES))}"
+            )
+        return version
+
+    @classmethod
+    def of_file(cls, major: int, minor: int) -> StorageVersion:
+        """The version that the entry of a data file names; entries of the first format may say nothing."""
+        if (major, minor) == (0, 3):  # the number that files themselves say
+            return cls(2, 0)
+        return FIRST if major == 0 and minor <= 2 else cls(major, minor)
+
+    def __lt__(self, other: StorageVersion) -> bool:
+        return (self.major, self.minor) < (other.major, other.minor)
+
+    def __repr__(self) -> str:
+        return f"StorageVersion({self.major}, {self.minor})"
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first format, which has no nulls of most types."""
+        return self.major == 0
+
+    def check_types(self, schema: LanceSchema) -> None:
+        """Raise ``UnsupportedProtocolError``, which names the column, for a type that files of it do not have."""
+        for top in schema.fields:
+            for field, inside in _nested(top, ()):
+                least = _least(field, inside)
+                if least is None or self < least:
+                    raise UnsupportedProtocolError(
+                        f"files of Lance {self} cannot hold type {field.logical_type!r}"
+                        + (f" in {inside[-1].logical_type!r}" if least is None and inside else ""),
+                        help="cast the column"
+                        if least is None
+                        else f'write the dataset with data_storage_version="{least}" or newer, or cast the column',
+                        column=schema.name_of(field),
+                    )
+
+
+FIRST = StorageVersion(0, 1)
+#: What is written where users do not say another one.
+STABLE = StorageVersion(2, 2)
+#: Those that are written, and those that are read.
+WRITABLE = (FIRST, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
+READABLE = (*WRITABLE, StorageVersion(2, 3))
+
+_NAMES = {
+    "legacy": FIRST,
+    "0.1": FIRST,
+    "2.0": StorageVersion(2, 0),
+    "2.1": StorageVersion(2, 1),
+    "2.2": STABLE,
+    "stable": STABLE,
+    "2.3": StorageVersion(2, 3),
+    "next": StorageVersion(2, 3),
+}
+
+
+def _nested(field: Field, above: tuple[Field, ...]) -> Iterator[tuple[Field, tuple[Field, ...]]]:
+    yield field, above
+    for child in field.children:
+        yield from _nested(child, (*above, field))
+
+
+def _least(field: Field, above: tuple[Field, ...]) -> StorageVersion | None:
+    """The oldest version whose files hold a field; ``None`` where none does."""
+    kind = field.logical_type
+    if kind == "map":
+        return STABLE
+    if types.is_struct_vector(kind):
+        # pylance writes lists in them, or them in lists, in 2.3 alone.
+        lists = [f for f in (*above, *field.walk()) if f.logical_type in types.LISTS or f.logical_type == "map"]
+        return None if lists else STABLE
+    if kind == "json" or kind.startswith("fixed_size_list:fixed_size_list:"):
+        return StorageVersion(2, 0)
+    if kind.startswith("dict:") and not kind.startswith(_FIRST_DICTIONARIES):
+        return StorageVersion(2, 0)
+    return FIRST
+
+
+#: Dictionaries of the first format are of strings, bytes and whole numbers.
+_FIRST_DICTIONARIES = tuple(
+    f"dict:{name}:"
+    for name in (
+        *("string", "binary", "large_string", "large_binary"),
+        *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    )
+)

@@ -1,0 +1,95 @@
+"""Layouts: how the values of each type lie in a page of the first format, and which types it has none for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file import types
+from trilake.lance.file.schema import Field
+from trilake.lance.file.storage_version import FIRST
+
+
+class PageKind(Enum):
+    """What the page of a field holds; the fields below it have pages of their own."""
+
+    #: packed values of a whole number of bytes
+    FIXED = "fixed"
+    #: packed bits, least significant first
+    BITS = "bits"
+    #: bytes of all values, then one int64 file position more than there are values
+    VARIABLE = "variable"
+    #: one offset more than there are lists
+    OFFSETS = "offsets"
+    #: packed keys; the values are elsewhere
+    KEYS = "keys"
+    #: nothing: a struct's values are those of its children
+    STRUCT = "struct"
+    #: nothing: there are only nulls
+    NULL = "null"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The page of a field: its kind, and the bits that one row, offset or key takes (0 where it varies)."""
+
+    kind: PageKind
+    bits: int
+
+    def page_bytes(self, rows: int) -> int:
+        """Bytes of a page that says something about so many rows; for variable pages, of its offsets.
+
+        >>> Layout(PageKind.BITS, 1).page_bytes(9), Layout(PageKind.VARIABLE, 64).page_bytes(2)
+        (2, 24)
+        """
+        more = self.kind in (PageKind.VARIABLE, PageKind.OFFSETS)
+        return -(-(rows + more) * self.bits // 8)
+
+
+def layout_of(field: Field) -> Layout:
+    """The layout of a field's pages.  Raises ``UnsupportedProtocolError`` where the first format has none."""
+    return layout(field.logical_type)
+
+
+@lru_cache(maxsize=4096)
+def layout(logical_type: str) -> Layout:
+    """The layout of the pages of a type.  Raises ``UnsupportedProtocolError`` where the first format has none."""
+    if logical_type == "struct":
+        return Layout(PageKind.STRUCT, 0)
+    if logical_type in types.LISTS:
+        return Layout(PageKind.OFFSETS, 64 if logical_type.startswith("large") else 32)
+    if logical_type in ("map", "json") or types.is_struct_vector(logical_type):
+        raise _unsupported(logical_type)
+    arrow = types.arrow_type(logical_type)
+    if pt.is_null(arrow):
+        return Layout(PageKind.NULL, 0)
+    if types.is_variable(arrow):
+        return Layout(PageKind.VARIABLE, 64)
+    if pt.is_dictionary(arrow):
+        if not (types.is_variable(arrow.value_type) or pt.is_integer(arrow.value_type)):
+            raise _unsupported(logical_type)
+        return Layout(PageKind.KEYS, arrow.index_type.bit_width)
+    if pt.is_fixed_size_list(arrow):
+        if not _is_flat(arrow.value_type):
+            raise _unsupported(logical_type)
+        bits = arrow.list_size * arrow.value_type.bit_width
+        return Layout(PageKind.BITS if pt.is_boolean(arrow.value_type) else PageKind.FIXED, bits)
+    return Layout(PageKind.BITS if pt.is_boolean(arrow) else PageKind.FIXED, arrow.bit_width)
+
+
+def _is_flat(arrow: pa.DataType) -> bool:
+    """Whether a fixed-size list may have items of this type: those with as many bits for every value."""
+    return not (pt.is_null(arrow) or pt.is_nested(arrow) or pt.is_dictionary(arrow) or types.is_variable(arrow))
+
+
+def _unsupported(logical_type: str) -> UnsupportedProtocolError:
+    return UnsupportedProtocolError(
+        f"files of Lance {FIRST} cannot hold type {logical_type!r}",
+        help="the manifest does not fit its data files, or is damaged",
+        logical_type=logical_type,
+    )

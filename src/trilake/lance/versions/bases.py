@@ -1,0 +1,54 @@
+"""Bases: the stores and keys of files, of which some lie outside of the dataset.
+
+A shallow clone and a branch name files of the dataset that they began from, by the id of a base path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import Lock
+
+from trilake.errors import CorruptLogError
+from trilake.lance.versions.manifest import BasePath, DataFile, DeletionFile, IndexMetadata
+from trilake.storage import open_store
+from trilake.storage.base import Store
+
+
+class Bases:
+    """The places of a version's files.  May be used by several threads.
+
+    Parameters
+    ----------
+    store: of the dataset; other places are opened with its options.
+    base_paths: of the manifest.
+    """
+
+    def __init__(self, store: Store, base_paths: Iterable[BasePath] = ()) -> None:
+        self.store = store
+        self._paths = {path.id: path for path in base_paths}
+        self._stores: dict[int, Store] = {}
+        self._lock = Lock()
+
+    def data_file(self, entry: DataFile) -> tuple[Store, str]:
+        """The place of a data file.  Raises ``CorruptLogError`` for a base path that the manifest does not have."""
+        return self._place(entry.base_id, "data", entry.path)
+
+    def deletion_file(self, fragment_id: int, entry: DeletionFile) -> tuple[Store, str]:
+        """The place of the deletion file of a fragment; errors as :meth:`data_file`."""
+        folder, _, name = entry.key(fragment_id).partition("/")
+        return self._place(entry.base_id, folder, name)
+
+    def index_folder(self, entry: IndexMetadata) -> tuple[Store, str]:
+        """The folder of the files of an index; errors as :meth:`data_file`."""
+        return self._place(entry.base_id, "_indices", str(entry.uuid))
+
+    def _place(self, base_id: int | None, folder: str, name: str) -> tuple[Store, str]:
+        if base_id is None:
+            return self.store, f"{folder}/{name}"
+        base = self._paths.get(base_id)
+        if base is None:
+            raise CorruptLogError(f"the manifest has no base path {base_id}", file=self.store.uri)
+        with self._lock:
+            if base_id not in self._stores:
+                self._stores[base_id] = open_store(base.path, dict(self.store.options))
+            return self._stores[base_id], f"{folder}/{name}" if base.is_dataset_root else name
