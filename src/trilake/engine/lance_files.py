@@ -41,9 +41,10 @@ def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBa
 
 def _check_lance(schema: pa.Schema) -> None:
     from trilake.lance.file.schema import LanceSchema
+    from trilake.lance.file.storage_version import FIRST
 
     try:
-        LanceSchema.from_arrow(schema)
+        FIRST.check_types(LanceSchema.from_arrow(schema))
     except UnsupportedProtocolError as e:
         raise SchemaMismatchError(
             f"the table's files are Lance, which cannot hold a column: {e.message}",

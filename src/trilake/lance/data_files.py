@@ -6,6 +6,8 @@ The only room that knows both formats.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from typing import cast
 
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.reader import DataFileReader
@@ -44,9 +46,8 @@ def open_data_file(
             f"the file is of version {version} of Lance's file format; expected one of {', '.join(map(str, READABLE))}",
             file=f"{store.uri}/{key}",
         )
-    from trilake.lance.v2.file import V2File  # type: ignore[import-not-found]
-
-    return V2File.open(store, key, schema, field_ids, column_indices)  # type: ignore[no-any-return]
+    reader = import_module("trilake.lance.v2.file").V2File
+    return cast(DataFileReader, reader.open(store, key, schema, field_ids, column_indices))
 
 
 def new_data_file(
@@ -74,6 +75,5 @@ def new_data_file(
 
         return V1Writer(store, key, schema, extend_dictionaries=extend_dictionaries)
     version.check_types(schema)
-    from trilake.lance.v2.writer import V2Writer  # type: ignore[import-not-found]
-
-    return V2Writer(store, key, schema, version=(version.major, version.minor))  # type: ignore[no-any-return]
+    writer = import_module("trilake.lance.v2.writer").V2Writer
+    return cast(DataFileWriter, writer(store, key, schema, version=(version.major, version.minor)))

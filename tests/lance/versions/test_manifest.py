@@ -169,12 +169,12 @@ def test_feature_flags_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedProtocolError, match="written to: it uses no transaction files"):
         replace(FULL, writer_feature_flags=41).check_writable("f")
     newer = replace(FULL.fragments[0], files=(DataFile("x", (0,), 2, 9),))
-    with pytest.raises(UnsupportedProtocolError, match="files of Lance 2.9"):
+    with pytest.raises(UnsupportedProtocolError, match=r"files of Lance 2\.9"):
         replace(FULL, fragments=(newer,)).check_readable("f")
-    with pytest.raises(UnsupportedProtocolError, match="files of Lance 3.0"):
+    with pytest.raises(UnsupportedProtocolError, match=r"files of Lance 3\.0"):
         replace(FULL, data_format=("lance", "3.0")).check_readable("f")
     replace(FULL, data_format=("lance", "2.3")).check_readable("f")
-    with pytest.raises(UnsupportedProtocolError, match="written to: its files are of Lance 2.3"):
+    with pytest.raises(UnsupportedProtocolError, match=r"written to: its files are of Lance 2\.3"):
         replace(FULL, data_format=("lance", "2.3")).check_writable("f")
 
 

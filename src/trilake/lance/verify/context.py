@@ -13,8 +13,8 @@ from trilake.common.runtime import Runtime
 from trilake.errors import TrilakeError, UnsupportedProtocolError
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.v1.data_file import V1File
-from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.manifest import DataFile as Entry
+from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.transaction import read_manifest
 from trilake.lance.versions.versions import Listing, choose_version, list_versions
 from trilake.storage.base import Store
