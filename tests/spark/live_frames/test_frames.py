@@ -18,7 +18,8 @@ from pyspark.sql import functions as F
 
 import trilake
 from trilake import DeltaTable
-from trilake.errors import SchemaMismatchError, TableNotFoundError
+from trilake.errors import SchemaMismatchError, TableNotFoundError, UnsupportedSparkError
+from trilake.spark.live_frames import frames
 from trilake.spark.live_frames.frames import pinned
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
@@ -103,6 +104,47 @@ def test_a_cached_frame_stays(session: SparkSession, table: str) -> None:
     assert frame.count() == made.count() == 2
     frame.unpersist()
     assert frame.count() == made.count() == 3
+
+
+COMMITS: dict[str, Callable[[SparkSession, str, DataFrame], object]] = {
+    "properties": lambda spark, path, _: trilake.alter(path).set_properties({"delta.appendOnly": "false"}),
+    "a row that came and went": lambda spark, path, _: (append(path, 9), trilake.open(path).delete("id = 9")),
+    "a cached frame": lambda spark, path, frame: (
+        frame.cache(),
+        trilake.open(path).delete("id = 9"),
+        trilake.alter(path).set_properties({"delta.appendOnly": "false"}),
+        frame.unpersist(),
+    ),
+}
+
+
+@pytest.mark.parametrize("commit", COMMITS.values(), ids=COMMITS)
+def test_a_commit_may_leave_the_files_as_they_were(
+    session: SparkSession, table: str, tmp_path: Path, commit: Callable[[SparkSession, str, DataFrame], object]
+) -> None:
+    other = str(tmp_path / "other")
+    append(other, 1, 2)
+    frame = session.read.format("delta").load(table)
+    joined = frame.join(session.read.format("delta").load(other), "id")
+    assert ids(joined) == [1, 2]
+    commit(session, table, frame)
+    trilake.open(other).delete("id = 1")
+    assert (ids(joined), ids(frame)) == ([2], [1, 2])
+    append(table, 3)
+    append(other, 3)
+    assert (ids(joined), ids(frame)) == ([2, 3], [1, 2, 3])
+
+
+def test_a_frame_that_cannot_be_renewed_raises(
+    session: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = session.read.format("delta").load(table)
+    append(table, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(frames, "Exchange", lambda *_: session.no_such_name)
+        with pytest.raises(UnsupportedSparkError, match="cannot bring a frame"):
+            frame.count()
+    assert ids(frame) == [1, 2, 3]
 
 
 def test_a_table_is_written_and_merged_into_itself(session: SparkSession, table: str) -> None:

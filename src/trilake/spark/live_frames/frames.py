@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import wraps
 from types import FunctionType
 from typing import Any, Protocol, TypeVar
@@ -31,7 +31,7 @@ from pyspark.sql import types as T
 
 from trilake.common.text import quote_name
 from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import SchemaMismatchError, TrilakeError
+from trilake.errors import SchemaMismatchError, TrilakeError, UnsupportedSparkError
 from trilake.spark.live_frames.connect_plans import has_renewed_plans, keep, let_follow, renew_plans, unchanging
 from trilake.spark.live_frames.each_plan import newest_in_each_plan
 from trilake.spark.live_frames.schemas import PLAN, forget_kept, has_all_of, in_types_of, is_kept, members_about
@@ -378,7 +378,8 @@ def _behind(source: _Source) -> bool:
 def _renew(frame: Any, state: _State) -> None:
     """Exchange the parts of a frame's plan whose sources have newer versions."""
     newest = {p.source: p.source.now for p in state.parts}
-    stale = [p for p in state.parts if p.read is not newest[p.source]]
+    same = {p for p in state.parts if p.read is newest[p.source] or _are_equal(p.read.frame, newest[p.source].frame)}
+    stale = [p for p in state.parts if p not in same]
     for part in stale:
         _check_columns(part.first.schema, newest[part.source].frame.schema, newest[part.source].shown)
     with spark_alone():
@@ -387,17 +388,24 @@ def _renew(frame: Any, state: _State) -> None:
         try:
             new, plans = frame_with_parts(old, [Exchange(p.plan, f, MARK) for p, f in zip(stale, rows, strict=True)])
         except (Py4JError, AttributeError) as e:
-            say_once("frames keep the version that they were read at", e)
-            return
+            raise UnsupportedSparkError(
+                f"Spark {frame.sparkSession.version} cannot bring a frame that was read before to the newest versions",
+                help="read the tables again",
+            ) from e
     vars(frame)[PLAN] = vars(new)[PLAN]
     forget_kept(frame)
-    parts = [p for p in state.parts if p.read is newest[p.source]]
+    parts = [replace(p, read=newest[p.source]) for p in state.parts if p in same]
     for part, there in zip(stale, plans, strict=True):
         # What is nowhere in the plan is none of its parts: rows that Spark had made before, for one.
         parts += (
             [part] if there is None else [_Part(part.source, part.first, newest[part.source], plan) for plan in there]
         )
     state.parts = tuple(parts)
+
+
+def _are_equal(one: DataFrame, other: DataFrame) -> bool:
+    """Whether two reads have one plan, as after a commit that leaves the files as they were."""
+    return bool(query_execution(one).analyzed().equals(query_execution(other).analyzed()))
 
 
 def _follow_over_connect(frame: DataFrame, source: _Source) -> None:

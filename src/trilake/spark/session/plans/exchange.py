@@ -79,10 +79,11 @@ def frame_with_parts(df: DataFrame, exchanges: Sequence[Exchange]) -> tuple[Data
     with_cached = _with_cached_rows(spark, plan)
     if with_cached is not None:
         looked = [_Exchanged(spark, e) for e in exchanges]
-        with_cached.transformWithSubqueries(_Exchanging(looked))
+        with_cached.transformUpWithSubqueries(_Exchanging(looked))
         read = [bool(part.found) for part in looked]
     parts = [_Exchanged(spark, e) for e in exchanges]
-    new = plan.transformWithSubqueries(_Exchanging([p for p, is_read in zip(parts, read, strict=True) if is_read]))
+    # From the leaves up, so that Spark never descends into what was put in, which may contain the plan itself.
+    new = plan.transformUpWithSubqueries(_Exchanging([p for p, is_read in zip(parts, read, strict=True) if is_read]))
     found = [p.found if is_read else None for p, is_read in zip(parts, read, strict=True)]
     return (dataset_of(spark, new) if any(found) else df), found
 
