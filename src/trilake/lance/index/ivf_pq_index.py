@@ -20,6 +20,7 @@ import numpy.typing as npt
 from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file import framing
 from trilake.lance.file.framing import FOOTER
+from trilake.lance.file.sources import Source, open_source
 from trilake.lance.index import kernels
 from trilake.lance.index.ivf_pq import (
     FILE,
@@ -34,8 +35,7 @@ from trilake.lance.index.ivf_pq import (
     write_partitions,
 )
 from trilake.lance.proto import index_pb2
-from trilake.lance.v1.data_file import open_source, read_message
-from trilake.lance.v1.pages_source import Source
+from trilake.lance.v1.data_file import read_message
 from trilake.storage.base import Store
 
 #: Says of row ids which may be found.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import CorruptFileError, InvalidArgumentError, MissingFileError, ObjectNotFoundError
+from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import extensions, framing
@@ -23,19 +23,17 @@ from trilake.lance.file.framing import FOOTER, LENGTH
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
+from trilake.lance.file.sources import Int64s, MappedSource, Source, open_source, together
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.decode import MAX_UNBACKED, Decoder
 from trilake.lance.v1.decode_runs import joined, joins
 from trilake.lance.v1.decode_take import Slots, take
 from trilake.lance.v1.dictionaries import read_dictionaries
 from trilake.lance.v1.layout import PageKind, layout_of
-from trilake.lance.v1.pages import Int64s, PageTable
-from trilake.lance.v1.pages_source import MappedSource, RangedSource, Source, together
+from trilake.lance.v1.pages import PageTable
 from trilake.lance.v1.statistics import read_statistics, trusted
 from trilake.storage.base import Store
 
-#: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
-TAIL = 64 << 10
 #: Bytes of batches that are fetched at once.
 _AHEAD = 16 << 20
 #: Before the offsets of strings lie the strings: so many bytes are fetched with them unseen, at most.
@@ -328,19 +326,6 @@ class V1File(DataFileReader):
             self._ends = np.unique(np.concatenate(ends))
         i = int(np.searchsorted(self._ends, position, "right")) - 1
         return max(int(self._ends[i]), position - MAX_GUESS)
-
-
-def open_source(store: Store, key: str) -> Source:
-    """The bytes of a file, mapped where it is on this machine.  Raises ``MissingFileError``."""
-    file = f"{store.uri}/{key}"
-    try:
-        if store.local_path(key) is not None:
-            with store.open_input(key) as mapped:
-                return MappedSource(file, mapped.read_buffer())
-        size, end = store.read_sized(key, TAIL, end=True)
-        return RangedSource(store, key, file, size).with_range(size - end.size, end)
-    except ObjectNotFoundError as e:
-        raise MissingFileError("a file of the dataset is missing", file=file) from e
 
 
 def read_message(source: Source, position: int, kind: type[_M]) -> _M:

@@ -18,9 +18,9 @@ from trilake.common.utf8 import is_utf8
 from trilake.errors import CorruptFileError
 from trilake.lance.file import types
 from trilake.lance.file.schema import Field
+from trilake.lance.file.sources import Source
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import PageTable, check_offsets
-from trilake.lance.v1.pages_source import Source
 
 #: Values that take no bytes may number so many in one piece: a file of a few bytes must not fill the memory.
 MAX_UNBACKED = 1 << 25

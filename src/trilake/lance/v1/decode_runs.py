@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from trilake.lance.file.schema import Field
+from trilake.lance.file.sources import Int64s, Job, Pieces
 from trilake.lance.v1.decode import Decoder, flat_array, variable_array
 from trilake.lance.v1.layout import PageKind, layout_of
-from trilake.lance.v1.pages import Int64s, check_offsets
-from trilake.lance.v1.pages_source import Job, Pieces
+from trilake.lance.v1.pages import check_offsets
 
 #: Bytes of texts that are put together at most: more are read batch by batch, where they lie.
 _MOST_TEXT = 1 << 28

@@ -15,10 +15,9 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.lance.file.schema import Field
+from trilake.lance.file.sources import Bytes, Int64s, Job, Pieces, together
 from trilake.lance.v1.decode import MAX_UNBACKED, Decoder, dictionary_array, variable_array
 from trilake.lance.v1.layout import PageKind, layout_of
-from trilake.lance.v1.pages import Int64s
-from trilake.lance.v1.pages_source import Bytes, Job, Pieces, together
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,11 @@ import pyarrow.compute as pc
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.lance.file import types
 from trilake.lance.file.schema import DictionaryPlace, Field, LanceSchema
+from trilake.lance.file.sources import MappedSource, Source
 from trilake.lance.v1.decode import Decoder
 from trilake.lance.v1.encode import encode_flat
 from trilake.lance.v1.layout import layout_of
 from trilake.lance.v1.pages import PageTable
-from trilake.lance.v1.pages_source import MappedSource, Source
 
 
 def decode_dictionaries(schema: LanceSchema, data: pa.Buffer, *, file: str) -> dict[int, pa.Array]:

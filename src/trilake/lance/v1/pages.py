@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from trilake.errors import CorruptFileError
+from trilake.lance.file.sources import Int64s
 
-Int64s = npt.NDArray[np.int64]
 ENTRY = 16
 
 

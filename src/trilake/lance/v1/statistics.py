@@ -25,11 +25,11 @@ from trilake.expr.terms.datatypes import Path
 from trilake.lance.file import types
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.sources import Source
 from trilake.lance.proto import format_pb2
 from trilake.lance.v1.decode import Decoder
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import PageTable
-from trilake.lance.v1.pages_source import Source
 
 #: Bytes of a string that bounds keep.
 PREFIX = 64

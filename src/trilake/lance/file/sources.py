@@ -1,4 +1,4 @@
-"""The sources of the bytes of pages: a mapped file, or ranges of an object that is far away.
+"""Sources of the bytes of data files: a mapped file, or ranges of an object that is far away.
 
 A request of many small pieces is answered as one run of bytes, whatever it took: of a mapped file one copy, of an
 object one call for all ranges, which the store coalesces.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,14 +16,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import CorruptFileError
-from trilake.lance.v1.pages import Int64s
+from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.reader import coalesce
 
 Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
 _T = TypeVar("_T")
 
+#: Bytes of an object's end that are fetched first; footer, metadata and page table of most files fit.
+TAIL = 64 << 10
 #: Bytes of a piece from which on pieces are copied one by one: numpy copies shorter ones in half the time, but into
 #: memory that it has from the system anew for each scan, which takes longer than the copy.
 _LONG = 1 << 12
@@ -37,8 +39,19 @@ class Pieces:
     lengths: Int64s | int
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """The answer to a request where copies are to be spared: piece ``i`` begins at ``at[i]`` of ``data``."""
+
+    data: Bytes
+    at: Int64s
+
+
+_A = TypeVar("_A", Bytes, Placed)
 #: A job that asks for pieces, several requests at a time, and is sent the bytes of each.
 Job = Generator[list[Pieces], list[Bytes], _T]
+#: The same for pieces where they lie.
+PlacedJob = Generator[list[Pieces], list[Placed], _T]
 
 
 class Source(ABC):
@@ -62,6 +75,15 @@ class Source(ABC):
 
     def gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
         """The bytes of each request, whose pieces come one after another; errors as :meth:`read`."""
+        self._check(requests)
+        return self._gather_all(requests)
+
+    def place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+        """The pieces of each request where they lie, or one after another; errors as :meth:`read`."""
+        self._check(requests)
+        return self._place_all(requests)
+
+    def _check(self, requests: Sequence[Pieces]) -> None:
         for pieces in requests:
             if len(pieces.starts):
                 low, high = int(pieces.starts.min()), int(pieces.starts.max())
@@ -71,17 +93,14 @@ class Source(ABC):
                     raise self._outside(low if low < 0 else high, most)
                 if (pieces.starts + pieces.lengths).max() > self.size:
                     raise self._outside(high, most)
-        return self._gather_all(requests)
 
     def run(self, job: Job[_T]) -> _T:
         """The result of a job, whose requests are answered round by round."""
-        try:
-            requests = next(job)
-            while True:
-                requests = job.send(self.gather_all(requests))
-        except StopIteration as done:
-            result: _T = done.value
-            return result
+        return _run(job, self.gather_all)
+
+    def run_placed(self, job: PlacedJob[_T]) -> _T:
+        """The result of a job that can do with pieces where they lie."""
+        return _run(job, self.place_all)
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         """A source with these ranges at hand already, where that pays."""
@@ -92,6 +111,13 @@ class Source(ABC):
 
     @abstractmethod
     def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]: ...
+
+    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+        placed = []
+        for pieces, data in zip(requests, self._gather_all(requests), strict=True):
+            lengths = np.broadcast_to(pieces.lengths, pieces.starts.shape)
+            placed.append(Placed(data, np.cumsum(lengths) - lengths))
+        return placed
 
     def _outside(self, start: int, length: int) -> CorruptFileError:
         return CorruptFileError(
@@ -114,6 +140,9 @@ class MappedSource(Source):
 
     def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
         return [self._gather(pieces) for pieces in requests]
+
+    def _place_all(self, requests: Sequence[Pieces]) -> list[Placed]:
+        return [Placed(self._bytes, pieces.starts) for pieces in requests]
 
     def _gather(self, pieces: Pieces) -> Bytes:
         width = _same(pieces.lengths)
@@ -171,7 +200,8 @@ class RangedSource(Source):
             own_ranges = ranges[at : at + len(pieces.starts)]
             at += len(own_ranges)
             parts = [self._checked(next(data), *r) for r in own_ranges if r[1]]
-            result.append(np.frombuffer(b"".join(map(memoryview, parts)), np.uint8))
+            whole = parts[0] if len(parts) == 1 else b"".join(map(memoryview, parts))
+            result.append(np.frombuffer(whole, np.uint8))
         return result
 
     def with_range(self, start: int, data: pa.Buffer) -> Source:
@@ -204,18 +234,31 @@ class _Window(Source):
         return self._whole.read(start, length)
 
     def _gather_all(self, requests: Sequence[Pieces]) -> list[Bytes]:
-        return self._whole.gather_all(requests)
+        answers = [self._inside(pieces) for pieces in requests]
+        missing = iter(self._whole.gather_all([p for p, a in zip(requests, answers, strict=True) if a is None]))
+        return [next(missing) if answer is None else answer for answer in answers]
+
+    def _inside(self, pieces: Pieces) -> Bytes | None:
+        """The bytes of a request, if one of the parts has all of them."""
+        if not len(pieces.starts):
+            return np.empty(0, np.uint8)
+        low, high = int(pieces.starts.min()), int((pieces.starts + pieces.lengths).max())
+        i = bisect_right(self._starts, low) - 1
+        if i < 0 or high > self._starts[i] + self._parts[i][1].size:
+            return None
+        part = MappedSource(self.file, self._parts[i][1])
+        return part.gather_all([Pieces(pieces.starts - self._starts[i], pieces.lengths)])[0]
 
     def window(self, ranges: Sequence[tuple[int, int]]) -> Source:
         return self._whole.window(ranges)
 
 
-def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:
+def together(jobs: Sequence[Generator[list[Pieces], list[_A], _T]]) -> Generator[list[Pieces], list[_A], list[_T]]:
     """One job of several: what they ask for in the same round is one round."""
     results: dict[int, _T] = {}
     asking: dict[int, list[Pieces]] = {}
 
-    def step(i: int, answer: list[Bytes] | None) -> None:
+    def step(i: int, answer: list[_A] | None) -> None:
         try:
             asking[i] = next(jobs[i]) if answer is None else jobs[i].send(answer)
         except StopIteration as done:
@@ -230,6 +273,29 @@ def together(jobs: Sequence[Job[_T]]) -> Job[list[_T]]:
         for i, requests in current.items():
             step(i, [next(answers) for _ in requests])
     return [results[i] for i in range(len(jobs))]
+
+
+def _run(job: Generator[list[Pieces], list[_A], _T], answer: Callable[[Sequence[Pieces]], list[_A]]) -> _T:
+    try:
+        requests = next(job)
+        while True:
+            requests = job.send(answer(requests))
+    except StopIteration as done:
+        result: _T = done.value
+        return result
+
+
+def open_source(store: Store, key: str) -> Source:
+    """The bytes of a file, mapped where it is on this machine.  Raises ``MissingFileError``."""
+    file = f"{store.uri}/{key}"
+    try:
+        if store.local_path(key) is not None:
+            with store.open_input(key) as mapped:
+                return MappedSource(file, mapped.read_buffer())
+        size, end = store.read_sized(key, TAIL, end=True)
+        return RangedSource(store, key, file, size).with_range(size - end.size, end)
+    except ObjectNotFoundError as e:
+        raise MissingFileError("a file of the dataset is missing", file=file) from e
 
 
 def _same(lengths: Int64s | int) -> int | None:

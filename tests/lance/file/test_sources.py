@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from trilake.errors import CorruptFileError
-from trilake.lance.v1.pages_source import MappedSource, Pieces
+from trilake.lance.file.sources import MappedSource, Pieces
 
 _DATA = np.random.default_rng(3).integers(0, 256, 300_000, np.uint8).tobytes()
 
