@@ -1,0 +1,66 @@
+"""General compression: LZ4 and Zstandard, each with the size of what comes out in front."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.lance.proto import encodings21_pb2
+from trilake.lance.v2.values import Bytes, DamagedPage, UnsupportedPage
+
+_ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+#: The most that a byte can stand for; a size beyond that is wrong, and must not be allocated.
+_RATIO = {"lz4_raw": 256, "zstd": 1 << 15}
+_SCHEMES = {encodings21_pb2.LZ4: "lz4_raw", encodings21_pb2.ZSTD: "zstd"}
+
+
+@cache
+def _codec(name: str) -> pa.Codec:
+    return pa.Codec(name)
+
+
+def scheme(compression: encodings21_pb2.BufferCompression) -> str:
+    """The name of a scheme.  Raises ``DamagedPage``."""
+    name = _SCHEMES.get(compression.scheme)
+    if name is None:
+        raise UnsupportedPage(f"compression scheme {compression.scheme} is not supported")
+    return name
+
+
+def decompressed(name: str, data: Bytes) -> Bytes:
+    """The bytes that were compressed.  Raises ``DamagedPage``."""
+    head = 4 if name == "lz4_raw" else 8
+    frame = name == "zstd" and data[:4].tobytes() == _ZSTD_MAGIC
+    if frame:
+        size, head = _frame_size(data), 0
+    elif len(data) < head:
+        raise DamagedPage(f"{len(data)} bytes are too few for {name}")
+    else:
+        size = int.from_bytes(data[:head].tobytes(), "little")
+    if size > _RATIO[name] * max(len(data) - head, 1) or size >= 1 << 40:
+        raise DamagedPage(f"{len(data)} bytes of {name} claim to be {size}")
+    if not size:
+        return np.empty(0, np.uint8)
+    try:
+        out = _codec(name).decompress(pa.py_buffer(data[head:]), size)
+    except (OSError, ValueError, pa.ArrowException) as e:
+        raise DamagedPage(f"what {name} compressed is damaged: {e}") from e
+    if out.size != size:
+        raise DamagedPage(f"what {name} compressed has {out.size} bytes, not {size}")
+    return np.frombuffer(out, np.uint8)
+
+
+def _frame_size(data: Bytes) -> int:
+    """The size that the head of a Zstandard frame names."""
+    if len(data) < 6:
+        raise DamagedPage("a Zstandard frame is cut off")
+    flags = int(data[4])
+    single = flags >> 5 & 1
+    at = 5 + (not single) + (0, 1, 2, 4)[flags & 3]
+    width = (single, 2, 4, 8)[flags >> 6]
+    if not width:
+        raise DamagedPage("a Zstandard frame does not say its size")
+    size = int.from_bytes(data[at : at + width].tobytes(), "little")
+    return size + 256 if width == 2 else size

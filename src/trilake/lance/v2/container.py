@@ -1,0 +1,196 @@
+"""The container of 2.x files: footer, tables, the schema, and the pages of each column.
+
+The end of the file is read once; the pages of a column are parsed when the column is first read.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from google.protobuf import any_pb2
+
+from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
+from trilake.lance.file.framing import MAGIC
+from trilake.lance.file.sources import Source
+from trilake.lance.proto import DecodeError, encodings20_pb2, encodings21_pb2, file2_pb2
+
+FOOTER = struct.Struct("<QQQIIHH4s")
+#: Versions that footers name, and what they are called elsewhere.
+VERSIONS = {(0, 3): (2, 0), (2, 0): (2, 0), (2, 1): (2, 1), (2, 2): (2, 2)}
+#: Rows of a fragment have addresses of 32 bits.
+MAX_ROWS = 1 << 32
+_ENTRY = 16
+_URLS: dict[str, Any] = {
+    "/lance.encodings.ArrayEncoding": encodings20_pb2.ArrayEncoding,
+    "/lance.encodings21.PageLayout": encodings21_pb2.PageLayout,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page of a column.
+
+    Parameters
+    ----------
+    first: the number of its first row, or item, in the column.
+    length: its rows, or items.
+    encoding: an ``ArrayEncoding`` of 2.0, or a ``PageLayout``.
+    buffers: position and size of each.
+    """
+
+    first: int
+    length: int
+    encoding: Any
+    buffers: Sequence[tuple[int, int]]
+
+
+class Container:
+    """What the end of a file says.
+
+    Raises ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that cannot be read.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        size = source.size
+        if size < FOOTER.size:
+            raise self.fail(f"the file has {size} bytes, too few for its footer")
+        tail = source.read(size - FOOTER.size, FOOTER.size).to_pybytes()
+        columns, tables, self._globals_at, globals_, count, major, minor, magic = FOOTER.unpack(tail)
+        if magic != MAGIC:
+            raise self.fail("the file does not end like a Lance file", help="it may be cut off")
+        if (major, minor) not in VERSIONS:
+            raise UnsupportedProtocolError(
+                f"the file is of version {major}.{minor} of Lance's file format; 2.0, 2.1 and 2.2 can be read",
+                help='write it with data_storage_version="2.2"',
+                file=source.file,
+            )
+        self.version: tuple[int, int] = VERSIONS[major, minor]
+        if columns > size or tables > size - _ENTRY * count or self._globals_at > size - _ENTRY * globals_:
+            raise self.fail("the footer points out of the file")
+        self._tables = self._table(tables, count)
+        self._globals = self._table(self._globals_at, globals_)
+        if not self._globals:
+            raise self.fail("the file does not hold its schema")
+        descriptor = self._parse(file2_pb2.FileDescriptor, *self._globals[0])
+        self.schema: file2_pb2.Schema = descriptor.schema
+        self.length: int | None = descriptor.length or None
+        self._pages: dict[int, tuple[list[Page], int]] = {}
+
+    @property
+    def num_columns(self) -> int:
+        """Columns in the file."""
+        return len(self._tables)
+
+    @property
+    def num_global_buffers(self) -> int:
+        """Global buffers, the first of which is the schema."""
+        return len(self._globals)
+
+    def global_buffer(self, number: int) -> pa.Buffer:
+        """The bytes of a global buffer.  Raises ``CorruptFileError``, also where the file has fewer."""
+        if not 0 <= number < len(self._globals):
+            raise self.fail(f"the file has {len(self._globals)} global buffers, none with number {number}")
+        return self.source.read(*self._globals[number])
+
+    def column(self, number: int) -> tuple[list[Page], int]:
+        """The pages of a column, and its rows."""
+        cached = self._pages.get(number)
+        if cached is None:
+            cached = self._pages[number] = self._column(number)
+        return cached
+
+    @cached_property
+    def blob_columns(self) -> frozenset[int]:
+        """Columns of 2.0 whose encoding says that they are of blobs."""
+        blobs = set()
+        for number, (position, size) in enumerate(self._tables):
+            message = self._parse(file2_pb2.ColumnMetadata, position, size)
+            kind = self._any(message.encoding, None)
+            if kind is not None and _column_kind(kind.value) == "blob":
+                blobs.add(number)
+        return frozenset(blobs)
+
+    def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
+        """The error, with the file it is about."""
+        return CorruptFileError(message, help=help, file=self.source.file, **context)
+
+    def _table(self, position: int, count: int) -> list[tuple[int, int]]:
+        entries = np.frombuffer(self.source.read(position, _ENTRY * count), "<u8").reshape(-1, 2)
+        if len(entries) and (entries.max() > self.source.size or entries.sum(axis=1).max() > self.source.size):
+            raise self.fail("a table before the footer points out of the file")
+        return [(a, b) for a, b in entries.tolist()]
+
+    def _parse(self, kind: Any, position: int, size: int) -> Any:
+        try:
+            return kind.FromString(self.source.read(position, size).to_pybytes())
+        except DecodeError as e:
+            raise self.fail(f"the {kind.DESCRIPTOR.name} at byte {position} cannot be parsed: {e}") from e
+
+    def _any(self, encoding: file2_pb2.Encoding, number: int | None) -> any_pb2.Any | None:
+        if encoding.WhichOneof("location") != "direct":
+            return None
+        try:
+            return any_pb2.Any.FromString(encoding.direct.encoding)
+        except DecodeError as e:
+            raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
+
+    def _column(self, number: int) -> tuple[list[Page], int]:
+        if not 0 <= number < len(self._tables):
+            raise self.fail(f"the file has {len(self._tables)} columns, none with number {number}")
+        message = self._parse(file2_pb2.ColumnMetadata, *self._tables[number])
+        pages = []
+        first = 0
+        for page in message.pages:
+            positions, sizes = page.buffer_offsets, page.buffer_sizes
+            if len(positions) != len(sizes):
+                raise self.fail("a page has more positions of buffers than sizes, or fewer", column=number)
+            for position, size in zip(positions, sizes, strict=True):
+                if position + size > self.source.size:
+                    raise self.fail(
+                        f"a page is at bytes {position} to {position + size}, outside of the file's {self.source.size}",
+                        column=number,
+                    )
+            encoding = self._encoding(page.encoding, number)
+            pages.append(Page(first, page.length, encoding, list(zip(positions, sizes, strict=True))))
+            first += page.length
+        return pages, first
+
+    def _encoding(self, encoding: file2_pb2.Encoding, number: int) -> Any:
+        packed = self._any(encoding, number)
+        if packed is None:
+            raise self._unsupported(f"an encoding that is kept elsewhere ({encoding.WhichOneof('location')})", number)
+        kind = _URLS.get(packed.type_url)
+        if kind is None:
+            raise self._unsupported(f"the encoding {packed.type_url!r}", number)
+        if (kind is encodings20_pb2.ArrayEncoding) != (self.version == (2, 0)):
+            # Drafts of 2.1 had the same version number, and pages as in 2.0.
+            raise self._unsupported(
+                f"pages of {packed.type_url!r} in a file of {self.version[0]}.{self.version[1]}", number
+            )
+        try:
+            return kind.FromString(packed.value)
+        except DecodeError as e:
+            raise self.fail(f"the encoding of a page cannot be parsed: {e}", column=number) from e
+
+    def _unsupported(self, what: str, number: int) -> TrilakeError:
+        return UnsupportedProtocolError(
+            f"{what} is not supported",
+            help="the file was written by a draft of Lance's file format; write it again with a release of Lance",
+            file=self.source.file,
+            column=number,
+        )
+
+
+def _column_kind(data: bytes) -> str | None:
+    try:
+        kind: str | None = file2_pb2.ColumnEncoding.FromString(data).WhichOneof("column_encoding")
+    except DecodeError:
+        return None
+    return kind

@@ -1,0 +1,611 @@
+"""The loops that run once a value, a level or a chunk.
+
+Compiled by numba, which caches the result on disk; with ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, the same
+functions run interpreted.  They run without Python's lock.
+
+Positions are in bytes of ``data`` unless a name says otherwise; ``at[i]`` is where piece ``i`` begins, ``size[i]`` its
+bytes.  Compiled code checks no bounds by itself: whoever calls has checked that pieces are inside of ``data``, and each
+kernel checks what it finds in a piece against that piece, and what it writes against its target.  A kernel returns -1,
+or the number of the piece that is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMPILED = False
+if os.environ.get("TRILAKE_NUMBA", "1") != "0":
+    try:
+        import numba
+        from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+        from numba.extending import intrinsic
+
+        COMPILED = True
+    except ImportError:  # numba lags behind new Python and numpy releases
+        pass
+
+
+def _compiled(function: F) -> F:
+    if not COMPILED:
+        return function
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True)(function))
+    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
+        return cast(F, numba.njit(nogil=True)(function))
+
+
+# --- unaligned numbers ---
+
+
+def _accessor(store: bool, bits: int) -> Callable[..., Any]:
+    """An intrinsic that reads or writes an unsigned number of ``bits`` at any byte of a uint8 array."""
+    kind = numba.types.Integer.from_bitwidth(bits, signed=False)
+
+    def load(typing: Any, array: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
+            value = builder.load(pointer)
+            value.align = 1
+            return value
+
+        return kind(array, numba.types.intp), generate
+
+    def put(typing: Any, array: Any, at: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+            pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
+            builder.store(arguments[2], pointer).align = 1
+            return context.get_dummy_value()
+
+        return numba.types.void(array, numba.types.intp, kind), generate
+
+    return cast(Callable[..., Any], intrinsic(put if store else load))
+
+
+if COMPILED:
+    load16, load32, load64 = (_accessor(False, bits) for bits in (16, 32, 64))
+    store64 = _accessor(True, 64)
+else:
+
+    def _load(bits: int) -> Callable[..., Any]:
+        def load(array: Any, at: int) -> Any:
+            return np.frombuffer(array, f"<u{bits // 8}", 1, int(at))[0]
+
+        return load
+
+    load16, load32, load64 = (_load(bits) for bits in (16, 32, 64))
+
+    def _store64(array: Any, at: int, value: Any) -> None:
+        array[at : at + 8] = np.array([value], "<u8").view(np.uint8)
+
+    store64 = _store64
+
+
+@_compiled
+def _number(data: Any, at: Any, width: Any) -> Any:
+    """The unsigned number of 1, 2, 4 or 8 bytes at a position."""
+    if width == 4:
+        return np.int64(load32(data, at))
+    if width == 8:
+        return np.int64(load64(data, at))
+    if width == 2:
+        return np.int64(load16(data, at))
+    return np.int64(data[at])
+
+
+# --- chunks of mini-blocks ---
+
+
+@_compiled
+def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buffers: Any, wide: Any, out: Any) -> Any:
+    """Rows of ``out``: levels, position and bytes of repetition, of definition, and of each buffer of values."""
+    width = 4 if wide else 2
+    head = 2 + 2 * has_rep + 2 * has_def + width * buffers
+    for i in range(len(at)):
+        begin, end = at[i], at[i] + size[i]
+        if head > size[i]:
+            return i
+        out[i, 0] = load16(data, begin)
+        p = begin + 2
+        q = begin + (head + 7) // 8 * 8
+        for k in range(2 + buffers):
+            length = np.int64(0)
+            if (k == 0 and has_rep) or (k == 1 and has_def):
+                length = np.int64(load16(data, p))
+                p += 2
+            elif k >= 2:
+                length = _number(data, p, width)
+                p += width
+            if length > end - q:
+                return i
+            out[i, 1 + 2 * k] = q
+            out[i, 2 + 2 * k] = length
+            q = min(q + (length + 7) // 8 * 8, end)
+    return -1
+
+
+# --- bit packing ---
+
+#: Groups of eight rows of a FastLanes block lie in this order.
+_ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
+BLOCK = 1024
+
+
+@_compiled
+def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
+    """One block of 1024 values, packed to ``width`` bits from word ``p`` on."""
+    bits = 8 * out.itemsize
+    lanes = BLOCK // bits
+    if width == 0:
+        out[o : o + BLOCK] = 0
+        return
+    mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
+    for r in range(bits):
+        target = o + _ORDER[r >> 3] * 16 + (r & 7) * 128
+        first = p + r * width // bits * lanes
+        shift = r * width % bits
+        right = np.uint64(shift)
+        if shift + width <= bits:
+            for lane in range(lanes):
+                out[target + lane] = (np.uint64(words[first + lane]) >> right) & mask
+        else:
+            left = np.uint64(bits - shift)
+            for lane in range(lanes):
+                low = np.uint64(words[first + lane]) >> right
+                out[target + lane] = (low | (np.uint64(words[first + lanes + lane]) << left)) & mask
+
+
+@_compiled
+def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
+    """Chunks of one block each, whose width is in the word before it, one after another.
+
+    ``words`` and ``out`` are of the type of the values, ``out`` with room for a block behind the last.
+    """
+    bits = 8 * out.itemsize
+    o = 0
+    for i in range(len(at)):
+        if size[i] < out.itemsize or counts[i] > BLOCK or o + BLOCK > len(out):
+            return i
+        p = at[i] // out.itemsize
+        width = np.int64(words[p])
+        if width < 0 or width > bits or size[i] < out.itemsize + width * 128:
+            return i
+        _unpack(words, p + 1, width, out, o)
+        o += counts[i]
+    return -1
+
+
+@_compiled
+def pick_inline(words: Any, at: Any, size: Any, piece: Any, index: Any, out: Any) -> Any:
+    """Single values of chunks as of :func:`unpack_inline`: entry ``index[i]`` of chunk ``piece[i]``."""
+    bits = 8 * out.itemsize
+    lanes = BLOCK // bits
+    for i in range(len(piece)):
+        c = piece[i]
+        if size[c] < out.itemsize or index[i] >= BLOCK:
+            return c
+        p = at[c] // out.itemsize
+        width = np.int64(words[p])
+        if width < 0 or width > bits or size[c] < out.itemsize + width * 128:
+            return c
+        out[i] = _packed_value(words, p + 1, width, bits, lanes, index[i])
+    return -1
+
+
+@_compiled
+def _packed_value(words: Any, p: Any, width: Any, bits: Any, lanes: Any, index: Any) -> Any:
+    if width == 0:
+        return np.uint64(0)
+    lane = index % lanes
+    row = _row(index, lanes)
+    first = p + row * width // bits * lanes + lane
+    shift = row * width % bits
+    value = np.uint64(words[first]) >> np.uint64(shift)
+    if shift + width > bits:
+        value |= np.uint64(words[first + lanes]) << np.uint64(bits - shift)
+    return value & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width))
+
+
+@_compiled
+def _row(index: Any, lanes: Any) -> Any:
+    """The row of a FastLanes block that a value is in: its index is order * 16 + (row % 8) * 128 + lane."""
+    within, group = index // 128, index % 128 // 16
+    # With more than 16 lanes only every second, fourth or eighth of the groups begins a row.
+    group -= group % (lanes // 16)
+    for k in range(8):
+        if _ORDER[k] == group:
+            return k * 8 + within
+    return 0
+
+
+@_compiled
+def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: Any, o: Any) -> Any:
+    """``count`` values in blocks of one width; the last ones, fewer than a block, may lie there as they are."""
+    bits = 8 * out.itemsize
+    lanes = BLOCK // bits
+    step = width * lanes
+    whole, tail = count // BLOCK, count % BLOCK
+    end = p + size // out.itemsize
+    if o + count > len(out) or whole * step > end - p:
+        return False
+    for _ in range(whole):
+        _unpack(words, p, width, out, o)
+        p += step
+        o += BLOCK
+    if not tail:
+        return True
+    if end - p == tail:
+        out[o : o + tail] = words[p:end]
+        return True
+    if end - p < step:
+        return False
+    block = np.empty(BLOCK, out.dtype)
+    _unpack(words, p, width, block, 0)
+    out[o : o + tail] = block[:tail]
+    return True
+
+
+# --- runs ---
+
+
+@_compiled
+def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
+    """The values that run lengths of ``width`` bytes stand for, in each piece; at most 2^40."""
+    for i in range(len(at)):
+        total = np.int64(0)
+        for k in range(size[i] // width):
+            total = min(total + max(_number(data, at[i] + k * width, width), 0), np.int64(1) << 40)
+        totals[i] = total
+
+
+@_compiled
+def expand_runs(
+    values: Any, at: Any, size: Any, lengths: Any, lengths_at: Any, lengths_size: Any, width: Any, counts: Any, out: Any
+) -> Any:
+    """Runs of values, piece by piece, each cut to its count; ``values`` and ``out`` are of the type of the values."""
+    o = 0
+    for i in range(len(at)):
+        stop = o + counts[i]
+        if stop > len(out):
+            return i
+        runs = size[i] // out.itemsize
+        if lengths_size[i] // width < runs:
+            return i
+        p = at[i] // out.itemsize
+        for k in range(runs):
+            length = min(max(_number(lengths, lengths_at[i] + k * width, width), 0), stop - o)
+            value = values[p + k]
+            for j in range(o, o + length):
+                out[j] = value
+            o += length
+        if o < stop:
+            return i
+    return -1
+
+
+# --- levels ---
+
+FLAT, INLINE, BLOCKS, RUNS = 0, 1, 2, 3
+
+
+@_compiled
+def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
+    """The levels of chunks, one chunk after another; ``words`` is ``data`` as uint16.
+
+    ``width`` is that of packed blocks.  Runs have their bytes in front, then values, then lengths of a byte.
+    """
+    o = 0
+    block = np.empty(BLOCK, np.uint16)
+    for i in range(len(at)):
+        count = counts[i]
+        p, bytes_ = at[i] // 2, size[i]
+        if o + count > len(out):
+            return i
+        if kind == FLAT:
+            if bytes_ < 2 * count:
+                return i
+            out[o : o + count] = words[p : p + count]
+        elif kind == INLINE:
+            if count > BLOCK or bytes_ < 2:
+                return i
+            packed = np.int64(words[p])
+            if packed > 16 or bytes_ < 2 + 128 * packed:
+                return i
+            _unpack(words, p + 1, packed, block, 0)
+            out[o : o + count] = block[:count]
+        elif kind == BLOCKS:
+            if not unpack_blocks(words, p, bytes_, width, count, out, o):
+                return i
+        else:
+            if bytes_ < 8:
+                return i
+            values = np.int64(load64(data, at[i]))
+            if values < 0 or values > bytes_ - 8 or values % 2 or bytes_ - 8 - values < values // 2:
+                return i
+            lengths = at[i] + 8 + values
+            q, stop = p + 4, o + count
+            for k in range(values // 2):
+                value = words[q + k]
+                for _ in range(np.int64(data[lengths + k])):
+                    if o < stop:
+                        out[o] = value
+                        o += 1
+            if o < stop:
+                return i
+            o = stop - count
+        o += count
+    return -1
+
+
+# --- bytes of any length ---
+
+
+@_compiled
+def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
+    """All pieces, one after another."""
+    o = 0
+    for i in range(len(at)):
+        n = min(size[i], len(out) - o)
+        out[o : o + n] = data[at[i] : at[i] + n]
+        o += n
+
+
+@_compiled
+def chunk_offsets(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any, begin: Any) -> Any:
+    """Offsets of variable values, chunk after chunk; ``begin`` gets where the bytes of each chunk are in ``data``.
+
+    The offsets in a chunk count from its own begin and are of ``width`` bytes; those of ``out`` go on from chunk to
+    chunk, begin with 0 and are one more than there are values.
+    """
+    o = 0
+    total = np.int64(0)
+    out[0] = 0
+    for i in range(len(at)):
+        n = counts[i]
+        if (n + 1) * width > size[i] or o + n >= len(out):
+            return i
+        first = _number(data, at[i], width)
+        if first < 0 or first > size[i]:
+            return i
+        begin[i] = at[i] + first
+        last = first
+        base = total - first
+        for k in range(1, n + 1):
+            offset = _number(data, at[i] + k * width, width)
+            if offset < last or offset > size[i]:
+                return i
+            last = offset
+            o += 1
+            out[o] = base + offset
+        total = base + last
+    return -1
+
+
+@_compiled
+def pick_offsets(
+    data: Any, at: Any, size: Any, counts: Any, width: Any, piece: Any, index: Any, begin: Any, length: Any
+) -> Any:
+    """Where single values of chunks as of :func:`chunk_offsets` are: entry ``index[i]`` of chunk ``piece[i]``."""
+    for i in range(len(piece)):
+        c = piece[i]
+        if (counts[c] + 1) * width > size[c] or index[i] >= counts[c]:
+            return c
+        low = _number(data, at[c] + index[i] * width, width)
+        high = _number(data, at[c] + (index[i] + 1) * width, width)
+        if low < 0 or low > high or high > size[c]:
+            return c
+        begin[i] = at[c] + low
+        length[i] = high - low
+    return -1
+
+
+@_compiled
+def fsst_sizes(data: Any, begin: Any, length: Any, lengths: Any, out: Any) -> Any:
+    """The bytes that each value has after decoding; a piece is wrong if it ends in the middle of an escape."""
+    for i in range(len(begin)):
+        total = np.int64(0)
+        p, end = begin[i], begin[i] + length[i]
+        while p < end:
+            code = data[p]
+            if code == 255:
+                p += 1
+                if p >= end:
+                    return i
+                total += 1
+            else:
+                total += lengths[code]
+            p += 1
+        out[i] = total
+    return -1
+
+
+@_compiled
+def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any) -> Any:
+    """Decode values one after another; ``out`` has 8 bytes more than :func:`fsst_sizes` says."""
+    o = 0
+    room = len(out) - 8
+    for i in range(len(begin)):
+        p, end = begin[i], begin[i] + length[i]
+        while p < end:
+            if o > room:
+                return i
+            code = data[p]
+            if code == 255:
+                p += 1
+                if p >= end:
+                    return i
+                out[o] = data[p]
+                o += 1
+            else:
+                store64(out, o, symbols[code])
+                o += lengths[code]
+            p += 1
+    return -1
+
+
+@_compiled
+def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
+    """Values whose first bytes lie together in a chunk, then their second bytes, and so on."""
+    o = 0
+    for i in range(len(at)):
+        n = counts[i]
+        for k in range(width):
+            p = at[i] + k * n
+            for j in range(n):
+                out[o + j * width + k] = data[p + j]
+        o += n * width
+
+
+# --- full-zip pages ---
+
+
+@_compiled
+def count_zipped(data: Any, begin: Any, end: Any, head: Any, def_bits: Any, most: Any, width: Any, prefix: Any) -> Any:
+    """The entries and visible values in pieces as of :func:`walk_zipped`; a negative first number means damage."""
+    entries = np.int64(0)
+    values = np.int64(0)
+    mask = (np.int64(1) << def_bits) - 1
+    for i in range(len(begin)):
+        p = begin[i]
+        while p < end[i]:
+            if head > end[i] - p:
+                return np.int64(-1 - i), values
+            level = _number(data, p, head) & mask if head else np.int64(0)
+            p += head
+            entries += 1
+            if level > most:
+                continue
+            values += 1
+            if prefix == 0:
+                p += width
+            elif level == 0:
+                if prefix > end[i] - p:
+                    return np.int64(-1 - i), values
+                length = _number(data, p, prefix)
+                p += prefix
+                if length < 0 or length > end[i] - p:
+                    return np.int64(-1 - i), values
+                p += length
+        if p != end[i]:
+            return np.int64(-1 - i), values
+    return entries, values
+
+
+@_compiled
+def walk_zipped(
+    data: Any,
+    begin: Any,
+    end: Any,
+    head: Any,
+    def_bits: Any,
+    most: Any,
+    width: Any,
+    prefix: Any,
+    rep: Any,
+    definition: Any,
+    at: Any,
+    length: Any,
+) -> None:
+    """Levels of entries, and where visible values are, in pieces that :func:`count_zipped` has found to be right.
+
+    An entry is a control word of ``head`` bytes, the definition level in its lowest ``def_bits``, and a value if that
+    is at most ``most``: ``width`` bytes, or as many as a length of ``prefix`` bytes in front says, unless it is null.
+    """
+    mask = (np.int64(1) << def_bits) - 1
+    e = 0
+    v = 0
+    for i in range(len(begin)):
+        p = begin[i]
+        while p < end[i]:
+            word = _number(data, p, head) if head else np.int64(0)
+            p += head
+            level = word & mask
+            rep[e] = word >> def_bits
+            definition[e] = level
+            e += 1
+            if level > most:
+                continue
+            n = np.int64(width)
+            if prefix:
+                n = np.int64(0)
+                if level == 0:
+                    n = _number(data, p, prefix)
+                    p += prefix
+            at[v] = p
+            length[v] = n
+            v += 1
+            p += n
+
+
+@_compiled
+def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any, at: Any, size: Any) -> Any:
+    """Where the fields of packed structs are: ``at`` and ``size`` have a row for each field.
+
+    Field ``f`` has ``widths[f]`` bytes, or as many as a length of ``prefixes[f]`` bytes in front says.
+    """
+    for i in range(len(begin)):
+        p = begin[i]
+        end = p + length[i]
+        for f in range(len(widths)):
+            n = widths[f]
+            if prefixes[f]:
+                if prefixes[f] > end - p:
+                    return i
+                n = _number(data, p, prefixes[f])
+                p += prefixes[f]
+            if n < 0 or n > end - p:
+                return i
+            at[f, i] = p
+            size[f, i] = n
+            p += n
+    return -1
+
+
+# --- nesting ---
+
+
+@_compiled
+def unravel_lists(
+    rep: Any,
+    definition: Any,
+    base: Any,
+    null: Any,
+    new: Any,
+    most: Any,
+    offsets: Any,
+    valid: Any,
+    left: Any,
+) -> Any:
+    """The lists of one layer: ``offsets`` of their items, whether each is ``valid``, and which entries are ``left``.
+
+    ``base`` are the definition levels below the layer, ``new`` those up to it, ``most`` those up to where entries have
+    a slot here; ``null`` is its own level of nulls.  Without definition levels all are 0.  Returns the number of lists,
+    of entries that are left, and of nulls.
+    """
+    lists = 0
+    kept = 0
+    nulls = 0
+    items = np.int64(0)
+    has_def = len(definition) > 0
+    for i in range(len(rep)):
+        level = np.int64(definition[i]) if has_def else np.int64(0)
+        if rep[i] > 0:
+            left[kept] = i
+            kept += 1
+            if level <= most:
+                offsets[lists] = items
+                ok = level != null and level <= new
+                valid[lists] = ok
+                nulls += not ok
+                lists += 1
+        if level <= base:
+            items += 1
+    offsets[lists] = items
+    return lists, kept, nulls

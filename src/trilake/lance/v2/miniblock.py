@@ -1,0 +1,544 @@
+"""Mini-block pages: chunks of up to a few thousand small values, each with its levels and buffers.
+
+The chunks that have the rows are decoded together, one call of a kernel for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilake.lance.file.sources import Int64s, Pieces, Placed, PlacedJob
+from trilake.lance.v2.block import (
+    MAX_UNBACKED,
+    block,
+    flat_block,
+    kind_of,
+    length_width,
+    packed_width,
+    run_width,
+    split_width,
+    unsupported,
+    word_width,
+    words_of,
+)
+from trilake.lance.v2.compression import decompressed, scheme
+from trilake.lance.v2.container import Page
+from trilake.lance.v2.fsst import SymbolTable
+from trilake.lance.v2.kernel_loader import kernels
+from trilake.lance.v2.layers import Layers, Part, Rows, Uint16s, ranges
+from trilake.lance.v2.values import (
+    Bytes,
+    DamagedPage,
+    FixedLists,
+    Flat,
+    Indexed,
+    UnsupportedPage,
+    Values,
+    Variable,
+    allocate,
+)
+from trilake.lance.v2.values import Rows as PackedRows
+
+
+@dataclass(frozen=True, slots=True)
+class Buffers:
+    """One buffer of each chunk: piece ``i`` is ``size[i]`` bytes from ``at[i]`` on."""
+
+    data: Bytes
+    at: Int64s
+    size: Int64s
+
+    def piece(self, i: int) -> Bytes:
+        return self.data[self.at[i] : self.at[i] + self.size[i]]
+
+    def words(self, bits: int) -> tuple[Any, Int64s]:
+        """The data as words, and where pieces begin in it, in bytes."""
+        width = bits // 8
+        if not len(self.at) or not (self.data.ctypes.data % width or (self.at % width).any()):
+            return words_of(self.data, bits), self.at
+        out = np.zeros(int((self.size + width).sum()), np.uint8)  # a file whose buffers lie anywhere
+        stride = (self.size + width - 1) // width * width
+        at = np.cumsum(stride) - stride
+        for a, b, n in zip(at.tolist(), self.at.tolist(), self.size.tolist(), strict=True):
+            out[a : a + n] = self.data[b : b + n]
+        return words_of(out, bits), at
+
+
+@dataclass(frozen=True, slots=True)
+class _Index:
+    """What a page says of its chunks."""
+
+    at: Int64s
+    size: Int64s
+    #: The values before each chunk, and all of them.
+    values: Int64s
+    #: Rows that have begun before each chunk, and those that have ended, where there are lists.
+    begun: Int64s | None
+    ended: Int64s | None
+    dictionary: Values | None
+
+
+class MiniBlockPage:
+    """A page in this layout."""
+
+    def __init__(self, page: Page, layout: Any) -> None:
+        self._page, self._layout = page, layout
+        self._layers = Layers.of(layout.layers)
+        self._index: _Index | None = None
+        self._wide = layout.has_large_chunk
+        has_dictionary = layout.HasField("dictionary")
+        if len(page.buffers) < 2 + has_dictionary + (layout.repetition_index_depth > 0):
+            raise DamagedPage(f"a mini-block page has {len(page.buffers)} buffers, fewer than it must")
+        if layout.repetition_index_depth > 1:
+            raise UnsupportedPage(f"a repetition index of depth {layout.repetition_index_depth} is not supported")
+        if self._layers.lists and not layout.HasField("rep_compression"):
+            raise DamagedPage("a page with lists has no repetition levels")
+        if layout.num_buffers > 64:
+            raise UnsupportedPage(f"chunks of {layout.num_buffers} buffers are not supported")
+
+    def read(self, rows: Rows) -> PlacedJob[Part]:
+        """The values of some rows, which ascend, and their levels."""
+        index = self._index
+        if index is None:
+            index = self._index = yield from self._load()
+        if self._layers.lists:
+            return (yield from self._read_lists(index, rows))
+        if isinstance(rows, range):
+            first, last = np.searchsorted(index.values, (rows.start, rows.stop - 1), "right") - 1
+            chunks: Any = np.arange(first, last + 1) if len(rows) else np.arange(0)
+            picked: Any = rows.start - int(index.values[first]), rows.stop - int(index.values[first])
+        else:
+            of = np.searchsorted(index.values, rows, "right") - 1
+            chunks, piece = np.unique(of, return_inverse=True)
+            counts = index.values[chunks + 1] - index.values[chunks]
+            before = np.cumsum(counts) - counts
+            picked = before[piece] + rows - index.values[of]
+        decoded = yield from self._chunks(index, chunks)
+        levels = decoded.definition
+        if levels is not None and len(levels) != decoded.values.count:
+            raise DamagedPage(f"{len(levels)} levels are not those of {decoded.values.count} values")
+        if isinstance(rows, range):
+            a, b = picked if len(rows) else (0, 0)
+            return Part(decoded.values.slice(a, b), None, None if levels is None else levels[a:b], self._layers)
+        return Part(decoded.values.take(picked), None, None if levels is None else levels[picked], self._layers)
+
+    # --- lists ---
+
+    def _read_lists(self, index: _Index, rows: Rows) -> PlacedJob[Part]:
+        first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
+        if not len(rows):
+            chunks: Int64s = np.arange(0)
+        elif index.begun is None or index.ended is None:
+            chunks = np.arange(len(index.at))
+        else:
+            # The chunk in which a row begins is the last before which it has not; it ends in the first where it has.
+            a = np.searchsorted(index.begun, first, "right") - 1
+            b = np.searchsorted(index.ended, last, "right") - 1
+            if isinstance(rows, range):
+                chunks = np.arange(int(a), int(b) + 1)
+            else:
+                marks = np.zeros(len(index.at) + 1, np.int64)
+                np.add.at(marks, a, 1)
+                np.add.at(marks, b + 1, -1)
+                chunks = np.flatnonzero(np.cumsum(marks)[:-1] > 0)
+        decoded = yield from self._chunks(index, chunks)
+        rep, definition, values = decoded.rep, decoded.definition, decoded.values
+        if rep is None:
+            raise DamagedPage("a page with lists has no repetition levels")
+        most = self._layers.max_visible
+        visible = None if definition is None else definition <= most
+        number = len(rep) if visible is None else int(np.count_nonzero(visible))
+        if number != values.count:
+            raise DamagedPage(f"levels are those of {number} values, not of {values.count}")
+        starts = np.flatnonzero(rep == self._layers.lists)
+        # The row that each begins: chunks say how many have begun before them.
+        chunk_ends = np.cumsum(decoded.levels)
+        of = np.searchsorted(chunk_ends, starts, "right")
+        if index.begun is None:
+            begun = np.zeros(len(chunks), np.int64)
+            ordinal = np.arange(len(starts))
+        else:
+            begun = index.begun[chunks]
+            ordinal = np.arange(len(starts)) - np.searchsorted(starts, chunk_ends - decoded.levels, "left")[of]
+        numbers = begun[of] + ordinal
+        if isinstance(rows, range):
+            return self._cut(rows, numbers, starts, rep, definition, visible, values)
+        at = np.searchsorted(numbers, rows)
+        if len(rows) and (at[-1] >= len(numbers) or (numbers[at] != rows).any()):
+            raise DamagedPage("the repetition index does not fit to the repetition levels")
+        begin = starts[at]
+        # A row ends where the next begins, or with the chunk that it ends in.
+        end = np.append(starts, len(rep))[at + 1]
+        if index.ended is not None:
+            ends_in = np.searchsorted(index.ended, rows, "right") - 1
+            end = np.minimum(end, chunk_ends[np.searchsorted(chunks, ends_in)])
+        entries = ranges(begin, end)
+        if visible is None:
+            taken = values.take(entries)
+        else:
+            before: Int64s = np.cumsum(visible) - visible
+            taken = values.take(before[entries][visible[entries]])
+        return Part(taken, rep[entries], None if definition is None else definition[entries], self._layers)
+
+    def _cut(
+        self,
+        rows: range,
+        numbers: Int64s,
+        starts: Int64s,
+        rep: Uint16s,
+        definition: Uint16s | None,
+        visible: Any,
+        values: Values,
+    ) -> Part:
+        if not len(rows):
+            nothing = None if definition is None else definition[:0]
+            return Part(values.slice(0, 0), rep[:0], nothing, self._layers)
+        i, j = np.searchsorted(numbers, (rows.start, rows.stop))
+        if i >= len(numbers) or numbers[i] != rows.start or j - i != len(rows):
+            raise DamagedPage("the repetition index does not fit to the repetition levels")
+        a, b = int(starts[i]), int(starts[j]) if j < len(starts) else len(rep)
+        if visible is None:
+            return Part(values.slice(a, b), rep[a:b], None, self._layers)
+        before, inside = int(np.count_nonzero(visible[:a])), int(np.count_nonzero(visible[a:b]))
+        assert definition is not None
+        return Part(values.slice(before, before + inside), rep[a:b], definition[a:b], self._layers)
+
+    # --- what the page says of its chunks ---
+
+    def _load(self) -> PlacedJob[_Index]:
+        layout, buffers = self._layout, self._page.buffers
+        wanted = [buffers[0]]
+        if layout.HasField("dictionary"):
+            wanted.append(buffers[2])
+        if layout.repetition_index_depth:
+            wanted.append(buffers[-1])
+        answers = iter((yield [Pieces(np.array([a], np.int64), n) for a, n in wanted]))
+        parts = [_bytes(next(answers), n) for _, n in wanted]
+        width = 4 if self._wide else 2
+        words = np.frombuffer(parts[0].tobytes()[: len(parts[0]) // width * width], f"<u{width}").astype(np.int64)
+        size = ((words >> 4) + 1) * 8
+        values = np.zeros(len(words) + 1, np.int64)
+        if len(words):
+            np.cumsum(1 << (words[:-1] & 15), out=values[1:-1])
+            values[-1] = layout.num_items
+            if values[-1] < values[-2]:
+                raise DamagedPage(f"chunks have more than the page's {layout.num_items} values")
+        elif layout.num_items:
+            raise DamagedPage(f"a page of {layout.num_items} values has no chunks")
+        position, total = buffers[1]
+        if int(size.sum()) > total:
+            raise DamagedPage(f"chunks of {size.sum()} bytes do not fit into a buffer of {total}")
+        dictionary = None
+        if layout.HasField("dictionary"):
+            dictionary = block(layout.dictionary, parts[1], layout.num_dictionary_items)
+        begun = ended = None
+        if not self._layers.lists:
+            if layout.num_items != self._page.length:
+                raise DamagedPage(f"a page of {self._page.length} rows has {layout.num_items} values")
+        elif layout.repetition_index_depth:
+            pairs = np.frombuffer(parts[-1].tobytes(), "<u8") if len(parts[-1]) == 16 * len(words) else None
+            if pairs is None or (len(pairs) and pairs.max() > self._page.length + MAX_UNBACKED * 8):
+                raise DamagedPage("the repetition index does not fit to the chunks")
+            finished, left = pairs.astype(np.int64).reshape(-1, 2).T
+            ended = np.zeros(len(words) + 1, np.int64)
+            np.cumsum(finished, out=ended[1:])
+            if ended[-1] != self._page.length:
+                raise DamagedPage(f"the repetition index has {ended[-1]} rows, not {self._page.length}")
+            begun = ended[:-1].copy()
+            begun[1:] += left[:-1] > 0
+        return _Index(position + np.cumsum(size) - size, size, values, begun, ended, dictionary)
+
+    # --- chunks ---
+
+    def _chunks(self, index: _Index, chunks: Int64s) -> PlacedJob[_Decoded]:
+        at, size = index.at[chunks], index.size[chunks]
+        layout = self._layout
+        contiguous = len(chunks) > 0 and int(chunks[-1] - chunks[0]) == len(chunks) - 1
+        if contiguous:
+            (placed,) = yield [Pieces(at[:1], int(size.sum()))]
+            placed = Placed(placed.data, placed.at[0] + at - at[0])
+        else:
+            (placed,) = yield [Pieces(at, size)]
+        data, at = placed.data, placed.at
+        has_rep, has_def = layout.HasField("rep_compression"), layout.HasField("def_compression")
+        buffers = layout.num_buffers
+        heads = np.empty((len(chunks), 5 + 2 * buffers), np.int64)
+        bad = kernels().chunk_headers(data, at, size, has_rep, has_def, buffers, self._wide, heads)
+        if bad >= 0:
+            raise DamagedPage(f"chunk {chunks[bad]} says that it is longer than it is")
+        counts = index.values[chunks + 1] - index.values[chunks]
+        levels = heads[:, 0].copy()
+        rep = definition = None
+        if has_rep:
+            levels = _level_counts(layout.rep_compression, Buffers(data, heads[:, 1], heads[:, 2]), levels)
+        elif has_def:
+            levels = counts
+        if has_rep:
+            rep = _levels(layout.rep_compression, Buffers(data, heads[:, 1], heads[:, 2]), levels)
+        if has_def:
+            definition = _levels(layout.def_compression, Buffers(data, heads[:, 3], heads[:, 4]), levels)
+        elif not has_rep:
+            levels = counts
+        pieces = [Buffers(data, heads[:, 5 + 2 * k], heads[:, 6 + 2 * k]) for k in range(buffers)]
+        values = _Decoder(counts).values(layout.value_compression, pieces)
+        if index.dictionary is not None:
+            if not isinstance(values, Flat):
+                raise unsupported(layout.value_compression, "indices of a dictionary")
+            values = Indexed(values, index.dictionary)
+        return _Decoded(values, rep, definition, levels)
+
+
+@dataclass(frozen=True, slots=True)
+class _Decoded:
+    """Some chunks: values, levels, and the number of levels of each chunk."""
+
+    values: Values
+    rep: Uint16s | None
+    definition: Uint16s | None
+    levels: Int64s
+
+
+def _bytes(placed: Placed, size: int) -> Bytes:
+    return placed.data[placed.at[0] : placed.at[0] + size]
+
+
+def _level_counts(encoding: Any, pieces: Buffers, counts: Int64s) -> Int64s:
+    """The number of levels in each chunk: 16 bits, which runs may have overflowed."""
+    if kind_of(encoding) != "rle" or run_width(encoding.rle) != 1:
+        return counts
+    data, at = pieces.data, pieces.at
+    if (pieces.size < 8).any():
+        raise DamagedPage("runs of levels are too short")
+    heads = np.array([int.from_bytes(data[a : a + 8].tobytes(), "little") for a in at.tolist()], np.uint64)
+    if (heads > (pieces.size - 8).astype(np.uint64)).any():
+        raise DamagedPage("runs of levels are too short")
+    values = heads.astype(np.int64)
+    totals = np.empty(len(at), np.int64)
+    kernels().count_runs(data, at + 8 + values, pieces.size - 8 - values, 1, totals)
+    return np.where((totals > counts) & (totals % (1 << 16) == counts), totals, counts)
+
+
+def _levels(encoding: Any, pieces: Buffers, counts: Int64s) -> Uint16s:
+    """The levels of all chunks."""
+    kind = kind_of(encoding)
+    total = int(counts.sum())
+    if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):
+        raise DamagedPage(f"{total} levels cannot be in {pieces.size.sum()} bytes")
+    k = kernels()
+    mode, width = None, 0
+    if kind == "flat" and encoding.flat.bits_per_value == 16:
+        mode = k.FLAT
+    elif kind == "inline_bitpacking" and encoding.inline_bitpacking.uncompressed_bits_per_value == 16:
+        mode = k.INLINE
+    elif kind == "out_of_line_bitpacking" and encoding.out_of_line_bitpacking.uncompressed_bits_per_value == 16:
+        mode, width = k.BLOCKS, packed_width(encoding.out_of_line_bitpacking, 16)
+    elif kind == "rle" and run_width(encoding.rle) == 1 and encoding.rle.values.flat.bits_per_value == 16:
+        mode = k.RUNS
+    out = np.empty(total, np.uint16)
+    if mode is None:
+        o = 0
+        for i, count in enumerate(counts.tolist()):
+            levels = flat_block(encoding, pieces.piece(i), count, "levels")
+            if levels.bits != 16:
+                raise unsupported(encoding, "levels")
+            out[o : o + count] = levels.typed()
+            o += count
+        return out
+    words, at = pieces.words(16)
+    data = pieces.data if at is pieces.at else words.view(np.uint8)
+    bad = k.decode_levels(mode, width, data, words, at, pieces.size, counts, out)
+    if bad >= 0:
+        raise DamagedPage(f"the levels of a chunk are damaged ({counts[bad]} in {pieces.size[bad]} bytes)")
+    return out
+
+
+class _Decoder:
+    """Values of chunks, of which ``counts`` says how many each has."""
+
+    def __init__(self, counts: Int64s) -> None:
+        self._counts = counts
+        self._total = int(counts.sum())
+
+    def values(self, encoding: Any, pieces: list[Buffers]) -> Values:
+        kind = kind_of(encoding)
+        decode = getattr(self, f"_{kind}", None) if kind else None
+        if decode is None:
+            raise unsupported(encoding, "mini-blocks")
+        return decode(getattr(encoding, kind), pieces)  # type: ignore[no-any-return]
+
+    def _first(self, pieces: list[Buffers], number: int = 1) -> Buffers:
+        if len(pieces) < number:
+            raise DamagedPage(f"chunks have {len(pieces)} buffers, fewer than their encoding has")
+        return pieces[0]
+
+    def _flat(self, encoding: Any, pieces: list[Buffers]) -> Flat:
+        bits = encoding.bits_per_value
+        if encoding.HasField("data"):
+            raise UnsupportedPage("compressed buffers below a flat encoding are not supported")
+        return self._packed(bits, self._first(pieces), self._counts)
+
+    def _packed(self, bits: int, pieces: Buffers, counts: Int64s) -> Flat:
+        if bits != 1 and (bits % 8 or not bits):
+            raise UnsupportedPage(f"values of {bits} bits are not supported")
+        _check_widths(counts, bits)
+        size = (counts * bits + 7) // 8
+        short = size > pieces.size
+        if short.any():
+            i = int(np.argmax(short))
+            raise DamagedPage(f"{pieces.size[i]} bytes are too few for {counts[i]} values of {bits} bits")
+        total = int(counts.sum())
+        if len(counts) == 1:
+            return Flat(pieces.data[pieces.at[0] : pieces.at[0] + size[0]], bits, total)
+        out = allocate(int(size.sum()))
+        kernels().copy_pieces(pieces.data, pieces.at, size, out)
+        if bits == 1 and (counts[:-1] % 8).any():
+            ends = np.cumsum(size) * 8
+            index = ranges(ends - size * 8, ends - size * 8 + counts)
+            return Flat(out, 1, int(size.sum()) * 8).take(index)
+        return Flat(out, bits, total)
+
+    def _inline_bitpacking(self, encoding: Any, pieces: list[Buffers]) -> Flat:
+        bits = word_width(encoding.uncompressed_bits_per_value)
+        first = self._first(pieces)
+        words, at = first.words(bits)
+        out = allocate((self._total + kernels().BLOCK) * bits // 8).view(f"<u{bits // 8}")
+        bad = kernels().unpack_inline(words, at, first.size, self._counts, out)
+        if bad >= 0:
+            raise DamagedPage(f"{first.size[bad]} packed bytes are too few for {self._counts[bad]} values")
+        return Flat(out[: self._total].view(np.uint8), bits, self._total)
+
+    def _pieces(self, encoding: Any, pieces: list[Buffers]) -> tuple[Any, Bytes, Int64s]:
+        """Offsets of variable values, and where the bytes of each chunk begin."""
+        if kind_of(encoding.offsets) != "flat" or encoding.offsets.flat.bits_per_value not in (32, 64):
+            raise unsupported(encoding.offsets, "offsets")
+        if encoding.HasField("values"):
+            raise UnsupportedPage("compressed bytes below a variable encoding are not supported")
+        first = self._first(pieces)
+        offsets = np.empty(self._total + 1, np.int64)
+        begin = np.empty(len(self._counts), np.int64)
+        width = encoding.offsets.flat.bits_per_value // 8
+        bad = kernels().chunk_offsets(first.data, first.at, first.size, self._counts, width, offsets, begin)
+        if bad >= 0:
+            raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
+        return offsets, first.data, begin
+
+    def _variable(self, encoding: Any, pieces: list[Buffers]) -> Variable:
+        offsets, data, begin = self._pieces(encoding, pieces)
+        stops = np.cumsum(self._counts)
+        size = offsets[stops] - offsets[stops - self._counts]
+        if len(begin) == 1:
+            return Variable(offsets, data[begin[0] : begin[0] + size[0]])
+        out = allocate(int(offsets[-1]))
+        kernels().copy_pieces(data, begin, size, out)
+        return Variable(offsets, out)
+
+    def _fsst(self, encoding: Any, pieces: list[Buffers]) -> Variable:
+        if kind_of(encoding.values) != "variable":
+            raise unsupported(encoding.values, "FSST")
+        offsets, data, begin = self._pieces(encoding.values.variable, pieces)
+        starts = offsets[np.cumsum(self._counts) - self._counts]
+        at = offsets[:-1] + np.repeat(begin - starts, self._counts)
+        return SymbolTable.parse(encoding.symbol_table).decode(data, at, np.diff(offsets))
+
+    def _rle(self, encoding: Any, pieces: list[Buffers]) -> Flat:
+        self._first(pieces, 2)
+        values, lengths = pieces[:2]
+        width = run_width(encoding)
+        if width is None:
+            lengths = self._each(lengths, encoding.run_lengths, values, encoding.values)
+            width = length_width(encoding.run_lengths)
+        if kind_of(encoding.values) != "flat":
+            raise unsupported(encoding.values, "runs")
+        bits = word_width(encoding.values.flat.bits_per_value, "runs")
+        totals = np.empty(len(self._counts), np.int64)
+        kernels().count_runs(lengths.data, lengths.at, lengths.size, width, totals)
+        if (totals < self._counts).any() or self._total > MAX_UNBACKED + 8 * int(values.size.sum()):
+            raise DamagedPage("runs are too few for the values of a chunk")
+        out = allocate(self._total * bits // 8).view(f"<u{bits // 8}")
+        words, at = values.words(bits)
+        bad = kernels().expand_runs(
+            words, at, values.size, lengths.data, lengths.at, lengths.size, width, self._counts, out
+        )
+        if bad >= 0:
+            raise DamagedPage("runs are too few for the values of a chunk")
+        return Flat(out.view(np.uint8), bits, self._total)
+
+    def _each(self, lengths: Buffers, encoding: Any, values: Buffers, of: Any) -> Buffers:
+        """Run lengths that are encoded themselves, chunk by chunk."""
+        if kind_of(of) != "flat":
+            raise unsupported(of, "runs")
+        width = word_width(of.flat.bits_per_value, "runs") // 8
+        parts = [
+            flat_block(encoding, lengths.piece(i), int(n) // width, "run lengths").data.tobytes()
+            for i, n in enumerate(values.size)
+        ]
+        return _joined(parts)
+
+    def _byte_stream_split(self, encoding: Any, pieces: list[Buffers]) -> Flat:
+        width = split_width(encoding) // 8
+        first = self._first(pieces)
+        if (self._counts * width > first.size).any():
+            raise DamagedPage("a chunk of split bytes is too short")
+        out = allocate(self._total * width)
+        kernels().join_bytes(first.data, first.at, self._counts, width, out)
+        return Flat(out, 8 * width, self._total)
+
+    def _fixed_size_list(self, encoding: Any, pieces: list[Buffers]) -> Values:
+        counts = self._counts
+        sizes: list[int] = []
+        valid: list[Flat | None] = []
+        node = encoding
+        while True:
+            if node.items_per_value > MAX_UNBACKED:
+                raise UnsupportedPage(f"lists of {node.items_per_value} items are not supported")
+            counts = counts * node.items_per_value
+            _check_widths(counts, 1)
+            sizes.append(int(node.items_per_value))
+            if node.has_validity:
+                valid.append(self._packed(1, self._first(pieces), counts))
+                pieces = pieces[1:]
+            else:
+                valid.append(None)
+            if kind_of(node.values) != "fixed_size_list":
+                break
+            node = node.values.fixed_size_list
+        values = _Decoder(counts).values(node.values, pieces)
+        number = values.count
+        for size, nulls in zip(reversed(sizes), reversed(valid), strict=True):
+            number = number // size if size else self._total
+            values = FixedLists(size, values, nulls, number)
+        return values
+
+    def _packed_struct(self, encoding: Any, pieces: list[Buffers]) -> Values:
+        rows = self.values(encoding.values, pieces)
+        widths = [int(bits) for bits in encoding.bits_per_value]
+        if not isinstance(rows, Flat) or rows.bits != sum(widths) or any(bits % 8 for bits in widths):
+            raise unsupported(encoding.values, "packed structs")
+        return PackedRows(widths, rows)
+
+    def _general(self, encoding: Any, pieces: list[Buffers]) -> Values:
+        name = scheme(encoding.compression)
+        first = self._first(pieces)
+        parts = [decompressed(name, first.piece(i)) for i in range(len(self._counts))]
+        return self.values(encoding.values, [_joined(parts), *pieces[1:]])
+
+
+def _joined(parts: list[Any]) -> Buffers:
+    """Pieces in new memory, each where words may begin."""
+    size = np.array([len(part) for part in parts], np.int64)
+    stride = (size + 7) // 8 * 8
+    stops = np.cumsum(stride)
+    padding = b"\0" * 8
+    data = np.frombuffer(
+        b"".join(b for part, n in zip(parts, size.tolist(), strict=True) for b in (part, padding[: -n % 8])), np.uint8
+    )
+    return Buffers(data, stops - stride, size)
+
+
+def _check_widths(counts: Int64s, bits: int) -> None:
+    """Refuse numbers of values whose bits would overflow."""
+    if len(counts) and (int(counts.max()) >= 1 << 40 or bits >= 1 << 31 or int(counts.max()) * bits >= 1 << 56):
+        raise UnsupportedPage(f"a chunk of {counts.max()} values of {bits} bits is not supported")

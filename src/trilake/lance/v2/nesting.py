@@ -1,0 +1,287 @@
+"""From the leaves of a column to nested arrays, layer by layer from the inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.lance.file import types
+from trilake.lance.file.schema import Field
+from trilake.lance.v2.kernel_loader import kernels
+from trilake.lance.v2.layers import ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
+from trilake.lance.v2.values import DamagedPage, UnsupportedPage
+
+_MAX_INT32 = 2**31 - 1
+#: What the column of a blob holds.
+BLOB_PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
+BLOB_V2_PLACE = pa.struct(
+    [
+        pa.field("kind", pa.uint8()),
+        pa.field("position", pa.uint64()),
+        pa.field("size", pa.uint64()),
+        pa.field("blob_id", pa.uint32()),
+        pa.field("blob_uri", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A field with what reading it needs.
+
+    Parameters
+    ----------
+    field: of the schema.
+    kind: ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.
+    children: of a struct, list or vector.
+    column: of the file; for a leaf, and in 2.0 for all.
+    place: the type of what a column of blobs holds.
+    """
+
+    field: Field
+    kind: str
+    children: tuple[Node, ...]
+    column: int | None
+    place: pa.DataType
+
+    @cached_property
+    def type(self) -> pa.DataType:
+        """The type of what is read: for blobs, of where they are."""
+        field = self.field
+        if self.kind == "leaf":
+            return self.place if field.is_blob else field.arrow_type
+        if self.kind == "struct":
+            return pa.struct([child.arrow for child in self.children])
+        child = self.children[0]
+        if field.logical_type == "map":
+            return pa.map_(child.children[0].arrow, child.children[1].arrow)
+        if self.kind == "vector":
+            return pa.list_(child.arrow, self.size)
+        return (pa.large_list if field.logical_type.startswith("large") else pa.list_)(child.arrow)
+
+    @cached_property
+    def arrow(self) -> pa.Field:
+        """The Arrow field of what is read."""
+        if self.kind == "leaf" and self.field.is_blob:
+            return pa.field(self.field.name, self.type, self.field.nullable)
+        return self.field.storage_field.with_type(self.type)
+
+    @property
+    def size(self) -> int:
+        """The items of a fixed-size list of structs."""
+        return types.list_size(self.field.logical_type)
+
+    @cached_property
+    def leaves(self) -> tuple[Node, ...]:
+        """The leaves below it, or it itself."""
+        return (self,) if self.kind == "leaf" else tuple(leaf for child in self.children for leaf in child.leaves)
+
+    @cached_property
+    def items(self) -> Mapping[int, int]:
+        """How many entries each leaf has per row, by column: fixed-size lists of structs multiply them."""
+        if self.kind == "leaf":
+            assert self.column is not None
+            return {self.column: 1}
+        factor = self.size if self.kind == "vector" else 1
+        return {column: factor * n for child in self.children for column, n in child.items.items()}
+
+
+def tree(field: Field, columns: Mapping[int, int], place: pa.DataType) -> Node | None:
+    """The nodes of a field whose columns are in the file; ``None`` if none are.
+
+    Parameters
+    ----------
+    field: of the schema.
+    columns: numbers of columns by field id.
+    place: what columns of blobs hold.
+    """
+    if field.is_column:
+        column = columns.get(field.id)
+        return None if column is None else Node(field, "leaf", (), column, place)
+    children = tuple(node for child in field.children if (node := tree(child, columns, place)) is not None)
+    if not children or (field.logical_type == "map" and len(children[0].children) != 2):
+        return None
+    kind = "struct"
+    if field.logical_type in types.LISTS or field.logical_type == "map":
+        kind = "list"
+    elif types.is_struct_vector(field.logical_type):
+        kind = "vector"
+    field = replace(field, children=tuple(child.field for child in children))
+    return Node(field, kind, children, columns.get(field.id), place)
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The values of a leaf that are visible, and the levels of all its entries."""
+
+    array: pa.Array
+    rep: Uint16s | None
+    definition: Uint16s | None
+    layers: Layers
+
+
+def merge(parts: Sequence[Part], arrow: pa.DataType) -> Leaf:
+    """The parts of several pages as one.  Raises ``DamagedPage``."""
+    kinds = {part.layers.kinds for part in parts}
+    if len(kinds) > 1:
+        parts = [_widest(part) for part in parts]
+        if len({part.layers.kinds for part in parts}) > 1:
+            raise DamagedPage("the pages of a column have different layers")
+    arrays = [_leaf_array(part, arrow) for part in parts]
+    if len(parts) == 1:
+        return Leaf(arrays[0], parts[0].rep, parts[0].definition, parts[0].layers)
+    try:
+        array = pa.concat_arrays(arrays)
+    except pa.ArrowException as e:
+        raise DamagedPage(f"the values of several pages are too many for {arrow}: {e}") from e
+    layers = parts[0].layers
+    rep = np.concatenate([_or_zeros(p.rep, p) for p in parts]) if layers.lists else None
+    definition = None
+    if len(layers.kinds) > 1 and any(p.definition is not None for p in parts):
+        definition = np.concatenate([_or_zeros(p.definition, p) for p in parts])
+    return Leaf(array, rep, definition, layers)
+
+
+def _or_zeros(levels: Uint16s | None, part: Part) -> Uint16s:
+    if levels is not None:
+        return levels
+    return np.zeros(part.values.count if part.rep is None else len(part.rep), np.uint16)
+
+
+def _widest(part: Part) -> Part:
+    """The part with levels of layers in which everything may be null or empty."""
+    layers = part.layers.widest()
+    if part.definition is None or layers.kinds == part.layers.kinds:
+        return replace(part, layers=layers)
+    table = part.layers.to_widest()
+    if len(part.definition) and int(part.definition.max()) >= len(table):
+        raise DamagedPage(f"a definition level is {part.definition.max()}, of {len(table) - 1}")
+    return replace(part, definition=table[part.definition], layers=layers)
+
+
+def _leaf_array(part: Part, arrow: pa.DataType) -> pa.Array:
+    validity: pa.Buffer | None = None
+    levels = part.definition
+    if levels is not None:
+        if part.layers.lists:
+            levels = levels[levels <= part.layers.max_visible]
+        validity = _bitmap(levels == 0)
+        if len(levels) != part.values.count:
+            raise DamagedPage(f"levels are those of {len(levels)} values, not of {part.values.count}")
+    return part.values.arrow(arrow, validity)
+
+
+def _bitmap(valid: Any) -> pa.Buffer | None:
+    return None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """Entries that are left above a layer, and how far up that is."""
+
+    rep: Uint16s | None
+    definition: Uint16s | None
+    layers: Layers
+    #: The layer that comes next.
+    layer: int
+    #: Definition levels of the layers before.
+    base: int
+
+    def kind(self) -> int:
+        if self.layer >= len(self.layers.kinds):
+            raise DamagedPage("a page has fewer layers than its column")
+        return self.layers.kinds[self.layer]
+
+    def above(self, **changes: Any) -> _State:
+        levels = self.layers.levels(self.layer)
+        return replace(self, layer=self.layer + 1, base=self.base + levels, **changes)
+
+    def item_validity(self, count: int) -> tuple[_State, pa.Buffer | None]:
+        """The state above an item layer of ``count`` slots, and its nulls."""
+        kind = self.kind()
+        if kind not in ITEMS:
+            raise DamagedPage("a page has a list where its column has a struct")
+        validity: pa.Buffer | None = None
+        if kind == NULLABLE_ITEM and self.definition is not None:
+            levels = self.definition
+            if self.rep is not None:
+                levels = levels[levels <= self.base + self.layers.visible_from(self.layer)]
+            if len(levels) != count:
+                raise DamagedPage(f"the fields of a struct have {count} and {len(levels)} values")
+            validity = _bitmap(levels <= self.base)
+        return self.above(), validity
+
+
+def assemble(node: Node, leaves: Mapping[int, Leaf], count: int) -> pa.Array:
+    """The array of ``count`` rows of a field.  Raises ``DamagedPage``."""
+    array, state = _build(node, leaves)
+    if state.layer != len(state.layers.kinds):
+        raise DamagedPage("a page has more layers than its column")
+    if len(array) != count:
+        raise DamagedPage(f"a column has {len(array)} rows, not {count}")
+    return array
+
+
+def _build(node: Node, leaves: Mapping[int, Leaf]) -> tuple[pa.Array, _State]:
+    if node.kind == "leaf":
+        assert node.column is not None
+        leaf = leaves[node.column]
+        state = _State(leaf.rep, leaf.definition, leaf.layers, 0, 0)
+        return leaf.array, state.above()
+    built = [_build(child, leaves) for child in node.children]
+    arrays, state = [array for array, _ in built], built[0][1]
+    if node.kind == "struct":
+        count = len(arrays[0])
+        if any(len(array) != count for array in arrays):
+            raise DamagedPage(f"the fields of a struct have {', '.join(str(len(a)) for a in arrays)} values")
+        state, validity = state.item_validity(count)
+        return pa.Array.from_buffers(node.type, count, [validity], children=arrays), state
+    if node.kind == "vector":
+        return _vectors(node, arrays[0], state)
+    return _lists(node, arrays[0], state)
+
+
+def _vectors(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
+    """Fixed-size lists of structs: of each group of entries only the first is left."""
+    if state.rep is not None:
+        raise UnsupportedPage("fixed-size lists of structs in lists are not supported")
+    size = node.size
+    count = len(items) // size
+    if len(items) % size:
+        raise DamagedPage(f"{len(items)} items are not lists of {size}")
+    definition = None if state.definition is None else state.definition[::size]
+    state, validity = replace(state, definition=definition).item_validity(count)
+    return pa.Array.from_buffers(node.type, count, [validity], children=[items]), state
+
+
+def _lists(node: Node, items: pa.Array, state: _State) -> tuple[pa.Array, _State]:
+    if state.kind() in ITEMS or state.rep is None:
+        raise DamagedPage("a page has a struct where its column has a list")
+    rep = state.rep
+    new = state.base + state.layers.levels(state.layer)
+    most = new + state.layers.visible_from(state.layer + 1)
+    null = state.layers.null_level(state.layer, state.base)
+    large = pt.is_large_list(node.type)
+    offsets = np.empty(len(rep) + 1, np.int64 if large else np.int32)
+    valid, left = np.empty(len(rep), np.bool_), np.empty(len(rep), np.int64)
+    if not large and len(rep) > _MAX_INT32:
+        raise DamagedPage("more than 2^31 items of lists in one read; read fewer rows")
+    levels = np.empty(0, np.uint16) if state.definition is None else state.definition
+    lists, kept, nulls = kernels().unravel_lists(rep, levels, state.base, null, new, most, offsets, valid, left)
+    if offsets[lists] != len(items):
+        raise DamagedPage(f"lists have {offsets[lists]} items, but there are {len(items)}")
+    validity = _bitmap(valid[:lists]) if nulls else None
+    buffers = [validity, pa.py_buffer(offsets[: lists + 1])]
+    array = pa.Array.from_buffers(node.type, int(lists), buffers, children=[items])
+    left = left[:kept]
+    definition = None if state.definition is None else state.definition[left]
+    above = state.above(rep=rep[left] - np.uint16(1), definition=definition)
+    if above.rep is not None and not any(kind not in ITEMS for kind in above.layers.kinds[above.layer :]):
+        above = replace(above, rep=None)
+    return array, above

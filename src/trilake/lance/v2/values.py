@@ -1,0 +1,294 @@
+"""The values of a page between decoding and Arrow: buffers without nulls, which can be cut, picked from and joined."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.common.utf8 import is_utf8
+from trilake.lance.file import types
+from trilake.lance.file.sources import Int64s
+from trilake.lance.v2.kernel_loader import kernels
+
+Bytes = npt.NDArray[np.uint8]
+_MAX_INT32 = 2**31 - 1
+
+
+class DamagedPage(Exception):
+    """What is wrong with a page, before it is said where the page is."""
+
+
+class UnsupportedPage(DamagedPage):
+    """An encoding of a page that cannot be read."""
+
+
+def allocate(size: int) -> Bytes:
+    """Memory of Arrow's pool, which keeps what scans give back."""
+    return np.frombuffer(pa.allocate_buffer(size), np.uint8)
+
+
+class Values(ABC):
+    """Values without nulls."""
+
+    count: int
+
+    @abstractmethod
+    def slice(self, start: int, stop: int) -> Values:
+        """The values from ``start`` up to ``stop``."""
+
+    @abstractmethod
+    def take(self, index: Int64s) -> Values:
+        """Single values, all of which there are."""
+
+    @abstractmethod
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        """The array of a type, with bits that are set where a value is not null, if some are.
+
+        Raises ``DamagedPage`` if these are not values of the type.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Flat(Values):
+    """Values of ``bits`` each, packed; bits begin at bit ``skip``."""
+
+    data: Bytes
+    bits: int
+    count: int
+    skip: int = 0
+
+    def slice(self, start: int, stop: int) -> Flat:
+        if start == 0 and stop == self.count:
+            return self
+        if self.bits == 1:
+            first, skip = divmod(self.skip + start, 8)
+            return Flat(self.data[first:], 1, stop - start, skip)
+        width = self.bits // 8
+        return Flat(self.data[start * width : stop * width], self.bits, stop - start)
+
+    def take(self, index: Int64s) -> Flat:
+        if self.bits == 1:
+            at = index + self.skip
+            picked = self.data[at >> 3] >> (at & 7).astype(np.uint8) & 1
+            return Flat(np.packbits(picked, bitorder="little"), 1, len(index))
+        rows: Any = self.typed()[index]
+        return Flat(rows.view(np.uint8), self.bits, len(index))
+
+    def typed(self) -> npt.NDArray[Any]:
+        """The values as numbers of their width, or as bytes."""
+        width = self.bits // 8
+        kind = {1: "u1", 2: "<u2", 4: "<u4", 8: "<u8"}.get(width)
+        return self.data[: self.count * width].view(kind or np.dtype((np.void, width)))
+
+    def bitmap(self) -> pa.Buffer:
+        """Bits from the first on."""
+        if not self.skip:
+            return pa.py_buffer(self.data)
+        bits = np.unpackbits(self.data, count=self.skip + self.count, bitorder="little")[self.skip :]
+        return pa.py_buffer(np.packbits(bits, bitorder="little"))
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if pt.is_dictionary(arrow) or pt.is_nested(arrow) or pt.is_null(arrow) or types.is_variable(arrow):
+            raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}")
+        if arrow.bit_width != self.bits:
+            raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}, which has {arrow.bit_width}")
+        if self.bits == 1:
+            return pa.Array.from_buffers(arrow, self.count, [validity, self.bitmap()])
+        buffer = pa.py_buffer(self.data)
+        align = 1 if pt.is_fixed_size_binary(arrow) else min(self.bits // 8, 16)
+        if buffer.address % align:
+            buffer = pa.py_buffer(self.data.copy())
+        return pa.Array.from_buffers(arrow, self.count, [validity, buffer])
+
+
+@dataclass(frozen=True, slots=True)
+class Variable(Values):
+    """Strings or bytes between ``offsets``, one more than there are values, int32 or int64, rising and in ``data``."""
+
+    offsets: npt.NDArray[Any]
+    data: Bytes
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return len(self.offsets) - 1
+
+    def slice(self, start: int, stop: int) -> Variable:
+        return Variable(self.offsets[start : stop + 1], self.data)
+
+    def take(self, index: Int64s) -> Variable:
+        begin = self.offsets[index].astype(np.int64)
+        return gather(self.data, begin, self.offsets[index + 1] - begin)
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if not types.is_variable(arrow):
+            raise DamagedPage(f"strings or bytes cannot be {arrow}")
+        offsets = self.offsets
+        large = types.is_large(arrow)
+        if large != (offsets.dtype.itemsize == 8):
+            if not large and int(offsets[-1] - offsets[0]) > _MAX_INT32:
+                raise DamagedPage("a column has more than 2 GiB of strings or bytes in one read; read fewer rows")
+            first = offsets[0] if not large else 0
+            offsets = (offsets - first).astype(np.int64 if large else np.int32)
+            data = self.data[int(first) :]
+        else:
+            data = self.data
+        if types.is_text(arrow) and not is_utf8(offsets, data):
+            raise DamagedPage("a string is not UTF-8")
+        return pa.Array.from_buffers(arrow, self.count, [validity, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+@dataclass(frozen=True, slots=True)
+class FixedLists(Values):
+    """Lists of ``size`` items each; ``valid`` are bits of the items of the list above, if some of them are null."""
+
+    size: int
+    items: Values
+    #: Validity of the items.
+    valid: Flat | None
+    count: int
+
+    def slice(self, start: int, stop: int) -> FixedLists:
+        a, b = start * self.size, stop * self.size
+        valid = None if self.valid is None else self.valid.slice(a, b)
+        return FixedLists(self.size, self.items.slice(a, b), valid, stop - start)
+
+    def take(self, index: Int64s) -> FixedLists:
+        at = (index[:, None] * self.size + np.arange(self.size)).ravel()
+        valid = None if self.valid is None else self.valid.take(at)
+        return FixedLists(self.size, self.items.take(at), valid, len(index))
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if not pt.is_fixed_size_list(arrow) or arrow.list_size != self.size:
+            raise DamagedPage(f"lists of {self.size} items cannot be {arrow}")
+        items = self.items.arrow(arrow.value_type, None if self.valid is None else self.valid.bitmap())
+        return pa.Array.from_buffers(arrow, self.count, [validity], children=[items])
+
+
+@dataclass(frozen=True, slots=True)
+class Rows(Values):
+    """Structs whose fields lie side by side, ``widths`` bits each."""
+
+    widths: Sequence[int]
+    data: Flat
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return self.data.count
+
+    def slice(self, start: int, stop: int) -> Rows:
+        return Rows(self.widths, self.data.slice(start, stop))
+
+    def take(self, index: Int64s) -> Rows:
+        return Rows(self.widths, self.data.take(index))
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if not pt.is_struct(arrow) or arrow.num_fields != len(self.widths):
+            raise DamagedPage(f"structs of {len(self.widths)} fields cannot be {arrow}")
+        rows = self.data.data[: self.count * (self.data.bits // 8)].reshape(self.count, -1)
+        children = []
+        at = 0
+        for width, field in zip(self.widths, arrow, strict=True):
+            cells = np.ascontiguousarray(rows[:, at : at + width // 8]).reshape(-1)
+            at += width // 8
+            children.append(fixed(cells, self.count, field.type).arrow(field.type))
+        return pa.Array.from_buffers(arrow, self.count, [validity], children=children)
+
+
+@dataclass(frozen=True, slots=True)
+class Structs(Values):
+    """Structs whose fields were decoded one by one."""
+
+    children: Sequence[Values]
+    count: int
+
+    def slice(self, start: int, stop: int) -> Structs:
+        return Structs([c.slice(start, stop) for c in self.children], stop - start)
+
+    def take(self, index: Int64s) -> Structs:
+        return Structs([c.take(index) for c in self.children], len(index))
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if not pt.is_struct(arrow) or arrow.num_fields != len(self.children):
+            raise DamagedPage(f"structs of {len(self.children)} fields cannot be {arrow}")
+        children = [
+            fixed(c.data, c.count, f.type).arrow(f.type) if isinstance(c, Flat) and c.bits != 1 else c.arrow(f.type)
+            for c, f in zip(self.children, arrow, strict=True)
+        ]
+        return pa.Array.from_buffers(arrow, self.count, [validity], children=children)
+
+
+@dataclass(frozen=True, slots=True)
+class Indexed(Values):
+    """Entries of a dictionary."""
+
+    indices: Flat
+    items: Values
+
+    @property
+    def count(self) -> int:  # type: ignore[override]
+        return self.indices.count
+
+    def slice(self, start: int, stop: int) -> Indexed:
+        return Indexed(self.indices.slice(start, stop), self.items)
+
+    def take(self, index: Int64s) -> Indexed:
+        return Indexed(self.indices.take(index), self.items)
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        entries = self.indices.typed()
+        if len(entries) and int(entries.max()) >= self.items.count:
+            raise DamagedPage(f"an index of a dictionary is {entries.max()}, of {self.items.count} entries")
+        if pt.is_dictionary(arrow):
+            index = self.indices.arrow(arrow.index_type, validity)
+            return pa.DictionaryArray.from_arrays(index, self.items.arrow(arrow.value_type))
+        kinds = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32(), 8: pa.uint64()}
+        index = self.indices.arrow(kinds[self.indices.bits // 8], validity)
+        return self.items.arrow(arrow).take(index)
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing(Values):
+    """Values of which it is only known how many there are: all of them are null, or structs without fields."""
+
+    count: int
+
+    def slice(self, start: int, stop: int) -> Nothing:
+        return Nothing(stop - start)
+
+    def take(self, index: Int64s) -> Nothing:
+        return Nothing(len(index))
+
+    def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
+        if pt.is_struct(arrow) and not arrow.num_fields:
+            return pa.Array.from_buffers(arrow, self.count, [validity])
+        return pa.nulls(self.count, arrow)
+
+
+def gather(data: Bytes, begin: Int64s, length: Int64s) -> Variable:
+    """Pieces of bytes as values, one after another."""
+    offsets = np.zeros(len(begin) + 1, np.int64)
+    np.cumsum(length, out=offsets[1:])
+    out = allocate(int(offsets[-1]))
+    kernels().copy_pieces(data, begin, length, out)
+    return Variable(offsets, out)
+
+
+def fixed(data: Bytes, count: int, arrow: pa.DataType) -> Values:
+    """Packed bytes as values of a type of fixed width: what nested lists of fixed size say of themselves."""
+    if pt.is_fixed_size_list(arrow):
+        size = arrow.list_size
+        return FixedLists(size, fixed(data, count * size, arrow.value_type), None, count)
+    try:
+        bits = arrow.bit_width
+    except ValueError:
+        raise DamagedPage(f"packed values cannot be {arrow}") from None
+    if bits * count > 8 * len(data):
+        raise DamagedPage(f"{len(data)} bytes are too few for {count} values of {arrow}")
+    return Flat(data, bits, count)
