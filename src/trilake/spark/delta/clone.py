@@ -102,7 +102,8 @@ def clone_table(spark: SparkSession, log: DeltaLog, options: Mapping[str, str], 
 
     if name is None or managed is not None:
         return run(path)
-    with new_name(spark, name, source.schema, comment=source.metadata.description, options=options) as place:
+    comment = source.metadata.description
+    with new_name(spark, name, source.schema, comment=comment, options=options, replaces=call.replace) as place:
         return run(place)
 
 

@@ -220,6 +220,7 @@ class DeltaTableBuilder(Generic[Opened]):
                     path=self._location,
                     comment=table.comment,
                     options=self._options,
+                    replaces=self._mode == "create_or_replace",
                 ) as place:
                     path = place
                     self._run(path, named, known)

@@ -275,7 +275,8 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
     named = table_at(name)
     if named is None:
         columns, options = table_columns(request.df.schema, format), store_options(request.options)
-        with new_name(spark, name, columns, path=path, format=format, options=options) as made:
+        replaces = request.mode == "overwrite"
+        with new_name(spark, name, columns, path=path, format=format, options=options, replaces=replaces) as made:
             yield made
         return
     must_be_of(named, name, format)

@@ -103,10 +103,14 @@ def _create(request: _Request, verb: str = "CREATE") -> None:
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
         )
     record = request.record
-    save, path = SaveRequest(request.df, request.format, "error", record.options, None), _place_said(record)
+    path = _place_said(record)
     managed = path is None and table_at(request.table) is None
+    replaces = managed and verb != "CREATE" and request.format in NAMED  # what an earlier table left there
+    mode = "overwrite" if replaces else "error"
+    save = SaveRequest(request.df, request.format, mode, record.options, None)
+    more = {"partitionOverwriteMode": "static"} if replaces else {}
     with new_place(save, request.table, path) as place:
-        _save(request, place, "error", verb=verb, managed=managed)
+        _save(request, place, mode, replaces=replaces, verb=verb, managed=managed, **more)
 
 
 def _place_said(record: Record) -> str | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from pyspark.sql import types as T
 
 import trilake
 from trilake.delta.log.log import DeltaLog
-from trilake.errors import InvalidArgumentError, TableExistsError, UnsupportedSparkError
+from trilake.errors import TableExistsError, UnsupportedSparkError
 from trilake.spark.delta import clone
 from trilake.spark.delta.names import catalogue as names
 from trilake.spark.delta.names import entries
@@ -24,7 +25,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark
 from trilake.sql.spark.session import catalogue as place_names
 from trilake.sql.spark.session.session import SqlSession
-from trilake.sql.spark.tables import alter, create_table
+from trilake.sql.spark.tables import alter, create_place, create_table
 from trilake.storage import open_store
 
 PLAIN = "CREATE TABLE {}raced (id INT) USING delta"
@@ -88,7 +89,7 @@ def ids(session: SparkSession) -> list[int]:
 
 @pytest.mark.parametrize(
     ("text", "named", "placed"),
-    [(PLAIN, True, True), (PLAIN, False, False), (SELECT, True, False), (SELECT, False, True)],
+    [(PLAIN, True, True), (PLAIN, False, False), (SELECT, True, True), (SELECT, False, True)],
     ids=["columns, before its name", "columns, before its files", "query, before its name", "query, before its files"],
 )
 def test_who_takes_a_table_that_is_there_takes_that_of_another(
@@ -130,9 +131,35 @@ def test_who_refuses_a_table_that_is_there_leaves_that_of_another(
 
 
 def test_a_table_that_got_its_name_from_another_has_it(session: SparkSession, before: Any) -> None:
-    before(place_names, "add_delta", OTHER)
+    before(place_names, "add_delta", f"{OTHER} LOCATION '{names.default_location(session, 'raced')}'")
     session.sql(PLAIN.format(""))
     assert ids(session) == [7]
+    shutil.rmtree(names.default_location(session, "raced"))
+
+
+@pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
+def test_if_not_exists_waits_for_the_name_of_new_files(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    """The files at the place of a managed table are those of a statement that has not named them yet."""
+    looks, own_look, own_add = Event(), create_place.gets_its_name, place_names.add_delta
+
+    def look(*args: Any) -> bool:
+        looks.set()
+        return own_look(*args)
+
+    def add(*args: Any, **more: Any) -> None:
+        started.append(other.submit(session.sql, OTHER))
+        assert looks.wait(60)
+        own_add(*args, **more)
+
+    monkeypatch.setattr(create_place, "gets_its_name", look)
+    monkeypatch.setattr(place_names, "add_delta", add)
+    started: list[Future[Any]] = []
+    with ThreadPoolExecutor(1) as other:
+        session.sql(text.format(""))
+        started[0].result()
+    assert ids(session) == ([1] if text is SELECT else [])
 
 
 @pytest.mark.parametrize("text", [PLAIN, SELECT], ids=["columns", "query"])
@@ -169,7 +196,7 @@ def test_files_at_the_place_of_a_managed_table_are_nobody_s_to_replace(session: 
             f"CREATE OR REPLACE TABLE raced USING {format} AS SELECT 1 AS id",
             f"CREATE TABLE raced (id INT) USING {format}",
         ):
-            with pytest.raises(InvalidArgumentError, match="LOCATION_ALREADY_EXISTS"):
+            with pytest.raises(TableExistsError, match="already holds files"):
                 session.sql(text)
         assert trilake.open(place).to_arrow()["id"].to_pylist() == [7]
     finally:

@@ -190,10 +190,17 @@ def test_a_name_is_there_while_it_gets_another_place(
     assert trilake.open(tmp_path / "b").to_arrow()["id"].to_pylist() == [9]
 
 
-def test_a_new_name_stands_for_no_files_that_went_meanwhile(session: SparkSession, before: Before) -> None:
-    statement = "CREATE TABLE IF NOT EXISTS raced (id INT) USING delta"
-    before(place_names, "make_entry", statement, "DROP TABLE raced")
-    session.sql(statement)
+def test_a_new_name_stands_for_no_files_that_went_meanwhile(
+    session: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = place_names.make_entry
+
+    def late(*args: Any, **more: Any) -> None:
+        shutil.rmtree(names.default_location(session, "raced"))
+        own(*args, **more)
+
+    monkeypatch.setattr(place_names, "make_entry", late)
+    session.sql("CREATE TABLE raced (id INT) USING delta")
     assert not session.catalog.tableExists("raced")
 
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from trilake.common.text import quote_parts
+from trilake.common.text import quote_parts, string_literal
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.scan.scan import read_schema
@@ -38,8 +38,10 @@ from trilake.spark.delta.names.entries import (
     change_entry,
     create_text,
     database_location,
+    decoded,
     drop_entry,
     find_entry,
+    has_catalog,
     make_entry,
 )
 from trilake.spark.session.engine import spark_engine
@@ -152,6 +154,7 @@ def new_name(
     comment: str | None = None,
     format: str = "delta",
     options: Mapping[str, str] | None = None,
+    replaces: bool = False,
 ) -> Iterator[str]:
     """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
 
@@ -167,8 +170,9 @@ def new_name(
     comment: what the table is for.
     format: what its files are.
     options: of the store, beside the session's.
+    replaces: whether the block replaces a Delta table that was left at the catalogue's place.
 
-    Raises ``TableExistsError`` where the name is taken meanwhile, and where files are at the place that the catalogue
+    Raises ``TableExistsError`` where the name is taken by now, and where files are at the place that the catalogue
     would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
     its catalogue.
     """
@@ -185,17 +189,16 @@ def new_name(
             ) from e
         if "[LOCATION_ALREADY_EXISTS]" not in str(e):
             raise
-        raise TableExistsError(
-            f"the catalogue has no table {name}, and files are where it would keep one",
-            help="clear the folder, or name the files there by an external table: give the path with the name",
-            file=default_location(spark, name),
-        ) from e
+        location = default_location(spark, name)
+        check_left_over(spark, parts_of(name), session_store(spark, location, options), format, replaces=replaces)
+        there_before = True
+        make_entry(spark, parts_of(name), about, path=absolute(location), provider=format, managed=True)
     place = path if path is not None else _place_of(spark, name)
     store = session_store(spark, place, options)
     try:
         yield place
     except BaseException:
-        if path is None:
+        if path is None and not there_before:
             may_go = holds_nothing(store)  # who has written there has been told that the name stands for it
         else:
             may_go = there_before or _is_no_table(store, format)
@@ -204,6 +207,26 @@ def new_name(
         else:
             _log.warning("the name %s stays: files of others may be at %s", name, place)
         raise
+
+
+def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, format: str, *, replaces: bool) -> None:
+    """Refuse to adopt what is at the place of a new managed table; a Delta table there may be replaced.
+
+    Over Connect the catalogue takes no managed table where files are.  Raises ``TableExistsError``.
+    """
+    is_delta = DeltaLog(store, spark_engine()).exists()
+    if replaces and is_delta and _FORMATS[format] == "delta" and has_catalog(spark, list(parts)):
+        return
+    name, place = quote_parts(parts), decoded(store.uri)
+    to_name = f"CREATE TABLE {name} USING {format} LOCATION {string_literal(place)}"
+    replace = ", or write CREATE OR REPLACE TABLE" if is_delta else ""
+    raise TableExistsError(
+        f"cannot create the managed table {name}: its folder {place} already holds"
+        f" {'a Delta table' if is_delta else 'files'}, left by an earlier session or table",
+        help=f"to start empty, remove the folder{replace}; to keep what is in it, give the table there this name with"
+        f" {to_name}. A catalogue in memory forgets its tables when Spark stops, and their folders stay",
+        condition="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
+    )
 
 
 def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:

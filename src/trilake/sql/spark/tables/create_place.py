@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NoReturn, Protocol
 
 from trilake.common.text import quote_parts
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TableNotFoundError
-from trilake.spark.delta.names.catalogue import holds_nothing, take_back
+from trilake.spark.delta.names.catalogue import check_left_over, holds_nothing, take_back
 from trilake.spark.delta.names.entries import About, decoded
-from trilake.spark.delta.settings import session_log
+from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.create import Create
 from trilake.sql.parser.descriptions import check_place
 from trilake.sql.parser.paths import FORMATS
@@ -23,6 +23,8 @@ from trilake.sql.spark.session.targets import Target, find_entry, path_target
 from trilake.storage import open_store
 
 _log = logging.getLogger("trilake.sql")
+#: How often the name that another statement gives to its files is looked for.
+_LOOKS = 20
 
 
 class Namer(Protocol):
@@ -67,7 +69,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
             )
         if call.location is not None:
             return Place(_absolute(session, call.location), call.parts, False, False, format)
-        return Place(catalogue.default_place(session, call.parts), call.parts, False, True, format)
+        return _managed_place(session, call, format)
     if call.if_not_exists:
         return Place(entry.location or "", call.parts, True, entry.managed, format, entry)
     if not call.replace:
@@ -90,6 +92,18 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
             condition="DELTA_TABLE_LOCATION_MISMATCH",
         )
     return Place(entry.location, call.parts, True, entry.managed, format, entry)
+
+
+def _managed_place(session: SqlSession, call: Create, format: str) -> Place:
+    """The place of a managed table whose name is not there.  Raises ``TableExistsError`` for what is left in it."""
+    place = Place(catalogue.default_place(session, call.parts), call.parts, False, True, format)
+    store = session.store(place.path)
+    if next(store.list(), None) is None:
+        return place
+    if call.if_not_exists and gets_its_name(session, place):
+        return place_of_new(session, call, format)
+    check_left_over(session.spark, call.parts, store, format, replaces=call.replace)
+    return place
 
 
 def _by_path(call: Create, target: Target) -> Place:
@@ -123,8 +137,6 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
         with name_first(session, place, about):
             yield lambda log, made: None
         return
-    if new and place.managed and not session_log(session.spark, session.store(place.path)).exists():
-        check_empty(session, place.path)
 
     def name(log: DeltaLog, made: bool) -> None:
         if place.parts is None:
@@ -141,9 +153,10 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
                     raise
                 if made:
                     _log.warning(
-                        "the table at %s is there, and has no name: CREATE TABLE %s names it",
+                        "the table at %s is there, and has no name: CREATE TABLE %s USING delta LOCATION '%s' names it",
                         place.path,
                         quote_parts(place.parts),
+                        place.path,
                     )
                 if call.if_not_exists and find_entry(session, place.parts) is not None:
                     return
@@ -158,12 +171,8 @@ def named(session: SqlSession, place: Place, about: About, *, call: Create) -> I
 
 @contextmanager
 def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None]:
-    """Makes the name of a managed table, whose files are written in the block; where that fails, it goes again.
-
-    Raises ``InvalidArgumentError`` where files are at its place.
-    """
+    """Makes the name of a managed table, whose files are written in the block; where that fails, it goes again."""
     assert place.parts is not None
-    check_empty(session, place.path)
     catalogue.add(session, place.parts, None, about, format=place.format, managed=True)
     try:
         yield
@@ -186,15 +195,16 @@ def no_columns(place: Place) -> NoReturn:
     )
 
 
-def check_empty(session: SqlSession, path: str) -> None:
-    """Raises ``InvalidArgumentError`` where files are at the place of a new managed table."""
-    with suppress(FileNotFoundError):
-        if next(iter(session.store(path).list()), None) is not None:
-            raise InvalidArgumentError(
-                f"[LOCATION_ALREADY_EXISTS] the place of a new managed table is not empty: {path}",
-                help="clear the folder, or name it with LOCATION",
-                file=path,
-            )
+def gets_its_name(session: SqlSession, place: Place) -> bool:
+    """Whether the files at a place are those of another statement, which gives them the name now."""
+    if holds_nothing(session.store(place.path)):
+        return False
+    for left in reversed(range(_LOOKS)):
+        if is_name_of(session, place):
+            return True
+        if left:
+            spark_engine().runtime.sleep(0.1)
+    return False
 
 
 def is_name_of(session: SqlSession, place: Place) -> bool:

@@ -16,7 +16,6 @@ from trilake.delta.rules.constraints import parse_check
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
 from trilake.spark.delta.maintenance import ManyRunner
-from trilake.spark.delta.names.catalogue import holds_nothing
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.storing.defaults import judge_defaults
@@ -24,7 +23,6 @@ from trilake.spark.delta.storing.generated import judge_generated
 from trilake.spark.delta.write import write_dataframe
 from trilake.spark.patches.dataframe_writer import SAVERS, SaveRequest
 from trilake.spark.patches.other_tables import refresh_other
-from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.parser.create import Create
 from trilake.sql.parser.descriptions import (
@@ -46,7 +44,7 @@ from trilake.sql.spark.session.targets import Target, resolve
 from trilake.sql.spark.tables.clone_source import clone_source
 from trilake.sql.spark.tables.create_place import (
     Place,
-    check_empty,
+    gets_its_name,
     is_name_of,
     name_first,
     named,
@@ -60,8 +58,6 @@ def _with_defaults(session: SqlSession, table: TableDescription) -> TableDescrip
     return replace(table, properties={**default_properties(session.spark), **table.properties})
 
 
-#: Looks for the name that another statement gives to files that it has just written.
-_LOOKS = 20
 #: What Spark's analysis calls a partition column of CREATE TABLE that is not among its columns.
 _NO_PARTITION_COLUMN = "UNSUPPORTED_FEATURE.PARTITION_WITH_NESTED_COLUMN_IS_UNSUPPORTED"
 
@@ -87,7 +83,8 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
     with named(session, place, about, call=call) as name:
         there = log.exists()
         new_name = place.parts is not None and not place.exists
-        if there and (new_name or (place.parts is None and not table.schema.fields)):
+        replaced = place.managed and call.replace
+        if there and not replaced and (new_name or (place.parts is None and not table.schema.fields)):
             check_same_table(log, description_of(call, schema, None))
         elif not table.schema.fields and call.replace:
             no_columns(place)
@@ -225,11 +222,9 @@ def _create_other(
             SAVERS[place.format](request, place.path)
         return nothing(session)
     try:
-        if new and place.managed:
-            check_empty(session, place.path)
         SAVERS[place.format](request, place.path)
     except (TableExistsError, InvalidArgumentError):
-        if new and call.if_not_exists and _gets_its_name(session, place):
+        if new and call.if_not_exists and gets_its_name(session, place):
             return nothing(session)
         raise
     if new:
@@ -243,18 +238,6 @@ def _create_other(
         name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed
         refresh_other(session.spark, name, place.path, store, place.format, about, managed=managed, replaced=False)
     return nothing(session)
-
-
-def _gets_its_name(session: SqlSession, place: Place) -> bool:
-    """Whether the files at a place are those of another statement, which gives them the name now."""
-    if holds_nothing(session.store(place.path)):
-        return False
-    for left in reversed(range(_LOOKS)):
-        if is_name_of(session, place):
-            return True
-        if left:
-            spark_engine().runtime.sleep(0.1)
-    return False
 
 
 def _about(call: Create, schema: T.StructType) -> About:

@@ -1,0 +1,203 @@
+"""A new managed table never adopts the folder of an earlier one: a catalogue in memory forgets, the folders stay."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import trilake
+from tests.connect_session import run_apart
+from trilake.errors import TableExistsError
+from trilake.spark.delta.names.catalogue import default_location
+
+OLD, NEW = [{"id": 1}, {"id": 2}], [7]
+
+
+@pytest.fixture
+def place(sql: SparkSession) -> Iterator[Path]:
+    """Where the catalogue keeps the table ``left``, with what an earlier session left there."""
+    folder = Path(default_location(sql, "left"))
+    trilake.write(OLD, folder)
+    sql.sql("CREATE TABLE other USING delta AS SELECT 7 AS id")
+    yield folder
+    for name in ("left", "other"):
+        sql.sql(f"DROP TABLE IF EXISTS {name}")
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _seven(spark: SparkSession) -> Any:
+    return spark.sql("SELECT 7 AS id")
+
+
+def _save(mode: str, format: str = "delta") -> Callable[[SparkSession, Path], Any]:
+    return lambda spark, _: _seven(spark).write.format(format).mode(mode).saveAsTable("left")
+
+
+def _statement(text: str) -> Callable[[SparkSession, Path], Any]:
+    return lambda spark, _: spark.sql(text)
+
+
+def _stream(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.write(OLD, tmp_path / "source")
+    source = spark.readStream.format("delta").load(str(tmp_path / "source"))
+    writer = source.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    writer.trigger(availableNow=True).toTable("left").awaitTermination()
+
+
+CREATES: dict[str, Callable[[SparkSession, Path], Any]] = {
+    "columns": _statement("CREATE TABLE left (id INT) USING delta"),
+    "other columns": _statement("CREATE TABLE left (name STRING) USING delta"),
+    "no columns": _statement("CREATE TABLE left USING delta"),
+    "if not exists": _statement("CREATE TABLE IF NOT EXISTS left (id INT) USING delta"),
+    "query": _statement("CREATE TABLE left USING delta AS SELECT 7 AS id"),
+    "query, if not exists": _statement("CREATE TABLE IF NOT EXISTS left USING delta AS SELECT 7 AS id"),
+    "like": _statement("CREATE TABLE left LIKE other"),
+    "clone": _statement("CREATE TABLE left SHALLOW CLONE other"),
+    "catalog": lambda spark, _: spark.catalog.createTable("left", source="delta", schema=_seven(spark).schema),
+    "saveAsTable": _save("error"),
+    "saveAsTable, append": _save("append"),
+    "saveAsTable, ignore": _save("ignore"),
+    "writeTo": lambda spark, _: _seven(spark).writeTo("left").using("delta").create(),
+    "builder": lambda spark, _: trilake.DeltaTable.create(spark).tableName("left").addColumn("id", "INT").execute(),
+    "createIfNotExists": lambda spark, _: (
+        trilake.DeltaTable.createIfNotExists(spark).tableName("left").addColumn("id", "INT").execute()
+    ),
+    "DeltaTable.clone": lambda spark, _: trilake.DeltaTable.forName(spark, "other").clone("left"),
+    "stream": _stream,
+}
+REPLACES: dict[str, Callable[[SparkSession, Path], Any]] = {
+    "columns": _statement("CREATE OR REPLACE TABLE left (id INT) USING delta"),
+    "query": _statement("CREATE OR REPLACE TABLE left USING delta AS SELECT 7 AS id"),
+    "clone": _statement("CREATE OR REPLACE TABLE left SHALLOW CLONE other"),
+    "saveAsTable": _save("overwrite"),
+    "writeTo": lambda spark, _: _seven(spark).writeTo("left").using("delta").createOrReplace(),
+    "builder": lambda spark, _: (
+        trilake.DeltaTable.createOrReplace(spark).tableName("left").addColumn("id", "INT").execute()
+    ),
+    "DeltaTable.clone": lambda spark, _: trilake.DeltaTable.forName(spark, "other").clone("left", replace=True),
+}
+
+
+ALL = {**CREATES, **{f"replace {name}": replace for name, replace in REPLACES.items()}}
+
+
+def refused(spark: SparkSession, place: Path, create: Callable[[], Any]) -> str:
+    """The message of a refusal, which leaves no name."""
+    with pytest.raises(TableExistsError) as e:
+        create()
+    assert isinstance(e.value, AnalysisException)
+    assert e.value.getCondition() == "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
+    message = str(e.value)
+    assert str(place) in message
+    assert "LOCATION" in message
+    assert "remove the folder" in message
+    assert not spark.catalog.tableExists("left")
+    return message
+
+
+@pytest.mark.parametrize("create", CREATES.values(), ids=CREATES)
+def test_a_left_over_table_is_not_adopted(
+    sql: SparkSession, place: Path, tmp_path: Path, create: Callable[[SparkSession, Path], Any]
+) -> None:
+    refused(sql, place, lambda: create(sql, tmp_path))
+    assert trilake.open(place).version == 0
+    assert trilake.open(place).to_arrow().num_rows == len(OLD)
+
+
+@pytest.mark.parametrize("replace", REPLACES.values(), ids=REPLACES)
+def test_a_left_over_table_is_replaced_where_it_says_so(
+    sql: SparkSession, place: Path, tmp_path: Path, replace: Callable[[SparkSession, Path], Any]
+) -> None:
+    replace(sql, tmp_path)
+    rows = [row.id for row in sql.table("left").collect()]
+    assert rows in ([], NEW)
+    assert trilake.open(place).version == 1
+    sql.sql("DROP TABLE left")
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("create", ALL.values(), ids=ALL)
+def test_files_of_others_are_neither_adopted_nor_replaced(
+    sql: SparkSession, place: Path, tmp_path: Path, create: Callable[[SparkSession, Path], Any]
+) -> None:
+    shutil.rmtree(place)
+    place.mkdir()
+    (place / "notes.txt").write_text("mine")
+    refused(sql, place, lambda: create(sql, tmp_path))
+    assert [p.name for p in place.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("format", ["lance", "trevni"])
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda spark, format: spark.sql(f"CREATE TABLE left (id INT) USING {format}"),
+        lambda spark, format: spark.sql(f"CREATE TABLE left USING {format} AS SELECT 7 AS id"),
+        lambda spark, format: _save("error", format)(spark, Path()),
+    ],
+    ids=["columns", "query", "saveAsTable"],
+)
+def test_left_over_files_of_other_formats_are_not_adopted(
+    sql: SparkSession, place: Path, format: str, create: Callable[[SparkSession, str], Any]
+) -> None:
+    shutil.rmtree(place)
+    trilake.write(pa.table({"id": [1]}), place, format=format)
+    refused(sql, place, lambda: create(sql, format))
+    assert trilake.open(place).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("left", ["absent", "empty"])
+def test_an_empty_folder_is_a_place_for_a_table(sql: SparkSession, place: Path, left: str) -> None:
+    shutil.rmtree(place)
+    if left == "empty":
+        place.mkdir()
+    sql.sql("CREATE TABLE left (id INT) USING delta")
+    sql.sql("INSERT INTO left VALUES (7)")
+    assert [row.id for row in sql.table("left").collect()] == NEW
+
+
+def test_both_ways_out_of_a_left_over_folder_work(sql: SparkSession, place: Path) -> None:
+    message = refused(sql, place, lambda: sql.sql("CREATE TABLE left (id INT) USING delta"))
+    named = f"CREATE TABLE `left` USING delta LOCATION '{place}'"
+    assert named in message
+    sql.sql(named)
+    assert sql.table("left").count() == len(OLD)
+    sql.sql("DROP TABLE left")
+    shutil.rmtree(place)
+    sql.sql("CREATE TABLE left (id INT) USING delta")
+    assert sql.table("left").count() == 0
+
+
+CONNECT = """
+import shutil, sys
+from pathlib import Path
+import trilake
+from tests.connect_session import connect_session
+from tests.spark.delta.names.test_left_over_folders import ALL, OLD, refused
+folder = Path(sys.argv[1])
+spark = connect_session(**{"spark.sql.warehouse.dir": f"file:{folder / 'warehouse'}"})
+trilake.install(spark)
+spark.sql("CREATE TABLE other USING delta AS SELECT 7 AS id")
+place = folder / "warehouse" / "left"
+for name, create in ALL.items():
+    shutil.rmtree(place, ignore_errors=True)
+    trilake.write(OLD, place)
+    try:
+        refused(spark, place, lambda: create(spark, folder / name.replace(",", "")))
+    except BaseException as e:
+        raise AssertionError(name) from e
+    assert trilake.open(place).to_arrow().num_rows == len(OLD)
+print("all refused")
+"""
+
+
+def test_a_left_over_table_is_not_adopted_over_connect(tmp_path: Path) -> None:
+    done = run_apart(CONNECT, str(tmp_path))
+    assert "all refused" in done.stdout, done.stderr[-3000:]
