@@ -17,6 +17,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.errors import (
     ConcurrentAppendError,
@@ -34,6 +36,7 @@ SCHEMA = (
     '{"name":"p","type":"string","nullable":true,"metadata":{}}]}'
 )
 X, Y = {"partitionValues": {"p": "x"}}, {"partitionValues": {"p": "y"}}
+_Y = PartitionKeys.of_actions([{"p": "y"}], [StructField("p", PrimitiveType("string"))])
 
 
 def _table() -> DeltaLog:
@@ -102,7 +105,7 @@ def _overwrite(base: Snapshot, name: str) -> CommitPlan:
 
 def _dynamic(base: Snapshot, name: str) -> CommitPlan:
     one = frozenset({"p=y/y1"})
-    return _plan([*_removed(base, *one), _added(name, Y)], ReadSet(partitions=({"p": "y"},), removed=one))
+    return _plan([*_removed(base, *one), _added(name, Y)], ReadSet(partitions=(_Y,), removed=one))
 
 
 def _optimize(base: Snapshot, name: str) -> CommitPlan:

@@ -23,7 +23,8 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.commits import parse_commits
-from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.schema import PrimitiveType, StructField, from_arrow
 from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
@@ -72,7 +73,13 @@ _Q = {"partitionValues": {"p": "2"}}
 _NULL: dict[str, Any] = {"partitionValues": {"p": None}}
 BLIND = ReadSet()
 WHOLE = ReadSet(whole_table=True, removed=frozenset({"x"}))
-PART = ReadSet(partitions=({"p": "1"},), removed=frozenset({"x"}))
+
+
+def _partition(value: str | None) -> tuple[PartitionKeys]:
+    return (PartitionKeys.of_actions([{"p": value}], [StructField("p", PrimitiveType("string"))]),)
+
+
+PART = ReadSet(partitions=_partition("1"), removed=frozenset({"x"}))
 
 
 @pytest.mark.parametrize(
@@ -97,8 +104,9 @@ PART = ReadSet(partitions=({"p": "1"},), removed=frozenset({"x"}))
         (PART, _winner(remove("y", **_Q)), None),
         (PART, _winner(remove("y")), ConcurrentDeleteReadError),
         (PART, _winner(remove("x", **_Q)), ConcurrentDeleteDeleteError),
-        (ReadSet(partitions=({"p": None},)), _winner(add("f", **_NULL)), ConcurrentAppendError),
-        (ReadSet(partitions=({"p": None},)), _winner(add("f", **_P)), None),
+        (ReadSet(partitions=_partition(None)), _winner(add("f", **_NULL)), ConcurrentAppendError),
+        (ReadSet(partitions=_partition(None)), _winner(add("f", partitionValues={"p": ""})), ConcurrentAppendError),
+        (ReadSet(partitions=_partition(None)), _winner(add("f", **_P)), None),
         (ReadSet(partitions=()), _winner(add("f", **_P)), None),
         (ReadSet(removed=frozenset({"x"})), _winner(remove("x")), ConcurrentDeleteDeleteError),
         (ReadSet(removed=frozenset({"x"})), _winner(remove("y")), None),

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,6 +21,7 @@ from trilake.delta.commit.row_tracking import DOMAIN as ROW_TRACKING_DOMAIN
 from trilake.delta.log.replay import file_keys
 from trilake.delta.protocol.actions import ActionBatch, Metadata
 from trilake.delta.protocol.isolation import DEFAULT_LEVEL, IsolationLevel
+from trilake.delta.protocol.partition_keys import PartitionKeys
 from trilake.delta.rules.identity import only_marks_moved
 from trilake.errors import (
     ConcurrentAppendError,
@@ -39,14 +41,14 @@ _CLOCKS_MS = 3_600_000
 class ReadSet:
     """What a transaction read and what it will change.
 
-    ``whole_table`` says that any file counts as read; ``partitions`` that files of exactly these partitions do (texts
-    of the log by physical column name), as a write that replaces partitions reads them; ``predicates`` that files of
-    all partitions do for which one of them may be true.  ``files`` are the paths it has read and ``removed`` those it
-    removes, as the log spells them.  ``domains`` are the metadata domains it writes.
+    ``whole_table`` says that any file counts as read; ``partitions`` that files of exactly these partitions do, as a
+    write that replaces partitions reads them; ``predicates`` that files of all partitions do for which one of them may
+    be true.  ``files`` are the paths it has read and ``removed`` those it removes, as the log spells them.  ``domains``
+    are the metadata domains it writes.
     """
 
     whole_table: bool = False
-    partitions: tuple[Mapping[str, str | None], ...] | None = None
+    partitions: tuple[PartitionKeys, ...] | None = None
     removed: frozenset[str] = frozenset()
     changes_metadata: bool = False
     app_ids: frozenset[str] = frozenset()
@@ -267,19 +269,14 @@ def _in_read_set(read: ReadSet, files: pa.Table) -> pa.Table:
         return files
     if read.partitions is None and not read.predicates:
         return files.slice(0, 0)
-    mask = pa.array([False] * files.num_rows)
+    mask = np.zeros(files.num_rows, bool)
     unknown = files["partitionValues"].is_null()
-    for partition in read.partitions or ():
-        hit = pa.array([True] * files.num_rows)
-        for name, text in partition.items():
-            value = pc.map_lookup(files["partitionValues"], pa.scalar(name), "first")
-            same = pc.is_null(value) if text is None else pc.equal(value, text)
-            hit = pc.and_(hit, pc.fill_null(same, False))
-        mask = pc.or_(mask, hit)
+    for partitions in read.partitions or ():
+        mask |= PartitionKeys.of(files["partitionValues"], partitions.fields).among(partitions)
     for predicate in read.predicates:
-        mask = pc.or_(mask, predicate.may_match(files))
+        mask |= predicate.may_match(files).to_numpy(zero_copy_only=False)
     # A remove that does not say its partition may be in any.
-    return files.filter(pc.or_(mask, unknown))
+    return files.filter(pc.or_(pa.array(mask), unknown))
 
 
 def _some(files: pa.Table) -> str:

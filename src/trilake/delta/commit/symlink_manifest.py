@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +24,8 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.partitions import hive_directory, partition_fields
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.property_values import is_on
 from trilake.errors import InvalidArgumentError, PostCommitHookError, StorageError, TrilakeError
 from trilake.storage.base import Store
@@ -82,10 +84,8 @@ def update_manifests(
         snapshot = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
         touched = _touched(metadata, actions)
         repartitioned = base is not None and base.metadata.partition_columns != metadata.partition_columns
-        if touched is None or repartitioned or not any(_existing(log.store)):
-            generate_manifests(log, snapshot)
-        elif actions:
-            _bring_up_to_date(log, snapshot, touched)
+        if actions or repartitioned or not any(_existing(log.store)):
+            _bring_up_to_date(log, snapshot, None if repartitioned else touched)
     except (TrilakeError, pa.ArrowException, OSError) as e:
         raise PostCommitHookError(
             f"the commit of version {version} succeeded, but bringing the symlink manifests up to date failed: {e}",
@@ -104,7 +104,11 @@ def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | Non
     done: dict[str, pa.Array | None] = {}
     while True:
         manifests = _manifests(snapshot)
-        folders = touched if touched is not None else {*manifests, *_existing(log.store)}
+        existing = set(_existing(log.store))
+        folders = touched
+        # Without a manifest yet, or with one in a folder that spells its value otherwise, all are written.
+        if folders is None or not existing or not existing <= manifests.keys() | folders:
+            folders = manifests.keys() | existing
         news = {f: manifests.get(f) for f in sorted(folders) if f not in done or not _same(done[f], manifests.get(f))}
         _bring(log.store, {f: m for f, m in news.items() if m is not None}, [f for f, m in news.items() if m is None])
         done.update(news)
@@ -125,16 +129,11 @@ def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[st
     """The partition folders that a commit touched; ``None`` where that is not known."""
     if not metadata.partition_columns:
         return {""}
-    columns = [(f.name, f.physical_name) for f in partition_fields(metadata.schema, metadata.partition_columns)]
-    folders: set[str] = set()
-    for action in actions:
-        for kind in ("add", "remove"):
-            if kind in action:
-                values = action[kind].get("partitionValues")
-                if values is None:
-                    return None
-                folders.add(hive_directory({name: values.get(physical) for name, physical in columns}))
-    return folders
+    files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]
+    values = [f.get("partitionValues") for f in files]
+    if None in values:
+        return None
+    return set(PartitionKeys.of_actions(values, partition_fields(metadata.schema, metadata.partition_columns)).folders)
 
 
 def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
@@ -151,19 +150,11 @@ def _manifests(snapshot: Snapshot) -> dict[str, pa.Array]:
     fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
     if not fields:
         return {"": lines}
-    values = snapshot.adds["partitionValues"]
-    columns: dict[str, Any] = {}
-    for i, f in enumerate(fields):
-        texts = pc.map_lookup(values, pa.scalar(f.physical_name, pa.string()), "first") if len(values) else paths
-        columns[f"c{i}"] = pc.if_else(pc.equal(texts, ""), None, texts)
-    grouped = (
-        pa.table({**columns, "line": lines}).group_by(list(columns), use_threads=False).aggregate([("line", "list")])
-    )
-    out = {}
-    for i in range(grouped.num_rows):
-        folder = hive_directory({f.name: grouped[f"c{n}"][i].as_py() for n, f in enumerate(fields)})
-        out[folder] = grouped["line_list"][i].values
-    return out
+    keys = PartitionKeys.of(snapshot.adds["partitionValues"], fields)
+    ordered = lines.take(pa.array(np.argsort(keys.codes, kind="stable"))).combine_chunks()
+    counts = np.bincount(keys.codes)
+    starts = np.cumsum(counts) - counts
+    return {f: ordered.slice(s, n) for f, s, n in zip(keys.folders, starts, counts, strict=True)}
 
 
 def _check_readable_by_others(snapshot: Snapshot) -> None:

@@ -7,7 +7,7 @@ without a zone is UTC, never the zone of a session.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,12 +27,16 @@ _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
     """The partition columns of many files, typed, by display name.  Raises ``CorruptLogError`` for a text that is no
     value of the column's type."""
-    return {f.name: parse_values(texts, f) for f, texts in zip(fields, partition_texts(adds, fields), strict=True)}
+    strings = partition_strings(adds["partitionValues"], fields)
+    return {f.name: parse_values(s, f) for f, s in zip(fields, strings, strict=True)}
 
 
-def partition_texts(adds: pa.Table, fields: list[StructField]) -> list[pa.ChunkedArray]:
-    """The same as the log has them: texts and nulls, one array a column."""
-    return [_lookup(adds["partitionValues"], f) for f in fields]
+def partition_strings(maps: pa.ChunkedArray, fields: Sequence[StructField]) -> list[pa.ChunkedArray]:
+    """``partitionValues`` as the log spells them, one array a column.
+
+    To compare, group or name partitions, use :class:`~trilake.delta.protocol.partition_keys.PartitionKeys`.
+    """
+    return [_lookup(maps, f) for f in fields]
 
 
 def partition_fields(schema: StructType, names: tuple[str, ...]) -> list[StructField]:
@@ -104,8 +108,11 @@ def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
 
 def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
     target, name = type_.arrow, type_.name
+    if name == "string":
+        return texts.cast(target)
     if name == "binary":
         return pa.array([_binary(t) for t in texts.to_pylist()], target)  # distinct values only
+    texts = pc.utf8_trim_whitespace(texts)
     if name == "timestamp":
         return parse_timestamps(texts, "UTC")
     if name == "timestamp_ntz":
@@ -113,7 +120,8 @@ def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
     if name == "date":
         return _dates(texts)
     if name == "boolean":
-        return pc.utf8_lower(texts).cast(target)
+        words = pc.replace_substring_regex(pc.utf8_lower(texts), "^(?:t|y|yes)$", "true")
+        return pc.replace_substring_regex(words, "^(?:f|n|no)$", "false").cast(target)
     if name.startswith("decimal") or name in ("float", "double"):
         return _numbers(texts, target)
     if pa.types.is_integer(target):
@@ -123,7 +131,9 @@ def _parse(texts: pa.Array, type_: PrimitiveType) -> pa.Array:
 
 def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
     if pa.types.is_decimal(target):
-        return texts.cast(pa.decimal128(38, target.scale)).cast(target)
+        # Zeros at the end may be more than the scale has room for.
+        plain = pc.replace_substring_regex(texts, r"(\.[0-9]*?)0+$", r"\1")
+        return plain.cast(pa.decimal128(38, target.scale)).cast(target)
     lowered = pc.utf8_lower(texts)
     lowered = pc.replace_substring_regex(lowered, r"^([+-]?)infinity$", r"\1inf")
     return lowered.cast(target)
@@ -198,7 +208,8 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     if type_.name == "date":
         return [None if v is None else format_date(v) for v in values.cast(pa.int32()).to_pylist()]
     if type_.name in ("float", "double"):
-        return [None if v is None else _float_text(v) for v in values.to_pylist()]
+        number = np.float32 if type_.name == "float" else np.float64
+        return [None if v is None else _float_string(number(v)) for v in values.to_pylist()]
     if type_.name == "binary":
         return [
             None if v is None else v.decode("utf-8") if _is_plain_text(v) else _escape(v) for v in values.to_pylist()
@@ -209,12 +220,16 @@ def format_values(values: pa.Array | pa.ChunkedArray, type_: PrimitiveType) -> l
     return [None if t == "" else t for t in texts]
 
 
-def _float_text(v: float) -> str:
+def _float_string(v: np.floating[Any]) -> str:
+    """A number as Java writes it, and so Spark."""
     if v != v:
         return "NaN"
-    if v in (float("inf"), float("-inf")):
+    if np.isinf(v):
         return "Infinity" if v > 0 else "-Infinity"
-    return repr(v)
+    if v == 0 or 1e-3 <= abs(v) < 1e7:
+        return np.format_float_positional(v, trim="0")
+    digits, _, exponent = np.format_float_scientific(v, trim="0").partition("e")
+    return f"{digits}E{int(exponent)}"
 
 
 def _is_plain_text(v: bytes) -> bool:
@@ -242,23 +257,3 @@ def hive_directory(values: Mapping[str, str | None]) -> str:
     return "/".join(
         f"{k.translate(_HIVE_ESCAPES)}={HIVE_NULL if not v else v.translate(_HIVE_ESCAPES)}" for k, v in values.items()
     )
-
-
-def codes_of_values(values: pa.ChunkedArray, names: Iterable[str]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """A number for each of some partition values as the log holds them, the same for those of one partition.
-
-    ``names`` are the physical names of the partition columns.  An empty text is null, and so is what is not stated.
-
-    >>> found = pa.array([[("p", "a")], [("p", None)], [("p", "a")], []], pa.map_(pa.string(), pa.string()))
-    >>> codes_of_values(pa.chunked_array([found]), ["p"]).tolist()
-    [0, 1, 0, 1]
-    """
-    codes = np.zeros(len(values), dtype=np.int64)
-    for name in names:
-        texts = pc.fill_null(pc.map_lookup(values, pa.scalar(name, pa.string()), "first"), "").combine_chunks()
-        if isinstance(texts, pa.ChunkedArray):
-            texts = texts.chunk(0) if texts.num_chunks else pa.array([], pa.string())
-        encoded = pc.dictionary_encode(texts)
-        codes = codes * max(1, len(encoded.dictionary)) + encoded.indices.to_numpy(zero_copy_only=False)
-        codes = np.unique(codes, return_inverse=True)[1].astype(np.int64)  # small again, however many columns
-    return codes

@@ -19,6 +19,8 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.features import features_of
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import PrimitiveType
 from trilake.delta.protocol.schema_edit import path_text
@@ -92,14 +94,10 @@ def _files(snapshot: Snapshot, counts: pa.ChunkedArray) -> pa.Table:
 
 
 def _partitions(snapshot: Snapshot) -> tuple[PartitionColumn, ...]:
-    values, columns = snapshot.adds["partitionValues"], []
-    for name in snapshot.metadata.partition_columns:
-        field = snapshot.schema.field(name)
-        key = pa.scalar(field.physical_name, pa.string())
-        texts = pc.map_lookup(values, key, "first")
-        empty = pc.equal(texts, "")
-        columns.append(PartitionColumn(field.name, pc.if_else(pc.fill_null(empty, False), None, texts)))
-    return tuple(columns)
+    fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
+    keys = PartitionKeys.of(snapshot.adds["partitionValues"], fields)
+    columns = zip(fields, keys.strings(), strict=True)
+    return tuple(PartitionColumn(f.name, pa.chunked_array([strings], pa.string())) for f, strings in columns)
 
 
 def _tombstones(table: ArrowDeltaTable, now_ms: int) -> Tombstones:

@@ -9,27 +9,27 @@ again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
-import orjson
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.runtime import Runtime
-from trilake.delta.commands.optimize.bins import Numbers, partition_codes, sizes_of
+from trilake.delta.commands.optimize.bins import Numbers, partition_keys, sizes_of
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit.hooks import CommitEvent
-from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.partition_keys import PartitionKeys
 from trilake.delta.protocol.property_values import is_on
 
 _log = logging.getLogger("trilake.delta")
+
+PartitionValues: TypeAlias = Mapping[str, str | None] | None
 
 PROPERTY = "delta.autoOptimize.autoCompact"
 #: Older name of that property and of the one for writes, for both at once.
@@ -89,45 +89,34 @@ class AutoCompact:
         try:
             chosen = self.settings(event.metadata)
             if chosen.wanted(event.metadata):
-                partitions = _added_to(event.plan)
-                if partitions:
-                    _compact(log, partitions, chosen, event.runtime)
+                added = [a["add"] for a in event.plan.file_actions if "add" in a]
+                # Only partitions that got new rows.
+                values = [a.get("partitionValues") for a in added if a.get("dataChange", True)]
+                if values:
+                    _compact(log, values, chosen, event.runtime)
         except Exception as e:  # noqa: BLE001 - the commit stands, whatever an engine raises; the next one tries again
             uri, version = log.store.uri, event.version
             _log.warning("version %d of %s is committed, but compaction after it failed: %s", version, uri, e)
 
 
-def _added_to(plan: CommitPlan) -> set[str]:
-    """The partitions that a commit put new rows into."""
-    adds = (a["add"] for a in plan.file_actions if "add" in a)
-    return {_key(a.get("partitionValues") or {}) for a in adds if a.get("dataChange", True)}
-
-
-def _key(values: Mapping[str, Any]) -> str:
-    return orjson.dumps(sorted((k, v or None) for k, v in values.items())).decode()
-
-
-def _compact(log: DeltaLog, partitions: set[str], settings: AutoCompaction, runtime: Runtime) -> None:
+def _compact(log: DeltaLog, values: Sequence[PartitionValues], settings: AutoCompaction, runtime: Runtime) -> None:
     snapshot = log.snapshot()
-    if not len(due(snapshot, partitions, settings)):
+    if not len(due(snapshot, values, settings)):
         return
     request = OptimizeRequest(target_size=settings.max_size, min_file_size=settings.small, auto=True)
     optimize(
-        log, request, runtime=runtime, run=settings.run, snapshot=snapshot, only=lambda s: due(s, partitions, settings)
+        log, request, runtime=runtime, run=settings.run, snapshot=snapshot, only=lambda s: due(s, values, settings)
     )
 
 
-def due(snapshot: Snapshot, partitions: set[str], settings: AutoCompaction) -> Numbers:
-    """The small files of those of ``partitions`` that have enough of them, by position."""
+def due(snapshot: Snapshot, values: Sequence[PartitionValues], settings: AutoCompaction) -> Numbers:
+    """The small files of those partitions with these ``values`` that have enough of them, by position."""
     adds = snapshot.adds
     # Files of a cube lie as they should; mixed with others they would not.
     loose = np.asarray(pc.is_null(adds["clusteringProvider"]))
     small = np.flatnonzero(loose & (sizes_of(adds) < settings.small))
     if len(small) < settings.min_files:
         return small[:0]
-    codes = partition_codes(snapshot, adds)[small]
-    distinct, first, counts = np.unique(codes, return_index=True, return_counts=True)
-    enough = counts >= settings.min_files
-    texts = adds["partitionValues"].take(pa.array(small[first[enough]])).to_pylist()
-    wanted = [code for code, v in zip(distinct[enough], texts, strict=True) if _key(dict(v or ())) in partitions]
-    return small[np.isin(codes, wanted)]
+    keys = partition_keys(snapshot).take(small)
+    enough = np.bincount(keys.codes) >= settings.min_files
+    return small[enough[keys.codes] & keys.among(PartitionKeys.of_actions(values, keys.fields))]

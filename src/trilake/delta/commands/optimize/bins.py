@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.partitions import codes_of_values
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.scan.statistics import record_counts
 
 #: Positions of files in ``snapshot.adds``.
@@ -47,10 +48,10 @@ def mostly_deleted(adds: pa.Table, share: float) -> Mask:
     return chosen
 
 
-def partition_codes(snapshot: Snapshot, adds: pa.Table) -> Numbers:
-    """A number for each file, the same for files of one partition."""
-    names = [snapshot.schema.field(name).physical_name for name in snapshot.metadata.partition_columns]
-    return codes_of_values(adds["partitionValues"], names)
+def partition_keys(snapshot: Snapshot) -> PartitionKeys:
+    """The partitions of all files."""
+    fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
+    return PartitionKeys.of(snapshot.adds["partitionValues"], fields)
 
 
 def by_partition(codes: Numbers, chosen: Numbers) -> list[Numbers]:
@@ -106,7 +107,7 @@ def purge_bins(snapshot: Snapshot, chosen: Numbers, *, limit: int) -> list[Numbe
 
 def _binned(snapshot: Snapshot, chosen: Numbers, limit: int, worth: Callable[[Numbers], bool]) -> list[Numbers]:
     sizes, out = sizes_of(snapshot.adds), list[Numbers]()
-    for part in by_partition(partition_codes(snapshot, snapshot.adds), chosen):
+    for part in by_partition(partition_keys(snapshot).codes, chosen):
         ordered = part[np.argsort(sizes[part], kind="stable")]
         bins = [ordered[piece] for piece in packed(sizes[ordered], limit)]
         # Files are read in the order in which they were added, so that rows stay about where they were.
@@ -116,4 +117,4 @@ def _binned(snapshot: Snapshot, chosen: Numbers, limit: int, worth: Callable[[Nu
 
 def whole_partitions(snapshot: Snapshot, considered: Numbers) -> list[Numbers]:
     """One bin a partition."""
-    return by_partition(partition_codes(snapshot, snapshot.adds), considered)
+    return by_partition(partition_keys(snapshot).codes, considered)

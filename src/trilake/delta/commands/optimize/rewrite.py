@@ -42,8 +42,8 @@ _BATCH_BYTES = 4 << 20
 class Bin:
     """Files that become ``new_files`` new ones.
 
-    ``partition`` has their partition values as the log spells them, in partitioning order; ``rows`` how many live rows
-    they have, ``None`` where a file does not say.  ``unbounded`` are columns of which a file has values and no upper
+    ``partition`` has their partition values as the first one spells them, in partitioning order; ``rows`` how many rows
+    are live, ``None`` where a file does not say.  ``unbounded`` are columns of which a file has values and no upper
     bound, as one has that holds a NaN: the new files have no bounds of them from the start.
     """
 

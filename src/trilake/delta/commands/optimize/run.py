@@ -45,6 +45,8 @@ from trilake.delta.log.replay import file_keys
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.column_mapping import MODE
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.rules.identity import only_marks_moved
 from trilake.delta.scan.scan import metadata_plan
 from trilake.errors import (
@@ -275,14 +277,14 @@ def _actions(
 ) -> RewriteOutcome:
     now = runtime.clock_ms()
     numbers = [f.number for r in rewritten for f in bins[r.number].files]
-    old = origin.adds.take(pa.array(numbers, pa.int64())).to_pylist()
-    removed = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old]
+    old = origin.adds.take(pa.array(numbers, pa.int64()))
+    fields = partition_fields(origin.schema, origin.metadata.partition_columns)
+    partitions = PartitionKeys.of(old["partitionValues"], fields).count
+    removed = [{**remove_action(a, now)["remove"], "dataChange": False} for a in old.to_pylist()]
     added: list[Mapping[str, Any]] = []
     for r in rewritten:
         for add in r.adds:
             new = {**add, "dataChange": False}
             added.append(zcubes.tagged(new, work.tags[r.number]) if work.tags else new)
     committed = tuple(r.number for r in rewritten)
-    return RewriteOutcome(
-        origin.version, committed, tuple(added), tuple(removed), len({bins[n].partition for n in committed})
-    )
+    return RewriteOutcome(origin.version, committed, tuple(added), tuple(removed), partitions)

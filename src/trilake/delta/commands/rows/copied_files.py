@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,8 @@ from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import TrilakeError
@@ -97,20 +99,21 @@ class _CopyJob:
         return copied
 
 
-def _together(copies: Iterable[_Copy]) -> list[list[_Copy]]:
+def _together(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
     """The files by the tasks that copy them: small ones of a partition share one."""
+    fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
+    partitions = PartitionKeys.of_actions((c.source.file.partition_values for c in copies), fields).codes.tolist()
     tasks: list[list[_Copy]] = []
     #: The task of each partition that takes more, and its bytes.
-    open_tasks: dict[tuple[str | None, ...], tuple[list[_Copy], int]] = {}
-    for copy in copies:
+    open_tasks: dict[int, tuple[list[_Copy], int]] = {}
+    for copy, partition in zip(copies, partitions, strict=True):
         file = copy.source.file
-        values = tuple(file.partition_values.values())
-        task, size = open_tasks.get(values, ([], _TOGETHER))
+        task, size = open_tasks.get(partition, ([], _TOGETHER))
         if size + file.size > _TOGETHER:
             task, size = [], 0
             tasks.append(task)
         task.append(copy)
-        open_tasks[values] = task, size + file.size
+        open_tasks[partition] = task, size + file.size
     return tasks
 
 
@@ -137,7 +140,8 @@ def copy_files(
     Raises ``MissingFileError`` or ``CorruptFileError`` for a file that cannot be read; no new file is left then.
     """
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
-    tasks = _together(_Copy(s, taken[s.number].serialize() if s.number in taken else None) for s in sources)
+    copies = [_Copy(s, taken[s.number].serialize() if s.number in taken else None) for s in sources]
+    tasks = _together(snapshot, copies)
     done: list[CopiedFiles] = list(track(run(job, tasks), "copying files", len(tasks)))
     failed = next((c.error for c in done if c.error is not None), None)
     if failed is not None:

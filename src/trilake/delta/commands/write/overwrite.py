@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import unquote
 
-import numpy as np
 import pyarrow as pa
 
 from trilake.common.runtime import Runtime
@@ -20,7 +19,8 @@ from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.partitions import codes_of_values
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.expr import Filter
 
@@ -67,14 +67,10 @@ def _whole(files: pa.Table, read: ReadSet, runtime: Runtime) -> Replaced:
 
 def _partitions(base: Snapshot, adds: Sequence[Mapping[str, Any]], runtime: Runtime) -> Replaced:
     """Dynamic overwrite: what was read is known only now, and is exactly the partitions that get rows."""
-    partitions = tuple({tuple(a["partitionValues"].items()): a["partitionValues"] for a in adds}.values())
-    files = base.adds
-    values = files["partitionValues"]
-    written = pa.array([list(p.items()) for p in partitions], values.type)
-    names = [base.schema.field(name).physical_name for name in base.metadata.partition_columns]
-    codes = codes_of_values(pa.chunked_array([*values.chunks, written], values.type), names)
-    same = np.isin(codes[: len(values)], codes[len(values) :])
-    return _whole(files.filter(pa.array(same)), ReadSet(partitions=partitions), runtime)
+    fields = partition_fields(base.schema, base.metadata.partition_columns)
+    written = PartitionKeys.of_actions((a["partitionValues"] for a in adds), fields).distinct()
+    same = PartitionKeys.of(base.adds["partitionValues"], fields).among(written)
+    return _whole(base.adds.filter(pa.array(same)), ReadSet(partitions=(written,)), runtime)
 
 
 def _matching(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
-from trilake.delta.protocol.partitions import hive_directory, partition_fields, partition_texts
+from trilake.delta.protocol.partition_keys import PartitionKeys
+from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import parse_table_filter, read_schema
@@ -209,6 +209,5 @@ def _show_partitions(session: SqlSession, target: Target, cursor: Cursor) -> Dat
     adds = snapshot.adds
     if where is not None:
         adds = adds.filter(matching_partitions(snapshot, adds, where))
-    texts = pa.table(partition_texts(adds, fields), list(names))
-    folders = map(hive_directory, texts.group_by(list(names)).aggregate([]).to_pylist())
+    folders = PartitionKeys.of(adds["partitionValues"], fields).folders
     return rows(session, "partition string", [(p,) for p in sorted(folders)])
