@@ -44,6 +44,10 @@ def effect(op: Op, rows: Rows, old: Rows | None = None) -> Rows:
             new = new_rows(op)
             parts = {k % 2 for k, _ in new.values()}
             return {i: r for i, r in rows.items() if r[0] % 2 not in parts} | new
+        case "keyed":
+            new = new_rows(op)
+            keys = {k for k, _ in new.values()}
+            return {i: r for i, r in rows.items() if r[0] not in keys} | new
         case "where":
             return {i: r for i, r in rows.items() if r[0] != key} | {i: (key, v) for i, (_, v) in new_rows(op).items()}
         case "delete":
@@ -84,6 +88,7 @@ CHANGES = frozenset(
         "replace",
         "overwrite",
         "dynamic",
+        "keyed",
         "where",
         "delete",
         "update",

@@ -150,6 +150,8 @@ NEWER_OPTIONS: dict[str, tuple[float, tuple[str, ...]]] = {
     "extra": (0.2, ("true",)),
     "delta.enableTypeWidening": (0.1, ("true",)),
 }
+#: A table partitioned by numbers that every other writer spells in its own way: drawn after all else.
+SPELLED_CHANCE = 0.12
 
 
 def make_plan(seed: int, format: str | None = None) -> Plan:
@@ -194,7 +196,8 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
     plan = Plan(seed, format, options, tuple(actors), tuple(faults), rng.choice([0.0, 0.0, 0.5, 0.8]), page)
     from tests.simulation.scenes import with_scene  # scenes are made of what plans are made of
 
-    return _with_newer(with_scene(_with_later(plan, random.Random(f"later {seed}"))), random.Random(f"newer {seed}"))
+    plan = _with_newer(with_scene(_with_later(plan, random.Random(f"later {seed}"))), random.Random(f"newer {seed}"))
+    return _spelled(plan, random.Random(f"spelled {seed}"))
 
 
 def _with_later(plan: Plan, rng: random.Random) -> Plan:
@@ -216,6 +219,15 @@ def _with_newer(plan: Plan, rng: random.Random) -> Plan:
         options = {**drawn, **options}
     kinds, chance = NEWER[plan.format], NEWER_CHANCE[plan.format]
     return replace(plan, options=options, actors=_with_more(plan, rng, kinds, chance))
+
+
+def _spelled(plan: Plan, rng: random.Random) -> Plan:
+    if plan.format != "delta" or "clustered" in plan.options or rng.random() >= SPELLED_CHANCE:
+        return plan
+    options = {k: v for k, v in plan.options.items() if k != "partitioned"} | {"spelled": "true"}
+    keyed = {"dynamic": "keyed", "where": "keyed"}
+    actors = tuple(tuple(replace(op, kind=keyed.get(op.kind, op.kind)) for op in ops) for ops in plan.actors)
+    return replace(plan, options=options, actors=actors)
 
 
 def _with_more(plan: Plan, rng: random.Random, kinds: Sequence[str], chance: float) -> tuple[tuple[Op, ...], ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -18,12 +19,19 @@ from trilake.storage.writer import AtomicWriter
 
 T = TypeVar("T")
 _WRITES = ("put", "put_if_absent", "delete", "close")
+_COMMIT = re.compile(r"_delta_log/\d{20}\.json\Z")
+#: The number by which a file is partitioned, as writers spell it who put no sign before it.
+_SPELLED = re.compile(rb'("partitionValues":\{"[^"]*":)"(\d+)"')
 
 
 class SimStore(Store):
     """``inner`` as ``actor`` sees it; ``place`` names it for the history that watches."""
 
+    #: Whether commits spell the values of partitions otherwise.
+    spells = False
+
     def __init__(self, inner: MemoryStore, actor: Actor, place: str) -> None:
+        self.spells = "spelled" in actor.world.plan.options and actor.number % 2 == 1
         self.inner, self.actor, self.place = inner, actor, place
         self.uri, self.options = inner.uri, inner.options
 
@@ -76,6 +84,8 @@ class SimStore(Store):
 
     def put_if_absent(self, key: str, data: bytes | pa.Buffer) -> None:
         content = bytes(memoryview(data))
+        if self.spells and _COMMIT.match(key):
+            content = _SPELLED.sub(rb'\1"+\2"', content)
         self._write("put_if_absent", key, lambda: self.inner.put_if_absent(key, content))
 
     def delete(self, keys: Iterable[str]) -> None:

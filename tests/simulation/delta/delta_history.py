@@ -175,7 +175,13 @@ class DeltaHistory:
             path = unquote(add["path"])
             if path not in self._rows:
                 table = pq.ParquetFile(self.world.place("t").open_input(path)).read(use_threads=False)
-                columns = [table[names[n]].to_pylist() for n in ("id", "k", "v")]
+                partition = add["partitionValues"].get(names["k"])
+                k = (
+                    [int(partition)] * table.num_rows
+                    if names["k"] not in table.column_names
+                    else table[names["k"]].to_pylist()
+                )
+                columns = [table[names["id"]].to_pylist(), k, table[names["v"]].to_pylist()]
                 others = {n: table[n].to_pylist() for n in table.column_names if n.startswith("_row-")}
                 if "n" in names:
                     others["n"] = table[names["n"]].to_pylist()

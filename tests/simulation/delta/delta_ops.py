@@ -60,7 +60,11 @@ def begin(world: World) -> None:
     request = WriteRequest(
         "error",
         from_arrow(SCHEMA),
-        partition_by=("p",) if "partitioned" in world.plan.options else None,
+        partition_by=("p",)
+        if "partitioned" in world.plan.options
+        else ("k",)
+        if "spelled" in world.plan.options
+        else None,
         cluster_by=("k",) if "clustered" in world.plan.options else None,
         properties=options,
     )
@@ -212,6 +216,9 @@ class Job:
             return self.write(rows, "overwrite", replace_where=f"p in ({', '.join(map(repr, parts))})")
         return self.write(new_rows(self.op), "overwrite", partition_overwrite="dynamic")
 
+    def _keyed(self) -> int | None:
+        return self.write(new_rows(self.op), "overwrite", partition_overwrite="dynamic")
+
     def _where(self) -> int | None:
         key = self.op.args[0]
         rows = {i: (key, v) for i, (_, v) in new_rows(self.op).items()}
@@ -253,7 +260,8 @@ class Job:
     # --- files and log ---
 
     def _optimize(self) -> None:
-        self.table().optimize(zorder_by=("k",) if self.op.args[1] % 4 == 0 else ())
+        by = "id" if "spelled" in self.world.plan.options else "k"
+        self.table().optimize(zorder_by=(by,) if self.op.args[1] % 4 == 0 else ())
 
     def _purge(self) -> None:
         self.table().purge()
