@@ -12,7 +12,7 @@ from bench.tables.delta import million, scratch
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 
 

@@ -23,7 +23,7 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.actions import Protocol
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 
 SIZES = (300_000, 1_000_000, 3_000_000)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from trilake import trevni as trevni
     from trilake.api import alter, convert_to_delta, create, explain, read, register, unregister, write
     from trilake.api import open as open
+    from trilake.api.transaction import Transaction
     from trilake.delta.commands.optimize.optimize import OptimizeResult
-    from trilake.delta.commands.write.write import WriteResult
-    from trilake.engine.transaction import Transaction
     from trilake.errors import TrilakeError
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from trilake.table.explanation import Explanation
     from trilake.table.findings import Finding, Findings, Repairs
     from trilake.table.report_page import Advice, Report
+    from trilake.table.results import WriteResult
     from trilake.table.table import Table
     from trilake.tools.convert import Conversion, convert
     from trilake.tools.diff import diff
@@ -85,9 +85,9 @@ _HOME = {
     "Repairs": "trilake.table.findings",
     "Table": "trilake.table.table",
     "TableDiff": "trilake.table.comparison.result",
-    "Transaction": "trilake.engine.transaction",
+    "Transaction": "trilake.api.transaction",
     "TrilakeError": "trilake.errors",
-    "WriteResult": "trilake.delta.commands.write.write",
+    "WriteResult": "trilake.table.results",
 }
 
 # Without `open`: a star import must not take the place of Python's own.

@@ -6,8 +6,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 

@@ -36,8 +36,8 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.deletion_vectors import serialize, store_vectors, z85_encode
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan import statistics_texts
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
 from trilake.storage.memory import MemoryStore
 

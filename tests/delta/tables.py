@@ -18,8 +18,8 @@ from trilake.common.runtime import Runtime
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.memory import MemoryStore

@@ -16,7 +16,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan.data_files import read_data_file
 from trilake.delta.scan.scan import plan_scan
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore

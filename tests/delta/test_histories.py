@@ -15,8 +15,8 @@ from tests.delta.tables import rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import commit_key
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.storage.memory import MemoryStore
 
 Row = dict[str, Any]

@@ -18,8 +18,8 @@ from tests.conftest import SOAK
 from tests.delta.tables import rows
 from tests.delta.test_histories import DATA, KEYS, PARTS, PROPERTIES, History, Row, replay_changes
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 
 FEATURES = {k: v for k, v in PROPERTIES.items() if k != "delta.dataSkippingNumIndexedCols"}
 RANGES = st.tuples(KEYS, st.integers(0, 5))

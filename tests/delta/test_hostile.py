@@ -16,8 +16,8 @@ import trilake
 from tests.delta.tables import LONG_A, add, log_of, metadata, parquet, protocol, rows, table_of
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, commit_key
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore

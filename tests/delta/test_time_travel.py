@@ -22,8 +22,8 @@ from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.commit_times import timestamp_text
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import choose_segment, commit_key
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, TrilakeError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta

@@ -18,7 +18,7 @@ from tests.conftest import SOAK
 from tests.delta.tables import rows
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_compaction import compact_log
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 
 Row = dict[str, Any]

@@ -16,8 +16,8 @@ from tests.delta.tables import LONG_A, add, fixed_runtime, lines, log_of, metada
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorError, InvalidArgumentError
 
 

@@ -123,12 +123,23 @@ PROMISES = (
         (
             *(*EXTRAS, "pandas", "rich", "typer", "sqlglot", "duckdb", "obstore", "pyarrow.dataset"),
             *(f"trilake.{room}" for room in ("spark", "lance", "trevni", "sql", "table.comparison", "table.frames")),
-            *("trilake.format_writes", "trilake.delta.commands"),
+            "trilake.delta.commands",
             *(f"trilake.delta.{room}" for room in ("scan", "commit", "files", "rules")),
             *("trilake.expr.expression", "trilake.expr.filter", "trilake.expr.skip", "pyarrow.parquet", "pyarrow.orc"),
         ),
         "a table is opened by the code of its log alone, and read whole by that of its format",
     ),
+    Promise(
+        "trilake.delta.format",
+        ("trilake.delta.commands", "trilake.table.frames", "sqlglot", "duckdb"),
+        "a table is opened without what writes",
+    ),
+    Promise("trilake.delta.standard", ("trilake.delta.commands", "trilake.delta.commit"), "a read runs no hooks"),
+    Promise("trilake.lance.format", ("google", "numba", "trilake.table.frames"), "formats are extras"),
+    Promise(
+        "trilake.trevni.format", ("numba", "fastavro", "trilake.trevni.tables", "trilake.table.frames"), "as Lance"
+    ),
+    Promise("trilake.spark.lance.format", ("google", "numba"), "formats are extras"),
     Promise("trilake.delta.scan.*", ("pyarrow.dataset",), "it loads pandas, and a table is read without it"),
     Promise("trilake.expr.arrow", ("pyarrow.acero",), "pyarrow.acero loads pyarrow.dataset, and that pandas"),
     Promise(
@@ -147,7 +158,6 @@ PROMISES = (
     Promise("trilake.tools.convert", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),
     Promise("trilake.tools.verify", EXTRAS, "formats are extras"),
     Promise("trilake.tools.repair", EXTRAS, "formats are extras"),
-    Promise("trilake.format_writes", ("google", "pyspark"), "formats and Spark are extras"),
     Promise("trilake.tools.report.run", (*EXTRAS, "altair", "jinja2"), "formats and charts are extras"),
     Promise("trilake.table.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
     Promise("trilake.table.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
@@ -267,9 +277,7 @@ def test_an_import_inside_a_function_keeps_a_promise() -> None:
     assert unexplained == {}
 
 
-@pytest.mark.parametrize(
-    "door", ["trilake.cli.app", "trilake.tools.convert", "trilake.tools.verify", "trilake.format_writes"]
-)
+@pytest.mark.parametrize("door", ["trilake.cli.app", "trilake.tools.convert", "trilake.tools.verify"])
 def test_a_process_loads_what_the_sources_say(door: str) -> None:
     """What is read from the sources above would not see an import by name, such as that of ``importlib``."""
     promise = next(p for p in PROMISES if p.of == door)

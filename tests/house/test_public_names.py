@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import trilake
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 
 #: One process that has loaded other libraries and nothing of this one, and of it a copy for each name.
 ALONE = """
@@ -20,7 +20,7 @@ import pandas, pyarrow.dataset, pyspark.sql, sqlglot
 for name in sys.argv[1:]:
     if os.fork() == 0:
         exec(f"from trilake import {name}")
-        from trilake.engine import standard_engine
+        from trilake.delta.standard import standard_engine
         engine = standard_engine()
         hooks = [getattr(h, "__name__", str(h)) for h in engine.hooks]
         print([name, [f.name for f in engine.formats], hooks], flush=True)

@@ -36,7 +36,7 @@ from tests.simulation.model import CHANGES, Rows, difference, effect
 from tests.simulation.plan import Op
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import TrilakeError
 from trilake.lance.cleanup import cleanup, files_of
 from trilake.lance.scan.snapshot import Snapshot

@@ -32,8 +32,8 @@ import trilake
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import ConflictError, TrilakeError, UnknownOutcomeError
 from trilake.storage import open_store
 

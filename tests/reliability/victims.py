@@ -42,17 +42,17 @@ from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask
+from trilake.delta.standard import standard_engine
 from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import ForeignFilesError, VersionNotFoundError
 from trilake.storage import Store, open_store
 
 #: Packages of which the template imports every module, but for those that begin with these names.
-_PACKAGES = ("trilake.delta", "trilake.lance", "trilake.trevni", "trilake.expr", "trilake.engine", "trilake.storage")
+_PACKAGES = ("trilake.delta", "trilake.lance", "trilake.trevni", "trilake.expr", "trilake.storage")
 _NOT = ("trilake.lance.torch",)
 
 

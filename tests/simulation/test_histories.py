@@ -15,9 +15,9 @@ import pytest
 import trilake
 from tests.conftest import SOAK
 from tests.simulation.histories import Transaction, circle, dependencies
+from trilake.api.transaction import Transaction as TableTransaction
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
-from trilake.engine.transaction import Transaction as TableTransaction
 from trilake.errors import ConflictError
 from trilake.storage import open_store
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import trilake
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 

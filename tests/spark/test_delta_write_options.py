@@ -18,7 +18,7 @@ from trilake import DeltaTable
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ConstraintViolatedError, InvalidArgumentError, TrilakeError, WriteFailedError
 from trilake.storage import open_store
 

@@ -14,7 +14,7 @@ from tests.delta.tables import log_of, metadata, protocol
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.rules.identity import identity_metadata
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ConstraintViolatedError, TrilakeError, UnsupportedExpressionError
 from trilake.storage import open_store
 

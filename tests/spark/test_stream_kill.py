@@ -24,11 +24,11 @@ import trilake
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask
+from trilake.delta.standard import standard_engine
 from trilake.delta.stream.offset import Limit
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
-from trilake.engine import standard_engine
 from trilake.spark.session.java import ensure_java
 from trilake.storage import open_store
 

@@ -19,7 +19,7 @@ from trilake.delta.commit.transaction import commit
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ForeignFilesError, TableExistsError
 from trilake.storage import open_store
 

@@ -19,8 +19,8 @@ from trilake.delta.commit.symlink_manifest import generate_manifests
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import TrilakeError
 from trilake.storage import open_store
 from trilake.trevni.tables import jobs

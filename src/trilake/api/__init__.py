@@ -1,7 +1,7 @@
 """What users call: one set of names for every format.
 
 ``opening``, ``writing`` and ``definitions`` need no Spark, ``reading`` and ``sessions`` hand tables to it.  A format is
-a row of :data:`~trilake.formats.FORMATS`.  Spark is imported only by the calls that need it, so that a table opens
+a row of :mod:`~trilake.table.registry`.  Spark is imported only by the calls that need it, so that a table opens
 without it.
 """
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from trilake.common.arguments import checked
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.options import allowing_foreign

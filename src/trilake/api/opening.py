@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 from trilake.common.arguments import checked
 from trilake.common.timestamps import TimestampLike
 from trilake.delta.table import ArrowDeltaTable
-from trilake.formats import open_table
 from trilake.storage import open_store
+from trilake.table.registry import open_table
 from trilake.table.table import Table, as_version
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def open(
     Parameters
     ----------
     uri: a path, ``file:`` URI, ``s3://`` and friends, or ``memory://name``.
-    format: ``"delta"`` or another of :data:`~trilake.formats.FORMATS`; found out by looking where it is not given.
+    format: ``"delta"`` or another of :func:`~trilake.table.registry.names`; found out by looking where it is not given.
     version: the version to show; the newest by default.
     timestamp: show the version that was newest at that time instead (ISO text, datetime, or seconds since the epoch;
         UTC where no zone is given).

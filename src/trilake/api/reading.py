@@ -56,27 +56,19 @@ def read(
     >>> trilake.read(spark, "lake/read", version=0).count()
     5
     """
-    from trilake.spark.delta.read import read_dataframe
+    from trilake.spark.session.format import spark_format_named
     from trilake.spark.session.storage import session_options
 
     storage_options = session_options(spark, uri, storage_options)
     table = open_at(uri, format, version, timestamp, storage_options)
-    if table.format == "lance":
-        from trilake.lance.table import LanceTable
-        from trilake.spark.lance import frames as lance_frames
-
-        assert isinstance(table, LanceTable)
-        return lance_frames.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
-    if table.format == "trevni":
-        from trilake.spark.trevni import read as trevni_read
-        from trilake.trevni.tables.table import TrevniTable
-
-        assert isinstance(table, TrevniTable)
-        return trevni_read.read_dataframe(spark, table, columns=columns, filter=filter, options=storage_options)
-    assert isinstance(table, ArrowDeltaTable)
-    newest = version is None and timestamp is None
-    options = dict(storage_options or {})
-    return read_dataframe(spark, table, columns=columns, filter=filter, options=options, newest=newest)
+    return spark_format_named(table.format).read(
+        spark,
+        table,
+        columns=columns,
+        filter=filter,
+        options=storage_options,
+        newest=version is None and timestamp is None,
+    )
 
 
 @checked

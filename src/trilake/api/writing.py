@@ -4,23 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from trilake.api.definitions import column_names
 from trilake.common.arguments import checked
-from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.isolation import parse_level
-from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
-from trilake.errors import InvalidArgumentError
-from trilake.expr.nanoseconds import rounded_down
-from trilake.formats import format_named
 from trilake.storage import open_store
 from trilake.storage.options import allowing_foreign
 from trilake.storage.uri import location_text
-
-if TYPE_CHECKING:
-    from trilake.delta.commands.write.write import WriteResult
+from trilake.table.format import TableWrite, parse_mode
+from trilake.table.registry import DEFAULT, format_named
+from trilake.table.results import WriteResult
 
 
 @checked
@@ -31,7 +25,7 @@ def write(
     mode: str = "error",
     partition_by: str | Sequence[str] | None = None,
     properties: Mapping[str, str] | None = None,
-    format: str = "delta",
+    format: str = DEFAULT,
     storage_options: Mapping[str, str] | None = None,
     replace_where: str | None = None,
     partition_overwrite: Literal["static", "dynamic"] | None = None,
@@ -108,44 +102,11 @@ def write(
     >>> sorted(trilake.open("memory://doc-write").to_arrow(["n"])["n"].to_pylist())
     [1, 1, 2]
     """
-    # Loaded here: a process that only opens tables needs none of it (tests/house/test_laziness.py).
-    from trilake.delta.commands.write.replaced import check_dynamic_alone
-    from trilake.delta.commands.write.request import WriteRequest, parse_mode
-    from trilake.delta.commands.write.write import write_arrow
-    from trilake.format_writes import write_lance, write_trevni
-    from trilake.table.frames import arrow_batches, is_dataframe
+    from trilake.table.frames import is_dataframe  # late: tables are opened without it
 
-    parsed = parse_mode(mode)
-    options = allowing_foreign(storage_options, allow_foreign_files)
-    if format_named(format).name != "delta":
-        log_only: dict[str, object] = {
-            "replace_where": replace_where,
-            "partition_overwrite": None if partition_overwrite == "static" else partition_overwrite,
-            "schema_mode": schema_mode,
-            "txn": txn,
-            "isolation": isolation,
-            "user_metadata": user_metadata,
-            "data_format": data_format,
-            "optimize_write": optimize_write,
-            "max_records_per_file": max_records_per_file,
-            "compression": compression,
-            "round_times": round_times or None,
-        }
-        if stated := [name for name, value in log_only.items() if value is not None]:
-            raise InvalidArgumentError(
-                f"only a table with a log knows {', '.join(stated)}",
-                format=format,
-                help='leave them out, or write format="delta"',
-            )
-        if format_named(format).name == "lance":
-            return write_lance(data, uri, parsed, column_names(partition_by), properties or {}, options)
-        return write_trevni(data, uri, parsed, column_names(partition_by), properties or {}, options)
-    common: dict[str, Any] = {
-        "mode": parsed,
-        "partition_by": column_names(partition_by),
-        "properties": properties,
+    log_only = {
         "replace_where": replace_where,
-        "partition_overwrite": partition_overwrite or "static",
+        "partition_overwrite": partition_overwrite,
         "schema_mode": schema_mode,
         "txn": txn,
         "isolation": None if isolation is None else parse_level(isolation),
@@ -154,19 +115,18 @@ def write(
         "optimize_write": optimize_write,
         "max_records_per_file": max_records_per_file,
         "compression": compression,
+        "round_times": round_times or None,
     }
+    request = TableWrite(
+        parse_mode(mode),
+        column_names(partition_by),
+        properties or {},
+        {name: value for name, value in log_only.items() if value is not None},
+    )
+    options = allowing_foreign(storage_options, allow_foreign_files)
+    local = format_named(format)
     if is_dataframe(data):
-        from trilake.spark.delta.write import write_dataframe
-        from trilake.spark.session.schemas import from_spark
+        from trilake.spark.session.format import spark_format_named
 
-        decided = () if partition_overwrite is None else ("partitionOverwriteMode",)
-        place, request = location_text(uri), WriteRequest(schema=from_spark(data.schema, limits=True), **common)
-        check_dynamic_alone(request, place)
-        return write_dataframe(data, place, options, request, decided=decided)
-    schema, batches = arrow_batches(data)
-    if round_times:
-        schema, batches = rounded_down(schema, batches)
-    request = WriteRequest(schema=from_arrow(schema), **common)
-    check_dynamic_alone(request, location_text(uri))
-    log = DeltaLog(open_store(uri, options), standard_engine())
-    return write_arrow(log, schema, batches, request)
+        return spark_format_named(format).write(data, location_text(uri), options, request)
+    return local.write(open_store(uri, options), data, request)

@@ -15,43 +15,8 @@ import pyarrow as pa
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
-
-#: ``(index of the first row in the file, rows)``
-FileBatches = Iterator[tuple[int, pa.RecordBatch]]
-
-
-class RowFile(Protocol):
-    """One file of a format other than Parquet, while it is being written."""
-
-    @property
-    def size(self) -> int:
-        """About how many bytes have been written."""
-
-    def write(self, batch: pa.Table) -> None:
-        """Add rows."""
-
-    def close(self) -> None:
-        """Finish the file: it appears whole."""
-
-    def discard(self) -> None:
-        """Give it up: nothing appears."""
-
-
-@dataclass(frozen=True)
-class FileFormat:
-    """How data files of one format are read and written; ``name`` is that of ``metaData.format.provider``.
-
-    ``read`` gets a store, a key, the :class:`~trilake.delta.scan.scan.ReadPlan` and whether threads may be used.
-    ``write`` gets a store, a key, the schema of the rows and the :class:`~trilake.delta.files.file_plan.FilePlan`.
-    ``check`` raises ``SchemaMismatchError`` for columns that the format does not have.  All are functions of modules,
-    so that a plan can travel to the tasks of a cluster.
-    """
-
-    name: str
-    read: Callable[[Store, str, Any, bool], FileBatches]
-    write: Callable[[Store, str, pa.Schema, Any], RowFile]
-    check: Callable[[pa.Schema], None] | None = None
-
+from trilake.table.data_files import FileFormat
+from trilake.table.registry import FormatRow
 
 #: What follows a commit: called with a :class:`~trilake.delta.commit.hooks.CommitEvent`; gives the snapshot of the
 #: version where it made one.
@@ -79,18 +44,18 @@ class Engine:
     commit through it is refused, because it would leave out what the table asks for.  ``jobs`` says who works on a
     table of so many files in a store; ``None`` for this process.
 
-    >>> Engine().format("lance") is None
+    >>> Engine().format("orc") is None
     True
     """
 
-    formats: tuple[FileFormat, ...] = ()
+    formats: tuple[FormatRow, ...] = ()
     hooks: tuple[CommitHook, ...] | None = None
     runtime: Runtime = SYSTEM_RUNTIME
     jobs: Callable[[Store, int], Jobs | None] | None = None
 
     def format(self, name: str) -> FileFormat | None:
         """The format of that name, where this engine has it."""
-        return next((f for f in self.formats if f.name == name), None)
+        return next((f.load().data_files() for f in self.formats if f.name == name), None)
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -111,7 +76,7 @@ class Engine:
             raise InvalidArgumentError(
                 "the log was opened without an engine that commits: checkpoints, compaction and manifests would be"
                 " left out",
-                help="pass the engine that trilake.engine.standard_engine() makes",
+                help="pass the engine that trilake.delta.standard.standard_engine() makes",
                 file=uri,
             )
         return self.hooks

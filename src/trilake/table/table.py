@@ -1,7 +1,7 @@
 """``Table``: what every format offers once it is opened, without Spark.
 
-A format is one folder that subclasses :class:`Table` and one row in :mod:`trilake.formats`; everything here is columnar
-and lazy, so that a table of a million files costs a listing and not a million objects.
+A format is one folder that subclasses :class:`Table` and one row in :mod:`trilake.table.registry`; everything here is
+columnar and lazy, so that a table of a million files costs a listing and not a million objects.
 """
 
 from __future__ import annotations

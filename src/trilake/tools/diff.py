@@ -7,9 +7,9 @@ from os import PathLike
 
 from trilake.common.arguments import checked
 from trilake.errors import InvalidArgumentError
-from trilake.formats import open_table
 from trilake.storage import open_store
 from trilake.table.comparison.result import TableDiff
+from trilake.table.registry import open_table
 from trilake.table.table import FilterLike, Table, as_version
 
 

@@ -7,11 +7,11 @@ from os import PathLike
 
 from trilake.common.arguments import checked
 from trilake.delta.repair.run import STEPS, plan_delta
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
-from trilake.formats import find_format
 from trilake.storage import Store, open_store
 from trilake.table.findings import Finding, Findings, PlannedStep, Repairs, RepairStep, run_steps
+from trilake.table.registry import find_format
 from trilake.tools.verify import verify
 
 #: A step answers all findings, not only those that a reader would look at.

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from os import PathLike
 
 from trilake.common.arguments import checked
+from trilake.delta.standard import standard_engine
 from trilake.delta.verify.run import verify_delta
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
-from trilake.formats import find_format
 from trilake.storage import Store, open_store
 from trilake.table.findings import MAX_LISTED, Depth, Findings, as_depth
+from trilake.table.registry import find_format
 from trilake.table.table import Table, as_version
 from trilake.trevni.verify.run import verify_trevni
 

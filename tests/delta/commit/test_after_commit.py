@@ -16,7 +16,7 @@ from trilake.delta.log.checkpoint_writer import PART_SIZE
 from trilake.delta.log.checksum import differences, read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore
 

@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 
 

@@ -25,7 +25,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import State, empty_state
 from trilake.delta.protocol import in_commit_timestamps
 from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, ProtocolChangedError, WriteFailedError
 from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.faults import FaultStore

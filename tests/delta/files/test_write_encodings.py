@@ -20,7 +20,7 @@ from trilake.delta.files.file_writer import dictionary_columns
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 

@@ -17,7 +17,7 @@ from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint
 from trilake.delta.log.checksum import FileTotals
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import SIDECARS, commit_key
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 

@@ -23,7 +23,7 @@ from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, checkpoin
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.delta.scan.narrowed import narrowed, row_count
 from trilake.delta.scan.statistics import record_counts
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError
 from trilake.expr import parse_filter
 from trilake.storage import open_store

@@ -26,7 +26,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.statistics import StatisticsReader
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.storage import open_store
 

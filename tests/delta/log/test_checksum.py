@@ -24,7 +24,7 @@ from trilake.delta.log.checksum import (
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checksum_key, commit_key
 from trilake.delta.protocol.commits import parse_commits
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError
 from trilake.storage import open_store
 

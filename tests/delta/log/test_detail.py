@@ -13,7 +13,7 @@ from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.detail import DETAIL, detail
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage.memory import MemoryStore
 
 

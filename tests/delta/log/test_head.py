@@ -13,7 +13,7 @@ from trilake.delta.log import checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, MissingMetadataError, TableNotFoundError
 from trilake.parquet.files import checked_footer
 from trilake.storage import open_store

@@ -21,7 +21,7 @@ from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log, cutoff_time, expi
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, checkpoint_key, checksum_key, commit_key
 from trilake.delta.log.snapshot import Snapshot
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ClockError, CorruptLogError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.storage.faults import FaultStore, SimulatedCrash
 from trilake.storage.memory import MemoryStore

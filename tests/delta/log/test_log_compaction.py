@@ -20,7 +20,7 @@ from trilake.delta.log.log_compaction import compact_log, json_lines
 from trilake.delta.log.replay import apply, empty_state
 from trilake.delta.log.segment import commit_key, compacted_key
 from trilake.delta.log.snapshot import Snapshot
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError, LogGapError, VersionNotFoundError
 from trilake.storage import open_store
 

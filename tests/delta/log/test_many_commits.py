@@ -19,12 +19,12 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.log.segment import commit_key
 from trilake.delta.scan import changes as changes_module
+from trilake.delta.standard import standard_engine
 from trilake.delta.stream import source as source_module
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, VersionNotFoundError
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta

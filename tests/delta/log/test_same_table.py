@@ -23,8 +23,8 @@ from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.log.segment import checkpoint_key, commit_key
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import MetadataChangedError
 from trilake.storage import open_store
 from trilake.storage.faults import FaultStore

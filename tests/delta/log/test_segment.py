@@ -21,7 +21,7 @@ from trilake.delta.log.segment import (
     first_gap,
     sort_listing,
 )
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, LogGapError, TableNotFoundError, VersionNotFoundError
 from trilake.storage.base import ObjectMeta
 from trilake.storage.memory import MemoryStore

@@ -15,7 +15,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.segment import SIDECARS, commit_key
 from trilake.delta.log.snapshot import PendingSnapshot
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError
 from trilake.storage.faults import SimulatedCrash
 

@@ -27,7 +27,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.segment import LAST_CHECKPOINT, SIDECARS, commit_key
 from trilake.delta.log.sidecars.sidecar import folded
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, WriteFailedError
 from trilake.storage import open_store
 

@@ -24,7 +24,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import mapped
 from trilake.delta.protocol.features import has_feature
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,

@@ -19,8 +19,8 @@ from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log import checkpoint_parts
 from trilake.delta.log.checkpoint_writer import PART_SIZE, write_checkpoint
 from trilake.delta.log.segment import checkpoint_key
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError
 from trilake.storage import open_store
 from trilake.storage.base import Store

@@ -10,8 +10,8 @@ import pytest
 
 from tests.delta.tables import add, log_of, metadata, parquet
 from trilake.delta.scan.changes import plan_changes
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 
 ON = {"delta__enableChangeDataFeed": "true"}
 NAMED = {**ON, "delta__columnMapping__mode": "name"}

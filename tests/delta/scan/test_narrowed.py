@@ -22,8 +22,8 @@ from trilake.delta.log.segment import LAST_CHECKPOINT, checkpoint_key, commit_ke
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
 from trilake.delta.scan.narrowed import narrowed, outline
 from trilake.delta.scan.narrowed_by_jobs import narrowed_by_jobs
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import CorruptLogError, FilterError, InvalidArgumentError
 from trilake.expr import parse_filter
 from trilake.storage import open_store

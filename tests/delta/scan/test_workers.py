@@ -11,8 +11,8 @@ import pytest
 import trilake
 from tests.delta.tables import add, log_of, metadata, parquet, protocol
 from trilake.delta.scan import read
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import CorruptFileError
 from trilake.storage import open_store
 

@@ -17,6 +17,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask
+from trilake.delta.standard import standard_engine
 from trilake.delta.stream.errors import StreamError
 from trilake.delta.stream.offset import Limit, StreamOffset
 from trilake.delta.stream.options import StreamOptions
@@ -24,7 +25,6 @@ from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.sink import BatchId, commit_batch, committed, query_id
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import MetadataChangedError
 from trilake.storage.base import Store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash

@@ -19,13 +19,13 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.scan.read import read_task
 from trilake.delta.scan.scan import FileTask
+from trilake.delta.standard import standard_engine
 from trilake.delta.stream.offset import Limit
 from trilake.delta.stream.options import StreamOptions
 from trilake.delta.stream.schema import Reading
 from trilake.delta.stream.sink import BatchId, commit_batch
 from trilake.delta.stream.source import DeltaStream
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import ForeignFilesError, MissingFileError
 
 if TYPE_CHECKING:

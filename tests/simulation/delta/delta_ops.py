@@ -28,10 +28,10 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.log_cleanup import cleanup_log
 from trilake.delta.log.log_compaction import compact_log
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.standard import standard_engine
 from trilake.delta.stream.errors import StreamDataLossError, StreamSchemaChangedError
 from trilake.delta.stream.sink import BatchId, commit_batch
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import (
     ClockError,
     ConflictError,

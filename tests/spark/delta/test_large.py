@@ -25,7 +25,7 @@ from trilake.delta.log.checkpoint import sidecar_keys
 from trilake.delta.log.checksum import read_checksum
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.spark.delta.large import listing as listing_module
 from trilake.spark.delta.large.listing import first_level, parts

@@ -21,7 +21,7 @@ from tests.spark.native_files import settings
 from trilake import DeltaTable
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import CorruptLogError, StorageError
 from trilake.spark.scan.manifest import NativeScanError
 from trilake.spark.scan.planning import late_files

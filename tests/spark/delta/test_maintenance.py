@@ -20,7 +20,7 @@ import trilake
 from trilake import DeltaTable
 from trilake.delta.commands.maintenance.vacuum_files import LISTING
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, MissingFileError, TableExistsError
 from trilake.spark.delta.maintenance import ManyRunner
 from trilake.spark.delta.names.entries import find_entry

@@ -20,7 +20,7 @@ import trilake
 from trilake.delta.commands.optimize.optimize import OptimizeRequest, optimize
 from trilake.delta.commit import row_tracking
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.optimize import RESULT, conjuncts, explained, shown_predicates
 from trilake.spark.delta.optimize_shuffle import OptimizeRunner

@@ -20,7 +20,7 @@ from tests.delta.commands.alter.test_alter_oracle import Game, texts
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ConstraintViolatedError,
     ExpressionError,

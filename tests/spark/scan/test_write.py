@@ -21,7 +21,7 @@ from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import plan_write
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ConstraintViolatedError
 from trilake.spark.delta import write as delta_write
 from trilake.spark.scan.write import native_write_refusal

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from trilake.delta.engine import Engine, FileFormat
+from trilake.delta.engine import Engine
 from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.properties import TableProperties
@@ -20,6 +20,7 @@ from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowRules
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
+from trilake.table.data_files import FileFormat
 
 #: Bytes of a data file, where the table does not say.
 _TARGET_SIZE = 256 << 20

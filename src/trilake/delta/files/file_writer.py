@@ -206,7 +206,7 @@ class OtherFile:
         self, store: Store, key: str, partition: Mapping[str, str | None], schema: pa.Schema, plan: FilePlan
     ) -> None:
         self.store, self.key, self.partition, self.plan = store, key, partition, plan
-        self.file = plan.format.write(store, key, schema, plan)
+        self.file = plan.format.write(store, key, schema, plan.compression)
         self.statistics = RowStatistics(schema, plan.statistics)
 
     @property

@@ -6,13 +6,12 @@ A provider is one function: from a store and a key to batches of file columns, e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trilake.delta.engine import FileBatches
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.other_files import READERS
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
@@ -22,6 +21,7 @@ from trilake.expr.views import numbered_without_views
 from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet
 from trilake.parquet.old_calendar.rebase import Rebasing, rebasing_of
 from trilake.storage.base import Store
+from trilake.table.data_files import FileBatches, no_columns
 
 #: Bytes of a batch, as far as the sizes in a footer tell them, and rows that it has all the same.
 _BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
@@ -35,9 +35,8 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     Raises ``ObjectNotFoundError`` where it is missing, ``CorruptFileError`` where it is damaged,
     ``UnsupportedProtocolError`` for a provider that is not known.
     """
-    known = plan.engine.format(plan.provider)
-    provider = known.read if known is not None else _own_reader(plan.provider)
-    if provider is None:
+    batches = _batches(store, key, plan, threads)
+    if batches is None:
         raise UnsupportedProtocolError(
             f"the table's files are {plan.provider!r}",
             help=f"readable are {', '.join(sorted({*OTHER_FORMATS, *plan.engine.written}))}",
@@ -45,7 +44,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
             version=plan.version,
         )
     try:
-        yield from numbered_without_views(provider(store, key, plan, threads))
+        yield from numbered_without_views(batches)
     except DAMAGE as e:
         if isinstance(e, TrilakeError):
             raise
@@ -67,10 +66,20 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
 OTHER_FORMATS = ("orc", "csv", "json", "text")
 
 
-def _own_reader(provider: str) -> Callable[[Store, str, ReadPlan, bool], FileBatches] | None:
-    if provider in OTHER_FORMATS:
-        return READERS[provider]
-    return _parquet if provider == "parquet" else None
+def _batches(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches | None:
+    format = plan.engine.format(plan.provider)
+    if format is not None:
+        if plan.mode == "id" and not format.has_field_ids:
+            raise UnsupportedProtocolError(
+                f"columns are mapped by id, and {format.name} files have no ids of columns",
+                file=plan.uri,
+                version=plan.version,
+            )
+        fields = [f for f in plan.fields if f.name not in plan.partition_columns]
+        return format.read(store, key, lambda schema: needed_file_columns(fields, schema, plan.resolver), threads)
+    if plan.provider in OTHER_FORMATS:
+        return READERS[plan.provider](store, key, plan, threads)
+    return _parquet(store, key, plan, threads) if plan.provider == "parquet" else None
 
 
 def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
@@ -145,11 +154,6 @@ def refuse_two_of_one_name(wanted: Sequence[str], schema: pa.Schema) -> None:
             help="write the file again with one column of each name",
             column=twice[0],
         )
-
-
-def no_columns(rows: int) -> pa.RecordBatch:
-    """``rows`` rows of no column at all: what a count needs."""
-    return pa.RecordBatch.from_struct_array(pa.StructArray.from_buffers(pa.struct([]), rows, [None]))
 
 
 def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

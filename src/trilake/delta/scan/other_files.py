@@ -10,13 +10,13 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.orc as paorc
 
-from trilake.delta.engine import FileBatches
 from trilake.delta.protocol.partitions import parse_timestamps
 from trilake.delta.scan.conform import needed_file_columns
 from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.expr.terms import engine
 from trilake.parquet.old_calendar.rebase import rebasing_of_orc
 from trilake.storage.base import Store
+from trilake.table.data_files import FileBatches
 
 
 def _orc(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:

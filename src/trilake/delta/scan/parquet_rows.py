@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
-from trilake.delta.scan.data_files import fitting_rows, no_columns, refuse_two_of_one_name
+from trilake.delta.scan.data_files import fitting_rows, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
@@ -25,6 +25,7 @@ from trilake.expr.views import without_views
 from trilake.parquet.files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
+from trilake.table.data_files import no_columns
 
 #: Bytes a value at which a column chunk can hold little but numbers of dictionary entries.
 _NUMBERS_ONLY = 2.5

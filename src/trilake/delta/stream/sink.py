@@ -22,7 +22,7 @@ import orjson
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, on_new_table, resume_write
+from trilake.delta.commands.write.write import WritePlan, finish_write, on_new_table, resume_write
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
@@ -33,6 +33,7 @@ from trilake.errors import (
     TableExistsError,
 )
 from trilake.storage.base import Store
+from trilake.table.results import WriteResult
 
 OPERATION = "STREAMING UPDATE"
 

@@ -30,6 +30,7 @@ from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
+from trilake.table.data_files import no_columns
 
 Rows = npt.NDArray[np.int64]
 
@@ -276,11 +277,6 @@ def fixed_width(kind: pa.DataType) -> int:
     if pa.types.is_struct(kind):
         return sum(fixed_width(child.type) for child in kind)
     return int(kind.bit_width) // 8 if pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind) else 8
-
-
-def no_columns(rows: int) -> pa.RecordBatch:
-    """Rows without columns: Arrow keeps their number."""
-    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])
 
 
 def _combined(pieces: Sequence[pa.RecordBatch], arrow: pa.Schema, rows: int) -> pa.RecordBatch:

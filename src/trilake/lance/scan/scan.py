@@ -25,9 +25,10 @@ import pyarrow as pa
 from trilake.expr import Filter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, no_columns, row_ids
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, row_ids
 from trilake.lance.scan.id_conditions import asked_ids, with_ids
 from trilake.lance.scan.skipping import candidate_groups
+from trilake.table.data_files import no_columns
 
 #: Chunks that are read at once, and about how many stored bytes and rows each has.
 THREADS = min(4, os.cpu_count() or 1)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from trilake.delta.commands.rows.row_changes import Runner
 from trilake.delta.commands.write.replaced import settled_overwrite
 from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import WritePlan, WriteResult, finish_write, plan_write
+from trilake.delta.commands.write.write import WritePlan, finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
@@ -44,6 +44,7 @@ from trilake.spark.session.settings import is_utc, quoted_plainly, reads_quotes_
 from trilake.spark.session.storage import check_shared, session_options
 from trilake.storage import open_store
 from trilake.storage.ownership import discard
+from trilake.table.results import WriteResult
 
 _log = logging.getLogger("trilake.spark")
 

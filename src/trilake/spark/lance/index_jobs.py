@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 from pyspark.sql import SparkSession
 
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from trilake.common.runtime import Runtime
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.lance.commands import update as updating
 from trilake.lance.commands.compaction import (
     CompactionMetrics,

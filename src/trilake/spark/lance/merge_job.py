@@ -16,7 +16,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from trilake.common.text import quote_name, quote_parts
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.expr import parse_filter
 from trilake.lance.commands.delete import mark

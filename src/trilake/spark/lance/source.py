@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import types as T
 
 from trilake.common.runtime import Runtime
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, discard, write_fragments
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write

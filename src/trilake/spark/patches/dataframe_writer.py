@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from trilake.delta.commands.write.request import parse_mode
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol import type_widening
 from trilake.delta.protocol.schema import StructType, from_arrow
@@ -59,6 +58,7 @@ from trilake.spark.session.storage import session_store
 from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
 from trilake.storage.uri import parse_location
+from trilake.table.format import parse_mode
 
 R = TypeVar("R")
 

@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 from trilake.common.arguments import checked
 from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commands.write.request import WriteRequest
-from trilake.delta.commands.write.write import WritePlan, WriteResult
+from trilake.delta.commands.write.write import WritePlan
 from trilake.delta.files.file_plan import WrittenFiles
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.stream.errors import StreamError
@@ -39,6 +39,7 @@ from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
 from trilake.spark.session.storage import session_store
+from trilake.table.results import WriteResult
 
 _QUERY_ID = "sql.streaming.queryId"
 #: What options of a write say of each batch.

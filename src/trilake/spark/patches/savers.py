@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from trilake.delta.commands.write.create import TableDescription
-from trilake.delta.commands.write.request import WriteRequest, parse_mode
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.settings import default_properties
 from trilake.spark.delta.source import WRITE_OPTIONS
@@ -19,6 +19,7 @@ from trilake.spark.patches.table_writer import take_over_tables
 from trilake.spark.session.options import Options
 from trilake.spark.trevni import source as trevni_source
 from trilake.spark.trevni import write as trevni_write
+from trilake.table.format import parse_mode
 from trilake.trevni.tables.table_write import write_options as trevni_options
 
 #: The property by which Spark's ``tableProperty`` says what a new table is for; no property of the table.

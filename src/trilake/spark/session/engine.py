@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from trilake.delta.engine import Engine
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction

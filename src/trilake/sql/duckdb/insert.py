@@ -17,11 +17,13 @@ from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_c
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr import evaluate_all, parse_expression
-from trilake.format_writes import write_lance, write_trevni
 from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, read_of, run_query
 from trilake.sql.parser.defaults import with_defaults
 from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
+from trilake.storage import open_store
+from trilake.table.format import TableWrite
+from trilake.table.registry import format_named
 
 
 def run_insert(context: Context, text: str) -> pa.Table:
@@ -81,9 +83,8 @@ def _into(context: Context, place: Place, insert: Insert) -> int:
     for f in missing:
         rows = rows.append_column(f, pa.nulls(rows.num_rows, f.type))
     rows = rows.select(there.names)
-    mode = "overwrite" if insert.overwrite else "append"
-    write = write_lance if place.format == "lance" else write_trevni
-    return int(write(rows, place.path, mode, None, {}, dict(context.options)).rows_added)
+    write = TableWrite("overwrite" if insert.overwrite else "append")
+    return format_named(place.format).write(open_store(place.path, dict(context.options)), rows, write).rows_added
 
 
 def _given(

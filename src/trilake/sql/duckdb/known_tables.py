@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Mapping
 
 from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 #: Versions that are kept, and the bytes of the files and tombstones of one.

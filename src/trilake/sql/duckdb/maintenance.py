@@ -13,8 +13,8 @@ from trilake.delta.commands.maintenance.analyze import check_columns, compute_st
 from trilake.delta.commands.maintenance.convert_partitions import given_columns
 from trilake.delta.commands.maintenance.fsck import fsck
 from trilake.delta.commands.optimize.optimize import OptimizeResult
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.changes import counted
 from trilake.sql.duckdb.places import Context, place_of
@@ -34,8 +34,8 @@ from trilake.sql.parser.maintenance import (
     parse_analyze,
 )
 from trilake.sql.parser.numbers import RESTORE, numbers
-from trilake.sql.parser.paths import FORMATS
 from trilake.storage import open_store
+from trilake.table.registry import format_of_provider
 
 
 def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
@@ -106,7 +106,9 @@ def _moment(value: Any) -> str | dt.datetime:
 def _convert(context: Context, statement: Convert) -> pa.Table:
     parts = statement.parts
     path = parts[0] if len(parts) == 1 else parts[1]
-    if (len(parts) == 1 and "/" not in path) or (len(parts) == 2 and parts[0].lower() not in ("parquet", *FORMATS)):
+    if (len(parts) == 1 and "/" not in path) or (
+        len(parts) == 2 and parts[0].lower() != "parquet" and format_of_provider(parts[0]) is None
+    ):
         raise InvalidArgumentError(
             f"{'.'.join(parts)} cannot be converted without Spark", help="name a folder: parquet.`/path`"
         )

@@ -9,13 +9,13 @@ from typing import Any
 
 from trilake.common.text import quote_name, quote_parts
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.formats import format_named
 from trilake.sql.duckdb.known_tables import KnownTables
-from trilake.sql.parser.paths import FORMATS, named_path, version_behind
+from trilake.sql.parser.paths import named_path, version_behind
 from trilake.storage import open_store
+from trilake.table.registry import format_named, format_of_provider
 from trilake.table.table import Table
 
 _known = KnownTables()
@@ -89,8 +89,8 @@ def place_of(context: Context, parts: tuple[str, ...]) -> Place:
     if len(parts) == 1 and "/" in parts[0]:
         parts = ("delta", parts[0])
     named = named_path(parts)
-    if named is None and len(parts) == 2 and parts[0].lower() in FORMATS:
-        named = FORMATS[parts[0].lower()], parts[1]  # there are no databases here that could be called like a format
+    if named is None and len(parts) == 2 and (of := format_of_provider(parts[0])) is not None:
+        named = of, parts[1]  # there are no databases here that could be called like a format
     if named is None:
         raise TableNotFoundError(
             f"the table {quote_parts(parts)} cannot be found: without Spark there is no catalogue",

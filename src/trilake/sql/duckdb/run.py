@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, TableNotFoundError
-from trilake.formats import format_named
 from trilake.sql.duckdb.changes import run_delete, run_merge, run_truncate, run_update
 from trilake.sql.duckdb.insert import run_insert
 from trilake.sql.duckdb.maintenance import run_analyze, run_maintenance
@@ -22,6 +21,7 @@ from trilake.sql.parser.literals import Args, literal, with_values
 from trilake.sql.parser.maintenance import parse_maintenance
 from trilake.sql.parser.problems import SqlTextError
 from trilake.storage import open_store
+from trilake.table.registry import format_named
 
 _Handler = Callable[[Context, str], pa.Table]
 #: Characters of a text that is remembered.

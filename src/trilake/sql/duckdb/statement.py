@@ -16,7 +16,7 @@ from typing import TypeVar
 from sqlglot import exp
 
 from trilake.common.text import quote_parts
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import FilterError, InvalidArgumentError, UnsupportedExpressionError
 from trilake.expr.sql.parse import with_room
 from trilake.expr.sql.scalar import of_any_expression

@@ -16,8 +16,6 @@ from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.protocol.sql_types import type_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
-from trilake.format_writes import write_lance, write_trevni
-from trilake.formats import format_named
 from trilake.sql.duckdb.changes import counted
 from trilake.sql.duckdb.places import Context, Place, place_of
 from trilake.sql.duckdb.query import constant, run_query
@@ -35,8 +33,10 @@ from trilake.sql.parser.descriptions import (
     write_of_query,
 )
 from trilake.sql.parser.numbers import CLONE, numbers
-from trilake.sql.parser.paths import FORMATS, parquet_path
+from trilake.sql.parser.paths import parquet_path
 from trilake.storage import open_store
+from trilake.table.format import TableWrite
+from trilake.table.registry import format_named, format_of_provider
 
 _NOTHING = pa.table({})
 
@@ -53,7 +53,7 @@ def run_create(context: Context, text: str) -> pa.Table:
             help="CREATE TABLE delta.`/path` makes a table",
         )
     place = place_of(context, call.parts)
-    if call.provider is not None and FORMATS.get(call.provider) != place.format:
+    if call.provider is not None and format_of_provider(call.provider) != place.format:
         raise InvalidArgumentError(f"{place.shown} cannot be a {call.provider} table", help="leave USING out")
     call = with_options(call, place.format)
     store = open_store(place.path, dict(context.options))
@@ -107,9 +107,8 @@ def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
             schema = from_arrow(place_of(context, call.like).open(context).schema)
         fields = tuple(replace(f, nullable=True) for f in schema.fields)
         rows = StructType(fields).to_arrow_schema().empty_table()
-    mode, inside = "overwrite" if call.replace else "error", call.partition_by or None
-    write = write_lance if place.format == "lance" else write_trevni
-    write(rows, place.path, mode, inside, dict(call.properties), dict(context.options))
+    write = TableWrite("overwrite" if call.replace else "error", call.partition_by or None, dict(call.properties))
+    format_named(place.format).write(open_store(place.path, dict(context.options)), rows, write)
     return _NOTHING
 
 

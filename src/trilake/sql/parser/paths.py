@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-#: Names of our formats in SQL, and the format that each stands for.
-FORMATS = {f"{prefix}{name}": name for name in ("delta", "lance", "trevni") for prefix in ("", "trilake-")}
+from trilake.table.registry import format_of_provider
+
 _AT = re.compile(r"^(.*)@(v\d+|\d{17})$", re.DOTALL | re.IGNORECASE)
 
 
@@ -15,12 +15,13 @@ def named_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
     >>> named_path(("DELTA", "/lake/t")), named_path(("delta", "t"))
     (('delta', '/lake/t'), None)
     """
-    if len(parts) != 2 or parts[0].lower() not in FORMATS:
+    format = None if len(parts) != 2 else format_of_provider(parts[0])
+    if format is None:
         return None
     path = parts[1]
     if "/" not in path and not (len(path) > 2 and path[1] == ":"):
         return None  # a table of a database that is called like a format
-    return FORMATS[parts[0].lower()], path
+    return format, path
 
 
 def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
@@ -29,9 +30,8 @@ def bare_path(parts: tuple[str, ...]) -> tuple[str, str] | None:
     >>> bare_path(("delta", "t")), bare_path(("delta", "/lake/t")), bare_path(("main", "t"))
     (('delta', './t'), None, None)
     """
-    if len(parts) != 2 or parts[0].lower() not in FORMATS or named_path(parts) is not None:
-        return None
-    return FORMATS[parts[0].lower()], place(parts[1])
+    format = None if len(parts) != 2 else format_of_provider(parts[0])
+    return None if format is None or named_path(parts) is not None else (format, place(parts[1]))
 
 
 def place(path: str) -> str:

@@ -14,11 +14,11 @@ from trilake.common.text import quote_parts
 from trilake.errors import InvalidArgumentError
 from trilake.spark.patches.recorder import Action
 from trilake.sql.parser.cursor import name_parts
-from trilake.sql.parser.paths import FORMATS
 from trilake.sql.spark.session.cache import cache, is_cached
 from trilake.sql.spark.session.problems import errors_of_spark
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, exists, path_target, resolve
+from trilake.table.registry import format_of_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -73,7 +73,7 @@ def _create_table(
     if source is None and by_path is not None:
         format: str | None = by_path.format
     else:
-        format = FORMATS.get(str(source or session.setting("spark.sql.sources.default", "parquet")).lower())
+        format = format_of_provider(str(source or session.setting("spark.sql.sources.default", "parquet")))
     if format is None:
         return None
     texts = {key: _text(value) for key, value in options.items()}

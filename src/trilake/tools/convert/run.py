@@ -20,7 +20,7 @@ from trilake.common.arguments import checked
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.timestamps import TimestampLike
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,

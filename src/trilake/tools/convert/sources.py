@@ -17,8 +17,8 @@ from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.expr import Filter, parse_filter
-from trilake.formats import FORMATS
 from trilake.storage.base import Store
+from trilake.table import registry
 from trilake.table.table import FilterLike, Table
 from trilake.tools.convert import parquet
 from trilake.tools.convert.columns import check_columns, fitted, from_delta, plain_schema
@@ -87,9 +87,9 @@ def open_source(
         raise TableNotFoundError(
             "there is no table, dataset or folder of a known format", help="check the path", file=store.uri
         )
-    if name not in FORMATS:
+    if name not in registry.names():
         raise InvalidArgumentError(f"format {format!r} is unknown", help=f"formats are {', '.join(names())}")
-    table = FORMATS[name].open(store, version, timestamp)
+    table = registry.format_named(name).open(store, version, timestamp)
     if isinstance(table, ArrowDeltaTable):
         return _cut(_delta(table, wanted, filter), distributed)
     return _cut((_lance if name == "lance" else _trevni)(table, wanted, filter), distributed)
@@ -101,14 +101,14 @@ def _cut(source: Source, distributed: bool) -> Source:
 
 def names() -> list[str]:
     """The formats that can be converted from and to."""
-    return sorted([*FORMATS, PARQUET])
+    return sorted([*registry.names(), PARQUET])
 
 
 def format_at(store: Store) -> str | None:
     """The format of what is at a location; ``None`` where nothing is."""
-    for known in FORMATS.values():
-        if known.detect(store):
-            return known.name
+    for row in registry.rows():
+        if row.load().detect(store):
+            return row.name
     return PARQUET if parquet.exists(store) else None
 
 

@@ -9,11 +9,11 @@ from os import PathLike
 from trilake.common.extras import need
 from trilake.common.text import plain
 from trilake.common.timestamps import TimestampLike
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, masked
-from trilake.formats import open_table
 from trilake.storage import open_store
+from trilake.table.registry import open_table
 from trilake.table.report_page import Report
 from trilake.table.table import Table, as_version
 from trilake.tools.report.charts import Charts

@@ -24,6 +24,7 @@ from trilake.errors import ForeignFilesError, SchemaMismatchError, StorageError,
 from trilake.expr import ColumnStats, FileStats, Filter, SkipResult, can_match
 from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.uri import Location, parse_location
+from trilake.table.data_files import no_columns
 from trilake.trevni.blocks.layout import MAGIC
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.nesting.arrow_forms import bare, filtered
@@ -448,7 +449,7 @@ class _SplitReader:
         arrays = {**{n: filtered(known[n], mask) for n in wanted if n in known}, **dict(zip(rest, others))}
         fields = [self._schema.field(name) for name in wanted]
         if not fields:
-            return _no_columns(matching)
+            return no_columns(matching)
         return pa.RecordBatch.from_arrays([arrays[name] for name in wanted], schema=pa.schema(fields))
 
     def _read(self, names: Sequence[str], rows: Any) -> pa.Table | None:
@@ -473,7 +474,7 @@ class _SplitReader:
                 array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
             arrays.append(array if array.type == one.type else self._cast(array, one))
         if not fields:
-            return _no_columns(count)
+            return no_columns(count)
         return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
     def _cast(self, array: pa.Array, one: pa.Field) -> pa.Array:
@@ -483,8 +484,3 @@ class _SplitReader:
             raise SchemaMismatchError(
                 f"the file has {array.type} where the table has {one.type}: {e}", file=self._file.uri, column=one.name
             ) from e
-
-
-def _no_columns(rows: int) -> pa.RecordBatch:
-    """Rows without columns: Arrow keeps their number."""
-    return pa.RecordBatch.from_arrays([pa.nulls(rows)], ["rows"]).select([])

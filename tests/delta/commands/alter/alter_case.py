@@ -13,7 +13,7 @@ import trilake
 from trilake.delta.commands.alter.alter_table import Alter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage import open_store
 
 ROWS = [

@@ -29,7 +29,7 @@ from trilake.delta.protocol import features
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.features import REGISTRY, has_feature
 from trilake.delta.protocol.properties import known_properties
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     FeatureInUseError,
     InvalidArgumentError,

@@ -18,8 +18,8 @@ from trilake.delta.commands.maintenance.convert_partitions import discover, give
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.storage.memory import MemoryStore
 

@@ -22,7 +22,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, PostCommitHookError
 from trilake.storage import open_store
 from trilake.storage.base import Store

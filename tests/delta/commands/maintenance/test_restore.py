@@ -30,8 +30,8 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.features import features_of
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.identity import identity_columns
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
     InvalidArgumentError,

@@ -23,8 +23,8 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.deletion_vectors import z85_encode
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import ClockError, MissingFileError
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore

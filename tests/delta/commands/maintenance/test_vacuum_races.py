@@ -14,8 +14,8 @@ from trilake.delta.commands.maintenance.vacuum import vacuum
 from trilake.delta.log.checkpoint_writer import write_checkpoint
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.errors import ConcurrentDeleteReadError, MissingFileError, StorageError
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 

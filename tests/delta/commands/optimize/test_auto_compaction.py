@@ -18,8 +18,8 @@ from trilake.delta.commands.write.write import plan_write
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.engine import standard_engine
 from trilake.storage import open_store
 
 AUTO = {"delta.autoOptimize.autoCompact": "true"}
@@ -29,7 +29,7 @@ AUTO = {"delta.autoOptimize.autoCompact": "true"}
 def few(monkeypatch: pytest.MonkeyPatch) -> list[AutoCompaction]:
     """Three files are many; what is in the list counts."""
     current = [AutoCompaction(min_files=3)]
-    for module in ("trilake.api.writing", "trilake.api.definitions", "trilake.formats"):
+    for module in ("trilake.api.definitions", "trilake.delta.format"):
         monkeypatch.setattr(f"{module}.standard_engine", lambda: standard_engine(compaction=lambda _: current[0]))
     return current
 

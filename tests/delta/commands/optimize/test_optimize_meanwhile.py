@@ -17,7 +17,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ConcurrentDeleteReadError, ConflictError, CorruptFileError
 from trilake.storage import open_store
 

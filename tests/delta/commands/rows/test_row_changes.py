@@ -24,7 +24,7 @@ from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.scan.read import read_positions
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import ConcurrentDeleteDeleteError, CorruptFileError, InvalidArgumentError
 from trilake.storage.memory import MemoryStore
 

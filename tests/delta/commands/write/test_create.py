@@ -18,7 +18,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Protocol
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ExpressionError,
     InvalidArgumentError,

@@ -18,7 +18,7 @@ from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType, from_arrow
 from trilake.delta.rules.identity import identity_metadata
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import MetadataChangedError
 from trilake.storage import open_store
 from trilake.storage.base import Store

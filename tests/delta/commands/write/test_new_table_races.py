@@ -13,7 +13,7 @@ from trilake.delta.commands.write.write import WriteResult, finish_write, plan_w
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import MetadataChangedError, SchemaMismatchError, TableExistsError
 from trilake.storage import open_store
 

@@ -14,7 +14,7 @@ import trilake
 from tests.delta.tables import fixed_runtime, rows
 from trilake import Transaction
 from trilake.delta.log.log import DeltaLog
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
     ConcurrentDeleteReadError,

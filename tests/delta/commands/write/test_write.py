@@ -18,7 +18,7 @@ import trilake
 from tests.delta.tables import add, log_of, metadata, protocol, rows, table_of
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.segment import commit_key
-from trilake.engine import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.errors import (
     InvalidArgumentError,
     SchemaMismatchError,

@@ -90,7 +90,7 @@ def clone(
     share with another, ``ConflictError`` where another writer changed the target meanwhile.
 
     >>> import pyarrow as pa, trilake
-    >>> from trilake.engine import standard_engine
+    >>> from trilake.delta.standard import standard_engine
     >>> from trilake.storage import open_store
     >>> _ = trilake.write(pa.table({"n": [1, 2]}), "memory://doc-clone", mode="overwrite")
     >>> log = DeltaLog(open_store("memory://doc-clone"), standard_engine())

@@ -100,7 +100,7 @@ def convert_to_delta(
     table, ``InvalidArgumentError`` for folders that contradict each other.
 
     >>> import pyarrow as pa, pyarrow.parquet as pq, trilake
-    >>> from trilake.engine import standard_engine
+    >>> from trilake.delta.standard import standard_engine
     >>> from trilake.storage import open_store
     >>> store = open_store("memory://doc-convert")
     >>> for p in 1, 2:

@@ -92,7 +92,7 @@ def restore(
     began that may delete files which come back.
 
     >>> import pyarrow as pa, trilake
-    >>> from trilake.engine import standard_engine
+    >>> from trilake.delta.standard import standard_engine
     >>> from trilake.storage import open_store
     >>> for n in 1, 2:
     ...     _ = trilake.write(pa.table({"n": [n]}), "memory://doc-restore", mode="overwrite")

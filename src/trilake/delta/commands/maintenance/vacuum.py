@@ -182,7 +182,7 @@ def vacuum(
     where the log no longer holds what a lite vacuum needs, and what reading the log raises.
 
     >>> import pyarrow as pa, trilake
-    >>> from trilake.engine import standard_engine
+    >>> from trilake.delta.standard import standard_engine
     >>> from trilake.storage import open_store
     >>> _ = trilake.write(pa.table({"n": [1]}), "memory://doc-vacuum", mode="overwrite")
     >>> vacuum(DeltaLog(open_store("memory://doc-vacuum"), standard_engine()), dry_run=True).paths

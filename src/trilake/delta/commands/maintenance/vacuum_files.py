@@ -23,14 +23,13 @@ from trilake.delta.protocol.deletion_vectors import z85_decode
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.delta.protocol.schema import StructType
 from trilake.storage.ownership import TABLE_OF
+from trilake.table.registry import data_file_rows
 
 #: Columns of a listing.
 LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 
 # A path that is no plain key below the table: absolute, or with parts that stores spell differently.
 _ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
-#: Data files of formats that also make tables without a log.
-_FORMATS = {"trevni": r"\.trv$", "lance": r"\.lance$"}
 _VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
 _UUID_TEXT = 36
 #: Where the 32 hexadecimal digits of a UUID stand in its text.
@@ -161,9 +160,8 @@ def doubtful(files: pa.Table, born_ms: int, provider: str) -> pa.ChunkedArray:
     # Names of this library, and change files, which no other format has.
     ours = pc.match_substring_regex(files["path"], rf"(^|/){OWN_NAME}$|^_change_data/(.*/)?cdc-[^/]*$")
     doubtful_files = pc.and_(older, pc.invert(ours))
-    for name, pattern in _FORMATS.items():
-        if name != provider:
-            doubtful_files = pc.or_(doubtful_files, pc.match_substring_regex(files["path"], pattern))
+    for suffix in (row.data_suffix for row in data_file_rows() if row.name != provider):
+        doubtful_files = pc.or_(doubtful_files, pc.ends_with(files["path"], suffix))
     return doubtful_files
 
 

@@ -201,7 +201,7 @@ def create_table(
     ``SchemaMismatchError`` or ``ExpressionError`` for a description that no table can have.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType, StructField
-    >>> from trilake.engine import standard_engine
+    >>> from trilake.delta.standard import standard_engine
     >>> from trilake.storage import open_store
     >>> log = DeltaLog(open_store("memory://doc-create"), standard_engine())
     >>> columns = StructType((StructField("id", PrimitiveType("long"), False),))

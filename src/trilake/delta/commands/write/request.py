@@ -14,19 +14,10 @@ from trilake.delta.protocol.isolation import IsolationLevel
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.errors import InvalidArgumentError
+from trilake.table.format import Mode
 
 #: Properties of tables whose writes are optimized, each of them for itself.
 _OPTIMIZED_WRITES = ("delta.autoOptimize", "delta.autoOptimize.optimizeWrite")
-
-Mode = Literal["error", "append", "overwrite", "ignore"]
-_MODES: dict[str, Mode] = {
-    "error": "error",
-    "errorifexists": "error",
-    "default": "error",
-    "append": "append",
-    "overwrite": "overwrite",
-    "ignore": "ignore",
-}
 
 
 @dataclass(frozen=True)
@@ -149,15 +140,3 @@ def _transaction_id(txn: object) -> tuple[str, int]:
     raise InvalidArgumentError(
         f"txn is {txn!r:.80}", help="it is the id of an application and a version, such as ('nightly-load', 7)"
     )
-
-
-def parse_mode(mode: str) -> Mode:
-    """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
-    known = _MODES.get(mode.lower())
-    if known is None:
-        raise InvalidArgumentError(
-            f"mode {mode!r} is unknown",
-            help=f"modes are {', '.join(sorted(set(_MODES.values())))}",
-            condition="INVALID_SAVE_MODE",
-        )
-    return known

@@ -15,7 +15,6 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
-from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.row_changes import Runner, records_changes, run_here
 from trilake.delta.commands.write.create import TableDescription, clustering_of, described
@@ -63,6 +62,7 @@ from trilake.errors import (
     TableNotFoundError,
 )
 from trilake.storage.ownership import discard
+from trilake.table.results import WriteResult
 from trilake.table.table import table_gone
 
 
@@ -94,24 +94,6 @@ class WritePlan:
             self,
             base=Head(base.uri, base.version, replace(base.state, **_NO_FILES), base.segment, base.engine.for_tasks()),
         )
-
-
-@dataclass(frozen=True)
-class WriteResult(Displayed):
-    """What a write did.
-
-    ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
-
-    >>> import trilake
-    >>> trilake.write({"n": [1]}, "memory://doc-write-result").rows_added
-    1
-    """
-
-    version: int | None
-    files_added: int = 0
-    files_removed: int = 0
-    rows_added: int = 0
-    bytes_added: int = 0
 
 
 #: Partitions that a task writes at the same time, and that it does where few files are wanted.

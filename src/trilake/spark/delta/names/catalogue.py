@@ -1,6 +1,6 @@
 """Names of tables in Spark's catalogue, and the places they stand for.
 
-A name is an entry with a provider (``delta``, ``lance``, ``trevni``) and a location.  Those of Delta tables are as
+A name is an entry with a provider, the name of a format, and a location.  Those of Delta tables are as
 delta-spark makes them: either engine finds the tables of the other.  A table without a place of its own is a managed
 one, whose files go when it is dropped; its name is made before its files, and goes again where the files cannot be
 written.
@@ -51,11 +51,10 @@ from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 from trilake.spark.session.storage import session_store
 from trilake.storage import open_store
 from trilake.storage.base import Store
+from trilake.table.registry import format_of_provider
 
 _log = logging.getLogger("trilake.spark")
-#: The formats that a table of the catalogue may have, by the names of their providers.
-_FORMATS = {prefix + name: name for prefix in ("", "trilake-") for name in ("delta", "lance", "trevni")}
-_BY_PATH = re.compile(r"(`?)((?:trilake-)?(?:delta|lance|trevni))\1\.`((?:[^`]|``)+)`", re.IGNORECASE)
+_BY_PATH = re.compile(r"(`?)([\w-]+)\1\.`((?:[^`]|``)+)`")
 _NAME = re.compile(r"(?:`(?:[^`]|``)+`|[^`.]+)(?:\.(?:`(?:[^`]|``)+`|[^`.]+))*")
 _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
@@ -88,15 +87,16 @@ class NamedTable:
 def table_at(name: str) -> NamedTable | None:
     """What ``delta.`/path```, or another format's name in its place, stands for; ``None`` for any other name.
 
-    A name of Lance or Trevni without a slash is that of a table in a database which is called like the format.
+    A name of another format without a slash is that of a table in a database which is called like the format.
 
-    >>> table_at("`delta`.`/lake/t`"), table_at("lance.`t`")
+    >>> table_at("`delta`.`/lake/t`"), table_at("db.`t`")
     (NamedTable(format='delta', location='/lake/t'), None)
     """
     match = _BY_PATH.fullmatch(name.strip())
-    if match is None:
+    format = None if match is None else format_of_provider(match[2])
+    if match is None or format is None:
         return None
-    table = NamedTable(_FORMATS[match[2].lower()], match[3].replace("``", "`"))
+    table = NamedTable(format, match[3].replace("``", "`"))
     return table if table.format == "delta" or "/" in table.location else None
 
 
@@ -112,10 +112,10 @@ def find_table(spark: SparkSession, name: str) -> NamedTable | None:
     entry = find_entry(spark, parts_of(name))
     if entry is None:
         return None
-    format = _FORMATS.get(entry.provider)
+    format = format_of_provider(entry.provider)
     if format is None or entry.location is None:
         raise InvalidArgumentError(
-            f"{name} is no Delta table of the catalogue, nor one of Lance or Trevni",
+            f"{name} is not a table of the catalogue that trilake reads",
             help="views and tables of other formats are read with spark.table",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
@@ -260,7 +260,7 @@ def _is_no_table(store: Store, format: str) -> bool:
 
 def _is_table(store: Store, format: str) -> bool:
     """Whether there is a table at a place; of another format than Delta, whether anything is."""
-    if _FORMATS[format] == "delta":
+    if format_of_provider(format) == "delta":
         return DeltaLog(store, spark_engine()).exists()
     return next(store.list(), None) is not None
 
@@ -291,7 +291,7 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         if managed and about is not None:
             make_entry(spark, parts_of(name), about, path=absolute(location), managed=True)
         return
-    if _FORMATS.get(known.provider) != "delta" or known.location is None:
+    if format_of_provider(known.provider) != "delta" or known.location is None:
         raise InvalidArgumentError(
             f"the table at {location} is written, and the name {name} stands for no Delta table by now",
             help="drop that name, or choose another one",

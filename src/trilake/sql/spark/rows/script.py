@@ -40,12 +40,12 @@ from trilake.sql.spark.session.placeholders import literal, with_parameters
 from trilake.sql.spark.session.relations import names_ours
 from trilake.sql.spark.session.results import nothing
 from trilake.sql.spark.session.session import SqlSession
+from trilake.table.registry import format_of_provider
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _QUERIES = frozenset(("SELECT", "WITH", "FROM", "VALUES", "TABLE", "(", "MAP", "REDUCE"))
-_FORMATS = frozenset(("DELTA", "LANCE", "TREVNI"))
 
 
 def run_script(
@@ -66,7 +66,7 @@ def _ours(session: SqlSession, text: str) -> bool:
     word = kind(tokens)
     if word == "EXECUTE":  # its text is known when it runs
         return True
-    using = any(a.upper == "USING" and b.name.upper() in _FORMATS for a, b in pairwise(tokens))
+    using = any(a.upper == "USING" and format_of_provider(b.name) is not None for a, b in pairwise(tokens))
     return (using and word in ("CREATE", "REPLACE")) or names_ours(session, text, tokens)
 
 

@@ -17,12 +17,13 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.passing import spark_alone
 from trilake.sql.parser.candidates import candidates
-from trilake.sql.parser.paths import FORMATS, bare_path, named_path, version_behind
+from trilake.sql.parser.paths import bare_path, named_path, version_behind
 from trilake.sql.parser.projections import parse_projection
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.session import PRIVATE, Query, SqlSession, TempView
 from trilake.storage import open_store
 from trilake.storage.base import Store
+from trilake.table.registry import format_of_provider
 
 _CATALOG = "spark_catalog"
 _MOST_VIEWS = 64
@@ -95,7 +96,7 @@ def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> T
 
 def _of_entry(session: SqlSession, parts: tuple[str, ...], entry: jvm.Entry, depth: int) -> Target | View | None:
     if not entry.is_view:
-        format = FORMATS.get(entry.provider)
+        format = format_of_provider(entry.provider)
         if format is None or entry.location is None:
             return None
         return Target(parts, format, entry.location, entry, options=session.options(entry.location))

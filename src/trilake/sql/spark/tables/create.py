@@ -11,7 +11,6 @@ from trilake.sql.parser.create import Create, parse_create
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.descriptions import with_options
 from trilake.sql.parser.literals import Args
-from trilake.sql.parser.paths import FORMATS
 from trilake.sql.parser.tokens import Token, depths, tokenize
 from trilake.sql.spark.session import jvm
 from trilake.sql.spark.session.placeholders import with_parameters
@@ -20,6 +19,7 @@ from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, path_target, resolve
 from trilake.sql.spark.tables.create_table import create_as_select, create_clone, create_like, create_plain
 from trilake.sql.spark.tables.view_statements import create_view, is_view
+from trilake.table.registry import format_of_provider
 
 
 def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
@@ -96,9 +96,9 @@ def _says_ours(session: SqlSession, tokens: Sequence[Token]) -> bool:
     """Whether the statement says a format of ours, or the place of a table of ours."""
     inside = depths(tokens)
     for i, t in enumerate(tokens[:-1]):
-        if inside[i] == 0 and t.upper == "USING" and tokens[i + 1].name.lower() in FORMATS:
+        if inside[i] == 0 and t.upper == "USING" and format_of_provider(tokens[i + 1].name):
             return True
-        if inside[i] == 0 and t.is_name and t.name.lower() in FORMATS and tokens[i + 1].text == ".":
+        if inside[i] == 0 and t.is_name and format_of_provider(t.name) and tokens[i + 1].text == ".":
             return True
         if inside[i] == 0 and t.upper in ("AS", "SELECT"):
             return False
@@ -114,11 +114,11 @@ def _older_grammar(session: SqlSession, text: str) -> bool:
 def _format(session: SqlSession, call: Create) -> str | None:
     """The format of a table to be made, ``None`` where it is none of ours."""
     if call.provider is not None:
-        return FORMATS.get(call.provider)
+        return format_of_provider(call.provider)
     by_path = path_target(session, call.parts)
     if by_path is not None:
         return by_path.format
     if call.like is not None:
         source = resolve(session, call.like)
         return source.format if isinstance(source, Target) else None
-    return FORMATS.get(session.setting("spark.sql.sources.default", "parquet").lower())
+    return format_of_provider(session.setting("spark.sql.sources.default", "parquet"))

@@ -16,11 +16,11 @@ from trilake.spark.delta.names.entries import About, decoded
 from trilake.spark.session.engine import spark_engine
 from trilake.sql.parser.create import Create
 from trilake.sql.parser.descriptions import check_place
-from trilake.sql.parser.paths import FORMATS
 from trilake.sql.spark.session import catalogue, jvm
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, find_entry, path_target
 from trilake.storage import open_store
+from trilake.table.registry import format_of_provider
 
 _log = logging.getLogger("trilake.sql")
 #: How often the name that another statement gives to its files is looked for.
@@ -77,7 +77,7 @@ def place_of_new(session: SqlSession, call: Create, format: str) -> Place:
             f"[TABLE_OR_VIEW_ALREADY_EXISTS] {shown} already exists",
             help="choose another name, or write CREATE OR REPLACE TABLE, or IF NOT EXISTS",
         )
-    if entry.is_view or FORMATS.get(entry.provider) != format or entry.location is None:
+    if entry.is_view or format_of_provider(entry.provider) != format or entry.location is None:
         raise InvalidArgumentError(
             f"{shown} is {'a view' if entry.is_view else f'a table of {entry.provider} files'}, which cannot become a"
             f" {format} table",
@@ -215,6 +215,6 @@ def is_name_of(session: SqlSession, place: Place) -> bool:
     except Exception as e:  # noqa: BLE001 - why the name could not be made is the error to show
         _log.warning("the name %s cannot be looked up: %s", quote_parts(place.parts), e)
         return False
-    if entry is None or entry.location is None or FORMATS.get(entry.provider) != place.format:
+    if entry is None or entry.location is None or format_of_provider(entry.provider) != place.format:
         return False
     return open_store(entry.location).uri == open_store(place.path).uri

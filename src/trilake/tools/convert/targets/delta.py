@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from trilake.delta.commands.write.request import WriteRequest, parse_mode
+from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
@@ -18,6 +18,7 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, metadata_plan
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
+from trilake.table.format import parse_mode
 from trilake.tools.convert import columns
 from trilake.tools.convert.sources import Source
 from trilake.tools.convert.targets.target import Done, TargetRequest

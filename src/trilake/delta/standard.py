@@ -1,6 +1,6 @@
-"""``standard_engine``: every format of data files, everything that follows a commit, this machine's clock.
+"""``standard_engine``: all formats of data files, the hooks that follow a commit, this machine's clock.
 
-Hooks are loaded with the first commit: a table that is read needs none of them (tests/house/test_laziness.py).
+The registry names the formats; hooks are loaded with the first commit, as a read needs none of them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.delta.engine import Engine, Jobs
 from trilake.delta.protocol.actions import Metadata
-from trilake.engine.lance_files import LANCE
-from trilake.engine.trevni_files import TREVNI
+from trilake.table.registry import data_file_rows
 
 if TYPE_CHECKING:
     from trilake.delta.commands.optimize.auto_compact import AutoCompaction
@@ -71,4 +70,4 @@ def standard_engine(
     ['lance', 'trevni']
     """
     hooks = (maintain_log, CompactAfterCommit(compaction), update_manifests)
-    return Engine((LANCE, TREVNI), hooks, runtime or SYSTEM_RUNTIME, jobs)
+    return Engine(data_file_rows(), hooks, runtime or SYSTEM_RUNTIME, jobs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.write.optimistic import OptimisticTransaction
 from trilake.delta.log.log import DeltaLog
-from trilake.engine.standard import standard_engine
+from trilake.delta.standard import standard_engine
 from trilake.storage.base import Store
 
 

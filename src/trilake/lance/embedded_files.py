@@ -1,35 +1,26 @@
-"""Lance as a format of a Delta table's data files: ``metaData.format.provider`` ``lance``."""
+"""Lance as a format of data files inside tables of another format."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pyarrow as pa
 
-from trilake.delta.engine import FileBatches, FileFormat, RowFile
 from trilake.errors import SchemaMismatchError, UnsupportedProtocolError
 from trilake.storage.base import Store
-
-if TYPE_CHECKING:
-    from trilake.delta.files.file_plan import FilePlan
-    from trilake.delta.scan.scan import ReadPlan
+from trilake.table.data_files import FileBatches, FileFormat, NeededColumns, RowFile, no_columns
 
 #: Rows of a Lance file's row group: the unit in which it is read, and larger than that of a dataset, whose rows are
 #: taken one by one.
 _GROUP = 1 << 14
 
 
-def _read_lance(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
-    from trilake.delta.scan.conform import needed_file_columns
-    from trilake.delta.scan.data_files import no_columns
+def _read_lance(store: Store, key: str, needed_columns: NeededColumns, threads: bool) -> FileBatches:
     from trilake.lance.file.schema import LanceSchema
     from trilake.lance.file.view import View
     from trilake.lance.v1.data_file import V1File  # late: its messages take time to load
 
     file = V1File.open(store, key)
     view = View(file.schema)
-    fields = [f for f in plan.fields if f.name not in plan.partition_columns]
-    needed = set(needed_file_columns(fields, view.arrow, plan.resolver))
+    needed = set(needed_columns(view.arrow))
     columns = LanceSchema(tuple(f for i, f in enumerate(view.schema.fields) if i in needed), view.schema.metadata)
     stored = view.stored(columns)
     for number, position in enumerate(file.batch_offsets[:-1].tolist()):
@@ -53,7 +44,7 @@ def _check_lance(schema: pa.Schema) -> None:
         ) from e
 
 
-def _write_lance(store: Store, key: str, schema: pa.Schema, plan: FilePlan) -> RowFile:
+def _write_lance(store: Store, key: str, schema: pa.Schema, compression: str | None) -> RowFile:
     return _LanceFile(store, key, schema)
 
 
@@ -123,4 +114,4 @@ def _without_nulls(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
-LANCE = FileFormat("lance", _read_lance, _write_lance, _check_lance)
+LANCE_FILES = FileFormat("lance", _read_lance, _write_lance, _check_lance)

@@ -1,0 +1,67 @@
+"""Lance as a row of the registry of formats."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trilake.common.runtime import SYSTEM_RUNTIME
+from trilake.common.timestamps import TimestampLike
+from trilake.errors import InvalidArgumentError
+from trilake.lance.embedded_files import LANCE_FILES
+from trilake.lance.versions.versions import exists
+from trilake.storage.base import Store
+from trilake.table.data_files import FileFormat
+from trilake.table.format import Format, TableWrite
+from trilake.table.results import WriteResult
+from trilake.table.table import Table
+
+if TYPE_CHECKING:
+    from trilake.lance.scan.snapshot import Snapshot
+
+
+class LanceFormat(Format):
+    """Lance datasets.  Their libraries are an extra, and loaded when a dataset is used."""
+
+    name = "lance"
+
+    def detect(self, store: Store) -> bool:
+        return exists(store)
+
+    def open(self, store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
+        from trilake.lance.table import LanceTable
+
+        return LanceTable(store, version=version, timestamp=timestamp, runtime=SYSTEM_RUNTIME)
+
+    def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
+        from trilake.lance.table import write_options, write_table
+        from trilake.table.frames import arrow_batches
+
+        self.refuse_log_only(write)
+        self.refuse_partitions(write)
+        options = write_options(write.properties)
+        schema, batches = arrow_batches(data)
+        snapshot, files, rows = write_table(
+            store, schema, batches, runtime=SYSTEM_RUNTIME, mode=write.mode, options=options
+        )
+        return written(snapshot, files, rows)
+
+    def data_files(self) -> FileFormat:
+        return LANCE_FILES
+
+    def refuse_partitions(self, write: TableWrite) -> None:
+        """Raise ``InvalidArgumentError`` for partition columns."""
+        if write.partition_by:
+            raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
+
+
+def written(snapshot: Snapshot | None, files: int, rows: int) -> WriteResult:
+    """The result of a write that committed a snapshot, or found a dataset and did nothing."""
+    if snapshot is None:
+        return WriteResult(None)
+    store = snapshot.store
+    new = snapshot.manifest.fragments[-files:] if files else ()  # an append puts its fragments last
+    size = sum(entry.size_bytes or store.head(entry.key).size for f in new for entry in f.files)
+    return WriteResult(snapshot.version, files, 0, rows, size)
+
+
+LANCE = LanceFormat()

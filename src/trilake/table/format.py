@@ -1,0 +1,84 @@
+"""``Format``: what generic code may ask of a format, without Spark; a subclass for each format, in its own room."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from trilake.common.timestamps import TimestampLike
+from trilake.errors import InvalidArgumentError
+from trilake.storage.base import Store
+
+if TYPE_CHECKING:
+    from trilake.table.data_files import FileFormat
+    from trilake.table.results import WriteResult
+    from trilake.table.table import Table
+
+
+Mode = Literal["error", "append", "overwrite", "ignore"]
+_MODES: dict[str, Mode] = {
+    "error": "error",
+    "errorifexists": "error",
+    "default": "error",
+    "append": "append",
+    "overwrite": "overwrite",
+    "ignore": "ignore",
+}
+
+
+def parse_mode(mode: str) -> Mode:
+    """A save mode by its name in trilake or Spark.  Raises ``InvalidArgumentError``."""
+    parsed = _MODES.get(mode.lower())
+    if parsed is None:
+        raise InvalidArgumentError(
+            f"mode {mode!r} is unparsed",
+            help=f"modes are {', '.join(sorted(set(_MODES.values())))}",
+            condition="INVALID_SAVE_MODE",
+        )
+    return parsed
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """A write of rows into a table, as :func:`trilake.write` takes it."""
+
+    mode: Mode
+    partition_by: tuple[str, ...] | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: Arguments of :func:`trilake.write` that only a table with a log has, where they are given.
+    log_only: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Format(ABC):
+    """One format of tables."""
+
+    name: ClassVar[str]
+    #: Whether opening raises ``TableNotFoundError`` where there is no table, at the cost of looking for one.
+    tells_by_opening: ClassVar[bool] = True
+
+    @abstractmethod
+    def detect(self, store: Store) -> bool:
+        """Whether the store's root holds such a table."""
+
+    @abstractmethod
+    def open(self, store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
+        """The table at the store's root, at a version or timestamp."""
+
+    @abstractmethod
+    def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
+        """Write rows of this process, see :func:`trilake.write`."""
+
+    def data_files(self) -> FileFormat | None:
+        """The format as one of data files inside tables of other formats; ``None`` where it is no such."""
+        return None
+
+    def refuse_log_only(self, write: TableWrite) -> None:
+        """Raise ``InvalidArgumentError`` for arguments that need a log."""
+        if write.log_only:
+            raise InvalidArgumentError(
+                f"{', '.join(write.log_only)} needs a table with a log, and {self.name} tables have none",
+                format=self.name,
+                help='leave it out, or write format="delta"',
+            )

@@ -1,0 +1,156 @@
+"""The registry of formats: a row for each, which names its adapters.
+
+Another package adds a format by an entry point of the group ``trilake.formats`` that leads to a :class:`FormatRow`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from typing import Any
+
+from trilake.common.timestamps import TimestampLike
+from trilake.errors import InvalidArgumentError, MissingDependencyError, TableNotFoundError
+from trilake.storage.base import Store
+from trilake.table.format import Format
+from trilake.table.table import Table
+
+
+@dataclass(frozen=True)
+class FormatRow:
+    """A format: its name, and its adapters as ``module:attribute``, which are loaded when they are used.
+
+    Parameters
+    ----------
+    name: as users write it.
+    adapter: a :class:`~trilake.table.format.Format`.
+    spark: the same for sessions of Spark.
+    data_suffix: how names of its data files end, where tables of another format may have such.
+    """
+
+    name: str
+    adapter: str
+    spark: str
+    data_suffix: str = ""
+
+    def load(self) -> Format:
+        """The adapter for this process."""
+        format: Format = _loaded(self.adapter)
+        return format
+
+    def load_spark(self) -> Any:
+        """The adapter for Spark, a ``trilake.spark.session.format.SparkFormat``."""
+        return _loaded(self.spark)
+
+
+BUILT_IN = (
+    FormatRow("delta", "trilake.delta.format:DELTA", "trilake.spark.delta.format:DELTA"),
+    FormatRow("lance", "trilake.lance.format:LANCE", "trilake.spark.lance.format:LANCE", ".lance"),
+    FormatRow("trevni", "trilake.trevni.format:TREVNI", "trilake.spark.trevni.format:TREVNI", ".trv"),
+)
+#: The format of tables that are created without naming one.
+DEFAULT = "delta"
+GROUP = "trilake.formats"
+
+
+@cache
+def _loaded(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def _others() -> tuple[FormatRow, ...]:
+    names = {row.name for row in BUILT_IN}
+    rows: list[FormatRow] = [point.load() for point in entry_points(group=GROUP)]
+    return tuple(row for row in rows if row.name not in names)
+
+
+def rows() -> Iterator[FormatRow]:
+    """All formats, in the order in which a location is examined; those of other packages come last."""
+    yield from BUILT_IN
+    yield from _others()
+
+
+def names() -> list[str]:
+    """The names of all formats.
+
+    >>> names()
+    ['delta', 'lance', 'trevni']
+    """
+    return sorted(row.name for row in rows())
+
+
+def format_of_provider(provider: str | None) -> str | None:
+    """The format that a name in SQL stands for, with or without ``trilake-``; ``None`` for any other name.
+
+    >>> format_of_provider("Trilake-Delta"), format_of_provider("parquet")
+    ('delta', None)
+    """
+    name = (provider or "").lower().removeprefix("trilake-")
+    return next((row.name for row in rows() if row.name == name), None)
+
+
+def row_named(name: str) -> FormatRow:
+    """The row of a format.  Raises ``InvalidArgumentError``."""
+    row = next((row for row in rows() if row.name == name.lower()), None)
+    if row is None:
+        raise InvalidArgumentError(f"format {name!r} is unknown", help=f"formats are {', '.join(names())}")
+    return row
+
+
+def format_named(name: str) -> Format:
+    """The format of that name.  Raises ``InvalidArgumentError``."""
+    return row_named(name).load()
+
+
+def data_file_rows() -> tuple[FormatRow, ...]:
+    """The formats of which data files inside tables of another format may be."""
+    return tuple(row for row in BUILT_IN if row.data_suffix)
+
+
+def open_table(
+    store: Store, format: str | None, version: int | None = None, timestamp: TimestampLike | None = None
+) -> Table:
+    """The table at the store's root, of the named format or of the one that is there.
+
+    Opening finds out which it is: to look first would list the same folder twice.  Raises ``TableNotFoundError`` where
+    there is none, and what opening raises.
+    """
+    if format is not None:
+        return format_named(format).open(store, version, timestamp)
+    for row in rows():
+        candidate = row.load()
+        if candidate.tells_by_opening:
+            try:
+                return candidate.open(store, version, timestamp)
+            except TableNotFoundError:
+                continue
+            except MissingDependencyError:  # which matters for tables of this format only
+                if candidate.detect(store):
+                    raise
+        elif candidate.detect(store):
+            return candidate.open(store, version, timestamp)
+    raise _nothing_at(store)
+
+
+def find_format(store: Store, format: str | None) -> Format:
+    """The named format, or that of the table in a store.  Raises ``TableNotFoundError`` where there is no table."""
+    if format is not None:
+        return format_named(format)
+    for row in rows():
+        candidate = row.load()
+        if candidate.detect(store):
+            return candidate
+    raise _nothing_at(store)
+
+
+def _nothing_at(store: Store) -> TableNotFoundError:
+    return TableNotFoundError(
+        f"no table of a known format (not a {' table, not a '.join(row.name.title() for row in rows())} table)",
+        help="check the path, or name the format",
+        file=store.uri,
+    )

@@ -1,0 +1,25 @@
+"""What writes return, in every format."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trilake.common.display import Displayed
+
+
+@dataclass(frozen=True)
+class WriteResult(Displayed):
+    """What a write did.
+
+    ``version`` is the one it committed, or the one it left as it was; ``None`` for formats without versions.
+
+    >>> import trilake
+    >>> trilake.write({"n": [1]}, "memory://doc-write-result").rows_added
+    1
+    """
+
+    version: int | None
+    files_added: int = 0
+    files_removed: int = 0
+    rows_added: int = 0
+    bytes_added: int = 0

@@ -1,0 +1,68 @@
+"""Trevni as a row of the registry of formats."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.common.timestamps import TimestampLike
+from trilake.errors import InvalidArgumentError
+from trilake.expr.views import stream_without_views
+from trilake.storage.base import Store
+from trilake.storage.uri import parse_location
+from trilake.table.data_files import FileFormat
+from trilake.table.format import Format, TableWrite
+from trilake.table.results import WriteResult
+from trilake.table.table import Table
+from trilake.trevni.data_files import TREVNI_FILES
+
+_SUFFIX = ".trv"
+#: Files that are looked at for one of Trevni's: a folder may hold millions of others.
+_LOOK_AT = 10_000
+
+
+class TrevniFormat(Format):
+    """Trevni files, and folders of them."""
+
+    name = "trevni"
+    tells_by_opening = False
+
+    def detect(self, store: Store) -> bool:
+        """Whether the location is named like a Trevni file, or has such files among the first below it."""
+        if parse_location(store.uri).path.endswith(_SUFFIX):
+            return True
+        return any(meta.key.endswith(_SUFFIX) for meta in islice(store.list(), _LOOK_AT))
+
+    def open(self, store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
+        from trilake.trevni.tables.table import TrevniTable
+
+        if version is not None or timestamp is not None:
+            raise InvalidArgumentError(
+                "Trevni files have no versions", help="leave version and timestamp out", file=store.uri
+            )
+        return TrevniTable(store.uri, options=store.options)
+
+    def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
+        from trilake.table.frames import arrow_batches
+        from trilake.trevni.tables import table_write
+
+        self.refuse_log_only(write)
+        options = table_write.write_options(write.properties)
+        schema, batches = arrow_batches(data)
+        if not isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            # Frames of pandas and polars hold views, which most of Arrow's kernels do not take.
+            schema, batches = stream_without_views(schema, batches)
+        plan = table_write.plan_table_write(
+            store, schema, mode=write.mode, partition_by=write.partition_by, options=options
+        )
+        staged = [] if plan.nothing else table_write.write_rows(store, plan, batches)
+        done = table_write.finish_table_write(store, plan, staged)
+        return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
+
+    def data_files(self) -> FileFormat:
+        return TREVNI_FILES
+
+
+TREVNI = TrevniFormat()
