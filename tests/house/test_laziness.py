@@ -131,13 +131,20 @@ PROMISES = (
     ),
     Promise(
         "trilake.delta.format",
-        ("trilake.delta.commands", "trilake.table.frames", "sqlglot", "duckdb"),
+        ("trilake.delta.commands", "trilake.delta.verify", "trilake.table.frames", "sqlglot", "duckdb"),
         "a table is opened without what writes",
     ),
     Promise("trilake.delta.standard", ("trilake.delta.commands", "trilake.delta.commit"), "a read runs no hooks"),
     Promise("trilake.lance.format", ("google", "numba", "trilake.table.frames"), "formats are extras"),
     Promise(
-        "trilake.trevni.format", ("numba", "fastavro", "trilake.trevni.tables", "trilake.table.frames"), "as Lance"
+        "trilake.trevni.format",
+        (
+            "numba",
+            "fastavro",
+            "trilake.table.frames",
+            *(f"trilake.trevni.{m}" for m in ("verify", "report", "conversion")),
+        ),
+        "a table is opened without what verifies and converts it",
     ),
     Promise("trilake.spark.lance.format", ("google", "numba"), "formats are extras"),
     Promise("trilake.delta.scan.*", ("pyarrow.dataset",), "it loads pandas, and a table is read without it"),

@@ -17,7 +17,7 @@ from trilake import lance
 from trilake.delta.verify.run import CHECKS as DELTA_CHECKS
 from trilake.errors import InvalidArgumentError, TableNotFoundError, VersionNotFoundError
 from trilake.lance.verify.run import CHECKS as LANCE_CHECKS
-from trilake.tools.verify import store_of
+from trilake.table.registry import format_named
 from trilake.trevni.verify.run import CHECKS as TREVNI_CHECKS
 
 ALL = (*FAULTS, *LANCE, *TREVNI)
@@ -127,5 +127,5 @@ def test_an_open_folder_of_trevni_is_verified_with_the_options_it_was_opened_wit
     """They were left out: a folder that needs them could not be verified, or another account's was."""
     trilake.write(pa.table({"n": [1]}), str(tmp_path / "t"), format="trevni")
     table = trilake.open(str(tmp_path / "t"), storage_options={"region": "eu"})
-    assert store_of(table).options == {"region": "eu"}
+    assert format_named(table.format).store_of(table).options == {"region": "eu"}
     assert trilake.verify(table).ok

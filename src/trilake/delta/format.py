@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from trilake.common.timestamps import TimestampLike
 from trilake.delta.log.log import DeltaLog
@@ -13,6 +14,13 @@ from trilake.expr.nanoseconds import rounded_down
 from trilake.storage.base import Store
 from trilake.table.format import Format, TableWrite
 from trilake.table.results import WriteResult
+from trilake.table.table import Table
+
+if TYPE_CHECKING:
+    from trilake.table.conversion import Source, Target, TargetRequest
+    from trilake.table.findings import Depth, Finding, Findings, PlannedStep
+    from trilake.table.report_facts import Facts
+    from trilake.table.table import FilterLike
 
 
 class DeltaFormat(Format):
@@ -46,6 +54,42 @@ class DeltaFormat(Format):
         )
         check_dynamic_alone(request, store.uri)
         return write_arrow(DeltaLog(store, standard_engine()), schema, batches, request)
+
+    def store_of(self, table: Table) -> Store:
+        assert isinstance(table, ArrowDeltaTable)
+        return table.log.store
+
+    def verify(self, store: Store, version: int | None, depth: Depth, sample: int | None, limit: int) -> Findings:
+        from trilake.delta.verify.run import verify_delta
+
+        return verify_delta(store, standard_engine(), version, depth, sample, limit)
+
+    def repair_steps(self) -> tuple[str, ...]:
+        from trilake.delta.repair.run import STEPS
+
+        return tuple(STEPS)
+
+    def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+        from trilake.delta.repair.run import plan_delta
+
+        return plan_delta(store, standard_engine(), code, findings)
+
+    def report_facts(self, table: Table) -> Facts:
+        from trilake.delta.report import delta_facts
+
+        assert isinstance(table, ArrowDeltaTable)
+        return delta_facts(table)
+
+    def source(self, table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
+        from trilake.delta.conversion import delta_source
+
+        assert isinstance(table, ArrowDeltaTable)
+        return delta_source(table, columns, filter)
+
+    def target(self, store: Store, source: Source, request: TargetRequest, exists: bool) -> Target:
+        from trilake.delta.conversion import delta_target
+
+        return delta_target(store, source, request, exists)
 
 
 DELTA = DeltaFormat()

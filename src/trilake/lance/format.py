@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from trilake.common.runtime import SYSTEM_RUNTIME
@@ -17,6 +18,11 @@ from trilake.table.table import Table
 
 if TYPE_CHECKING:
     from trilake.lance.scan.snapshot import Snapshot
+    from trilake.lance.table import LanceTable
+    from trilake.table.conversion import Source, Target, TargetRequest
+    from trilake.table.findings import Depth, Finding, Findings, PlannedStep
+    from trilake.table.report_facts import Facts
+    from trilake.table.table import FilterLike
 
 
 class LanceFormat(Format):
@@ -45,6 +51,39 @@ class LanceFormat(Format):
         )
         return written(snapshot, files, rows)
 
+    def store_of(self, table: Table) -> Store:
+        return _lance_table(table).snapshot.store
+
+    def verify(self, store: Store, version: int | None, depth: Depth, sample: int | None, limit: int) -> Findings:
+        from trilake.lance.verify.run import verify_lance
+
+        return verify_lance(store, SYSTEM_RUNTIME, version, depth, sample, limit)
+
+    def repair_steps(self) -> tuple[str, ...]:
+        from trilake.lance.verify.repair import STEPS
+
+        return tuple(STEPS)
+
+    def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+        from trilake.lance.verify.repair import plan_lance
+
+        return plan_lance(store, SYSTEM_RUNTIME, code, findings)
+
+    def report_facts(self, table: Table) -> Facts:
+        from trilake.lance.report import lance_facts
+
+        return lance_facts(_lance_table(table), SYSTEM_RUNTIME.clock_ms())
+
+    def source(self, table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
+        from trilake.lance.conversion import lance_source
+
+        return lance_source(_lance_table(table), columns, filter)
+
+    def target(self, store: Store, source: Source, request: TargetRequest, exists: bool) -> Target:
+        from trilake.lance.conversion import lance_target
+
+        return lance_target(store, source, request, exists)
+
     def data_files(self) -> FileFormat:
         return LANCE_FILES
 
@@ -52,6 +91,13 @@ class LanceFormat(Format):
         """Raise ``InvalidArgumentError`` for partition columns."""
         if write.partition_by:
             raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
+
+
+def _lance_table(table: Table) -> LanceTable:
+    from trilake.lance.table import LanceTable
+
+    assert isinstance(table, LanceTable)
+    return table
 
 
 def written(snapshot: Snapshot | None, files: int, rows: int) -> WriteResult:

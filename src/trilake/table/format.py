@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -12,9 +12,12 @@ from trilake.errors import InvalidArgumentError
 from trilake.storage.base import Store
 
 if TYPE_CHECKING:
+    from trilake.table.conversion import Source, Target, TargetRequest
     from trilake.table.data_files import FileFormat
+    from trilake.table.findings import Depth, Finding, Findings, PlannedStep
+    from trilake.table.report_facts import Facts
     from trilake.table.results import WriteResult
-    from trilake.table.table import Table
+    from trilake.table.table import FilterLike, Table
 
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
@@ -69,6 +72,34 @@ class Format(ABC):
     @abstractmethod
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
         """Write rows of this process, see :func:`trilake.write`."""
+
+    @abstractmethod
+    def store_of(self, table: Table) -> Store:
+        """The store of an open table."""
+
+    @abstractmethod
+    def verify(self, store: Store, version: int | None, depth: Depth, sample: int | None, limit: int) -> Findings:
+        """What of a table's promises is broken, see :func:`trilake.verify`."""
+
+    def repair_steps(self) -> tuple[str, ...]:
+        """The codes of the steps that mend a table, in the order in which they are done."""
+        return ()
+
+    def plan_repair(self, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
+        """The steps of one kind that answer some findings."""
+        raise InvalidArgumentError(f"{self.name} tables have no step {code}", file=store.uri)
+
+    @abstractmethod
+    def report_facts(self, table: Table) -> Facts:
+        """What a report says of an open table."""
+
+    @abstractmethod
+    def source(self, table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
+        """The rows of an open table for a conversion, see :func:`trilake.convert`."""
+
+    @abstractmethod
+    def target(self, store: Store, source: Source, request: TargetRequest, exists: bool) -> Target:
+        """What takes the rows of a conversion, at a place where a table is or is not."""
 
     def data_files(self) -> FileFormat | None:
         """The format as one of data files inside tables of other formats; ``None`` where it is no such."""

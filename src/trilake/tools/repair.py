@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 
 from trilake.common.arguments import checked
-from trilake.delta.repair.run import STEPS, plan_delta
-from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
-from trilake.storage import Store, open_store
-from trilake.table.findings import Finding, Findings, PlannedStep, Repairs, RepairStep, run_steps
+from trilake.storage import open_store
+from trilake.table.findings import Finding, Findings, Repairs, RepairStep, run_steps
 from trilake.table.registry import find_format
 from trilake.tools.verify import verify
 
@@ -48,18 +46,18 @@ def repair(
     ()
     """
     store = open_store(uri, dict(storage_options or {}))
-    table = find_format(store, format).name
-    known = _codes(table)
+    table = find_format(store, format)
+    known = table.repair_steps()
     unknown = sorted(set(only or ()) - set(known))
     if unknown:
         raise InvalidArgumentError(
-            f"there is no step {', '.join(unknown)} for {table} tables",
+            f"there is no step {', '.join(unknown)} for {table.name} tables",
             help=f"steps are {', '.join(known) or 'none'}",
             file=store.uri,
         )
 
     def look() -> Findings:
-        return verify(uri, depth=depth, limit=_ALL, format=table, storage_options=storage_options)
+        return verify(uri, depth=depth, limit=_ALL, format=table.name, storage_options=storage_options)
 
     verified = look()
     chosen = [code for code in known if only is None or code in only]
@@ -70,7 +68,7 @@ def repair(
         if mine:
             try:
                 # Each is planned when those before it are done: the log first, on which commits stand.
-                steps += run_steps(_plan(table, store, code, mine), dry_run=dry_run, allowed=allowed)
+                steps += run_steps(table.plan_repair(store, code, mine), dry_run=dry_run, allowed=allowed)
             except (TrilakeError, OSError) as e:
                 steps.append(RepairStep(code, "it cannot be planned yet", _names(mine), error=masked(str(e))))
     answered = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
@@ -83,22 +81,3 @@ def repair(
 
 def _names(findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f.code for f in findings))
-
-
-def _codes(format: str) -> tuple[str, ...]:
-    """The codes of a format's steps, in the order in which they are done."""
-    if format == "delta":
-        return tuple(STEPS)
-    if format == "lance":
-        from trilake.lance.verify.repair import STEPS as LANCE_STEPS
-
-        return tuple(LANCE_STEPS)
-    return ()
-
-
-def _plan(format: str, store: Store, code: str, findings: Sequence[Finding]) -> list[PlannedStep]:
-    if format == "delta":
-        return plan_delta(store, standard_engine(), code, findings)
-    from trilake.lance.verify.repair import plan_lance
-
-    return plan_lance(store, standard_engine().runtime, code, findings)

@@ -6,14 +6,11 @@ from collections.abc import Mapping
 from os import PathLike
 
 from trilake.common.arguments import checked
-from trilake.delta.standard import standard_engine
-from trilake.delta.verify.run import verify_delta
 from trilake.errors import InvalidArgumentError
-from trilake.storage import Store, open_store
-from trilake.table.findings import MAX_LISTED, Depth, Findings, as_depth
-from trilake.table.registry import find_format
+from trilake.storage import open_store
+from trilake.table.findings import MAX_LISTED, Findings, as_depth
+from trilake.table.registry import find_format, format_named
 from trilake.table.table import Table, as_version
-from trilake.trevni.verify.run import verify_trevni
 
 
 @checked
@@ -65,32 +62,7 @@ def verify(
                 "version, format and storage_options are those of the open table", help="leave them out"
             )
         table = uri_or_table
-        store = store_of(table)
-        return _verify(store, table.format, table.version, deep, sample, limit)
+        known = format_named(table.format)
+        return known.verify(known.store_of(table), table.version, deep, sample, limit)
     store = open_store(uri_or_table, dict(storage_options or {}))
-    return _verify(store, find_format(store, format).name, as_version(version), deep, sample, limit)
-
-
-def store_of(table: Table) -> Store:
-    """The store of an open table."""
-    store: Store
-    if table.format == "delta":
-        store = table.log.store  # type: ignore[attr-defined]
-    elif table.format == "lance":
-        store = table.snapshot.store  # type: ignore[attr-defined]
-    else:
-        store = open_store(table.uri, table.storage_options)  # type: ignore[attr-defined]
-    return store
-
-
-def _verify(store: Store, format: str, version: int | None, deep: Depth, sample: int | None, limit: int) -> Findings:
-    if format == "delta":
-        return verify_delta(store, standard_engine(), version, deep, sample, limit)
-    if format == "lance":
-        from trilake.lance.verify.run import verify_lance
-
-        return verify_lance(store, standard_engine().runtime, version, deep, sample, limit)
-    if version is not None:
-        raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
-
-    return verify_trevni(store.uri, store.options, deep, sample, limit)
+    return find_format(store, format).verify(store, as_version(version), deep, sample, limit)

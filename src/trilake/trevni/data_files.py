@@ -6,11 +6,11 @@ import pyarrow as pa
 
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, FileFormat, NeededColumns, RowFile, no_columns
+from trilake.trevni.file.file import TrevniFile
+from trilake.trevni.file.writer import TrevniWriter
 
 
 def _read_trevni(store: Store, key: str, needed_columns: NeededColumns, threads: bool) -> FileBatches:
-    from trilake.trevni.file.file import TrevniFile  # late: a Delta table is opened without it
-
     file = TrevniFile((store, key))
     schema = file.schema
     names = [schema.field(i).name for i in needed_columns(schema)]
@@ -24,8 +24,6 @@ def _read_trevni(store: Store, key: str, needed_columns: NeededColumns, threads:
 
 
 def _write_trevni(store: Store, key: str, schema: pa.Schema, compression: str | None) -> RowFile:
-    from trilake.trevni.file.writer import TrevniWriter
-
     # Files of many partitions may be open at once; what exceeds this waits on disk.
     return TrevniWriter((store, key), schema, codec=compression, checksum="crc32", memory=1 << 24)
 

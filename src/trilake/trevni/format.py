@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike
 from trilake.errors import InvalidArgumentError
 from trilake.expr.views import stream_without_views
+from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.storage.uri import parse_location
 from trilake.table.data_files import FileFormat
@@ -17,6 +19,14 @@ from trilake.table.format import Format, TableWrite
 from trilake.table.results import WriteResult
 from trilake.table.table import Table
 from trilake.trevni.data_files import TREVNI_FILES
+from trilake.trevni.tables import table_write
+from trilake.trevni.tables.table import TrevniTable
+
+if TYPE_CHECKING:
+    from trilake.table.conversion import Source, Target, TargetRequest
+    from trilake.table.findings import Depth, Findings
+    from trilake.table.report_facts import Facts
+    from trilake.table.table import FilterLike
 
 _SUFFIX = ".trv"
 #: Files that are looked at for one of Trevni's: a folder may hold millions of others.
@@ -36,8 +46,6 @@ class TrevniFormat(Format):
         return any(meta.key.endswith(_SUFFIX) for meta in islice(store.list(), _LOOK_AT))
 
     def open(self, store: Store, version: int | None, timestamp: TimestampLike | None) -> Table:
-        from trilake.trevni.tables.table import TrevniTable
-
         if version is not None or timestamp is not None:
             raise InvalidArgumentError(
                 "Trevni files have no versions", help="leave version and timestamp out", file=store.uri
@@ -46,7 +54,6 @@ class TrevniFormat(Format):
 
     def write(self, store: Store, data: Any, write: TableWrite) -> WriteResult:
         from trilake.table.frames import arrow_batches
-        from trilake.trevni.tables import table_write
 
         self.refuse_log_only(write)
         options = table_write.write_options(write.properties)
@@ -61,8 +68,38 @@ class TrevniFormat(Format):
         done = table_write.finish_table_write(store, plan, staged)
         return WriteResult(None, done.files_added, 0, done.rows_added, done.bytes_added)
 
+    def store_of(self, table: Table) -> Store:
+        return open_store(table.uri, _trevni_table(table).storage_options)
+
+    def verify(self, store: Store, version: int | None, depth: Depth, sample: int | None, limit: int) -> Findings:
+        from trilake.trevni.verify.run import verify_trevni
+
+        if version is not None:
+            raise InvalidArgumentError("Trevni files have no versions", help="leave version out", file=store.uri)
+        return verify_trevni(store.uri, store.options, depth, sample, limit)
+
+    def report_facts(self, table: Table) -> Facts:
+        from trilake.trevni.report import trevni_facts
+
+        return trevni_facts(_trevni_table(table), SYSTEM_RUNTIME.clock_ms())
+
+    def source(self, table: Table, columns: list[str] | None, filter: FilterLike | None) -> Source:
+        from trilake.trevni.conversion import trevni_source
+
+        return trevni_source(_trevni_table(table), columns, filter)
+
+    def target(self, store: Store, source: Source, request: TargetRequest, exists: bool) -> Target:
+        from trilake.trevni.conversion import trevni_target
+
+        return trevni_target(store, source, request, exists)
+
     def data_files(self) -> FileFormat:
         return TREVNI_FILES
+
+
+def _trevni_table(table: Table) -> TrevniTable:
+    assert isinstance(table, TrevniTable)
+    return table
 
 
 TREVNI = TrevniFormat()

@@ -14,16 +14,16 @@ import pytest
 
 import trilake
 from tests.tools.convert.conversions import FORMATS, ROWS, make, read, same_rows
+from trilake.delta.conversion import DeltaRows
 from trilake.errors import ChecksumMismatchError, StorageError, TableNotFoundError, TrilakeError, WriteFailedError
+from trilake.lance.conversion import LanceRows
 from trilake.storage import open_store
 from trilake.storage.faults import Fault, FaultStore
 from trilake.storage.local import LocalStore
 from trilake.storage.memory import MemoryStore
 from trilake.tools.convert.parquet import ParquetFiles, ParquetOptions
-from trilake.tools.convert.targets.delta import DeltaRows
-from trilake.tools.convert.targets.lance import LanceRows
-from trilake.tools.convert.targets.parquet_folder import ParquetRows
-from trilake.tools.convert.targets.trevni import TrevniRows
+from trilake.tools.convert.targets import ParquetRows
+from trilake.trevni.conversion import TrevniRows
 from trilake.trevni.tables.row_groups import RowGroupWriter
 
 

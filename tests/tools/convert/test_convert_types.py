@@ -13,13 +13,13 @@ import pytest
 
 import trilake
 from tests.tools.convert.conversions import FORMATS, ROWS, make, read, same_rows
+from trilake.delta.conversion import from_delta
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import DELTA_TYPE, ArrayType, PrimitiveType, StructField, StructType
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableNotFoundError
 from trilake.storage import open_store
 from trilake.table.checksum import checksum
-from trilake.tools.convert.columns import from_delta
 
 MAPS = pa.table({"n": [1], "m": pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64()))})
 UNIONS = pa.table({"n": [1], "m": pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])})

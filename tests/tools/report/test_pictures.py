@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from trilake.common.text import plain
-from trilake.tools.report.clustering import measure, ranked, touched
-from trilake.tools.report.facts import COMMITS, FILES, ColumnBounds, Commits, PartitionColumn
+from trilake.table.report_facts import COMMITS, FILES, ColumnBounds, Commits, PartitionColumn, ranked
+from trilake.tools.report.clustering import measure, touched
 from trilake.tools.report.partitions import heat_map
 from trilake.tools.report.sizes import deleted_classes, size_classes, top_columns
 from trilake.tools.report.svg import cleaned

@@ -16,8 +16,9 @@ from tests.trevni.crafted import Block, Col, craft, zigzag
 from trilake.errors import SchemaMismatchError, TableExistsError, TableNotFoundError
 from trilake.expr import parse_filter
 from trilake.storage import open_store
+from trilake.table.folders import DataFile, partition_fields, partition_values
 from trilake.trevni import RowGroupWriter, TrevniFile, TrevniTable, WriteOptions, read_split, write, write_table
-from trilake.trevni.tables.dataset import DataFile, candidate_rows, partition_fields, partition_values
+from trilake.trevni.tables.dataset import candidate_rows
 
 ROWS = pa.table({"id": range(60_000), "s": [f"s{i}" for i in range(60_000)], "n": [None, 1.5] * 30_000})
 

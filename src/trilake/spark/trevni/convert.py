@@ -28,10 +28,11 @@ from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.trevni.source import TrilakeTrevniDataSource, task_name
 from trilake.spark.trevni.write import write_dataframe
 from trilake.storage import Store, open_store
+from trilake.table.folders import DataFile
 from trilake.trevni.blocks.codecs import check_codec
 from trilake.trevni.mappings.avro_files import WRITE_CODECS, from_avro, to_avro
 from trilake.trevni.tables import jobs
-from trilake.trevni.tables.dataset import DataFile, find_files, list_files
+from trilake.trevni.tables.dataset import find_files, list_files
 from trilake.trevni.tables.row_groups import StagedFile, TableWrite, new_write_id, publish
 from trilake.trevni.tables.table_write import write_options
 

@@ -11,14 +11,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trilake.delta.commands.maintenance.sink_manifest import committed_files
-from trilake.delta.protocol.partitions import HIVE_NULL, hive_directory
+from trilake.delta.protocol.partitions import hive_directory
 from trilake.errors import (
     CorruptFileError,
     InvalidArgumentError,
@@ -38,11 +37,11 @@ from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, discard
 from trilake.storage.staging import move, remove_empty_folder, remove_folder, sync_names
 from trilake.storage.uri import Location, parse_location
-from trilake.tools.convert.columns import fitted, plain_schema
-from trilake.trevni.tables.dataset import DataFile, partition_fields, partition_values
+from trilake.table.conversion import fitted, plain_schema
+from trilake.table.folders import DataFile, data_file, partition_fields, partition_values
 
 if TYPE_CHECKING:
-    from trilake.trevni.tables.dataset import DataFile
+    from trilake.table.folders import DataFile
 
 SUCCESS = "_SUCCESS"
 _STAGING = "_temporary"
@@ -66,7 +65,7 @@ def find(store: Store) -> tuple[Store, list[DataFile]]:
     listing = list(store.list())
     committed = committed_files(store, frozenset(m.key for m in listing))
     shown = (m for m in listing if m.key.endswith(".parquet") and not _hidden(m.key))
-    files = [data_file(m.key, m.size) for m in shown if committed is None or m.key in committed]
+    files = [data_file(m) for m in shown if committed is None or m.key in committed]
     place = parse_location(store.uri)
     if files or not place.path.endswith(".parquet"):
         return store, files
@@ -80,13 +79,6 @@ def find(store: Store) -> tuple[Store, list[DataFile]]:
 
 def _hidden(key: str) -> bool:
     return any(part.startswith((".", "_")) and "=" not in part for part in key.split("/"))
-
-
-def data_file(key: str, size: int) -> DataFile:
-    """A file with the values that its ``key=value`` folders say."""
-    pairs = [part.split("=", 1) for part in key.split("/")[:-1] if part.find("=") > 0]
-    values = [(unquote(name), None if value == HIVE_NULL else unquote(value)) for name, value in pairs]
-    return DataFile(key, size, tuple(values))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ import pyarrow as pa
 from trilake.common.arguments import checked
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
+from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.common.timestamps import TimestampLike
-from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ChecksumMismatchError,
     InvalidArgumentError,
@@ -31,10 +31,10 @@ from trilake.errors import (
 from trilake.storage import open_store
 from trilake.storage.base import Store
 from trilake.table.checksum import Checksum, checksum
+from trilake.table.conversion import Done, Piece, Rows, Source, Target, TargetRequest
 from trilake.table.table import FilterLike
-from trilake.tools.convert.sources import Piece, Source, names, open_source
-from trilake.tools.convert.targets.begin import begin
-from trilake.tools.convert.targets.target import Done, Rows, Target, TargetRequest
+from trilake.tools.convert.sources import names, open_source
+from trilake.tools.convert.targets import begin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,7 +170,7 @@ def convert(
         options=dict(options or {}),
         data_format=data_format,
         distributed=len(opened.tasks) > 1,
-        engine=standard_engine(),
+        runtime=SYSTEM_RUNTIME,
     )
     writer = begin(there, opened, request)
     outcomes = _run(writer, opened, spark)

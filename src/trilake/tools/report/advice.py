@@ -12,9 +12,9 @@ from collections.abc import Sequence
 import pyarrow.compute as pc
 
 from trilake.common.text import count_text, plain, plural, share_text, size_text
+from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
 from trilake.tools.report.clustering import Clustering
-from trilake.tools.report.facts import Facts
 from trilake.tools.report.sizes import as_sizes
 
 #: What compaction must save to be worth a word: files, and a share of all files.
@@ -34,12 +34,8 @@ def advise(facts: Facts, clustering: Sequence[Clustering] = ()) -> list[Advice]:
     return sorted(advice, key=lambda a: a.weight != "do")
 
 
-def _open(facts: Facts) -> str:
-    return f"trilake.open({facts.uri!r})"
-
-
-def _dataset(facts: Facts) -> str:
-    return f"trilake.lance.dataset({facts.uri!r})"
+def _python(facts: Facts, what: str, column: str = "") -> str:
+    return facts.commands[what].format(uri=facts.uri, column=column)
 
 
 def _shell(command: str, facts: Facts, *options: str) -> str:
@@ -48,12 +44,12 @@ def _shell(command: str, facts: Facts, *options: str) -> str:
 
 def _compact(facts: Facts) -> Advice | None:
     plan, total = facts.compaction, facts.files.num_rows
-    if plan is None:
+    if plan is None or "compact" not in facts.commands:
         return None
     saved = plan.files - plan.into
     if saved < _FILES or saved < _SHARE * total:
         return None
-    unit = "fragment" if facts.format == "lance" else "file"
+    unit = facts.unit
     estimate = (
         f"{plural(plan.files, unit)} smaller than {plan.limit} ({size_text(plan.size)}) would become about"
         f" {plural(plan.into, unit)}: a reader of the whole table opens {share_text(saved / max(total, 1))} fewer."
@@ -61,14 +57,13 @@ def _compact(facts: Facts) -> Advice | None:
     )
     if facts.clustering:
         estimate += f" Rows are clustered by {', '.join(plain(c, 40) for c in facts.clustering)} on the way."
-    command = f"{_dataset(facts)}.optimize.compact_files()" if facts.format == "lance" else f"{_open(facts)}.optimize()"
-    return Advice(f"Put small {unit}s together", estimate, command, _shell("optimize", facts))
+    return Advice(f"Put small {unit}s together", estimate, _python(facts, "compact"), _shell("optimize", facts))
 
 
 def _deleted(facts: Facts) -> Advice | None:
     """Rows that vectors delete are still read, and their bytes are still there."""
-    if facts.format != "delta":
-        return None  # a compaction of Lance takes fragments with many deleted rows by itself
+    if "purge" not in facts.commands:
+        return None
     files = facts.files.filter(pc.greater(facts.files["deleted"], 0))
     deleted, rows = pc.sum(files["deleted"]).as_py() or 0, pc.sum(files["rows"]).as_py() or 0
     if not deleted or deleted < _DELETED * max(rows, 1):
@@ -80,39 +75,37 @@ def _deleted(facts: Facts) -> Advice | None:
         f" ({share_text(deleted / max(rows, deleted))} of their rows). Purging writes {size_text(size - waste)} once;"
         f" readers then skip about {size_text(waste)}, and a vacuum can free it."
     )
-    command = f"{_open(facts)}.purge()"
-    return Advice(
-        "Write files again without their deleted rows", estimate, command, _shell("optimize", facts, "--purge")
-    )
+    shell = _shell("optimize", facts, "--purge")
+    return Advice("Write files again without their deleted rows", estimate, _python(facts, "purge"), shell)
 
 
 def _vacuum(facts: Facts) -> Advice | None:
     gone = facts.tombstones
-    if gone is None or not gone.expired_files:
+    if gone is None or not gone.expired_files or "vacuum" not in facts.commands:
         return None
     estimate = (
         f"{plural(gone.expired_files, 'file')} ({size_text(gone.expired_size)}) were removed from the table more than"
         f" {gone.retention} ago. Those that are still in the folder can be deleted; versions that need them can then no"
         " longer be read. vacuum(dry_run=True), or the command without --delete, lists them first."
     )
-    title, command = "Delete files that no version within the retention needs", f"{_open(facts)}.vacuum()"
+    title, command = "Delete files that no version within the retention needs", _python(facts, "vacuum")
     return Advice(title, estimate, command, _shell("vacuum", facts, "--delete"))
 
 
 def _versions(facts: Facts) -> Advice | None:
-    if facts.format != "lance" or facts.commits is None or facts.commits.total < _VERSIONS:
+    if "clean" not in facts.commands or facts.commits is None or facts.commits.total < _VERSIONS:
         return None
     estimate = (
         f"{facts.commits.total:,} versions are kept, with all files that only old ones need. The clean-up deletes those"
         " older than two weeks; they can then no longer be read."
     )
-    command = f"{_dataset(facts)}.cleanup_old_versions()"
+    command = _python(facts, "clean")
     return Advice("Clean up old versions", estimate, command, _shell("vacuum", facts, "--delete"), "consider")
 
 
 def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
     """The column by which ordering would help a lookup most."""
-    if facts.format != "delta" or facts.clustering or facts.bounds is None:
+    if "order" not in facts.commands or facts.clustering or facts.bounds is None:
         return None
     scattered = [
         c
@@ -133,6 +126,6 @@ def _order(facts: Facts, clustering: Sequence[Clustering]) -> Advice | None:
         f" two of each partition. It reads and writes {size} once, and is worth it where queries look for few values"
         " of this column."
     )
-    command = f"{_open(facts)}.optimize(zorder_by={worst.reference!r})"
+    command = _python(facts, "order", worst.reference)
     shell = _shell("optimize", facts, "--zorder-by", worst.reference)
     return Advice("Order rows by a column that queries look for", estimate, command, shell, "consider")

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
 
-from trilake.tools.report.facts import ColumnBounds
+from trilake.table.report_facts import ColumnBounds
 
 #: Values that a profile shows, of those that are looked up.
 POINTS = 40
@@ -42,34 +40,6 @@ class Clustering:
     def share(self) -> float:
         """The part of the table's files that a lookup touches, on the average."""
         return self.mean / self.files if self.files else 0.0
-
-
-def ranked(
-    name: str, low: pa.ChunkedArray, high: pa.ChunkedArray, nulls_only: pa.ChunkedArray, reference: str | None = None
-) -> ColumnBounds | None:
-    """The bounds of a column as ranks; ``None`` where no file has any.
-
-    Parameters
-    ----------
-    low, high: of each file, null where they are not known.
-    nulls_only: for each file whether it is known to hold no value at all.
-    reference: what commands call the column, where that is not its name.
-    """
-    known = pc.and_(pc.is_valid(low), pc.is_valid(high))
-    unknown = pc.sum(pc.and_not(pc.invert(known), pc.fill_null(nulls_only, False))).as_py() or 0
-    low, high = low.filter(known), high.filter(known)
-    if not len(low):
-        return None
-    ends = pc.min_max(low)["min"].as_py(), pc.min_max(high)["max"].as_py()
-    both = pa.concat_arrays([c for a in (low, high) for c in a.chunks])
-    ranks = pc.rank(both, tiebreaker="dense").to_numpy().astype(np.int64)
-    first, last = ranks[: len(low)], ranks[len(low) :]
-    # Bounds that contradict each other say nothing.
-    sound = first <= last
-    unknown += int((~sound).sum())
-    if not sound.any():
-        return None
-    return ColumnBounds(name, first[sound], last[sound], unknown, str(ends[0]), str(ends[1]), reference or name)
 
 
 def touched(

@@ -15,11 +15,11 @@ from markupsafe import Markup
 
 from trilake.common.text import count_text, plain, share_text, short_count, size_text, time_text
 from trilake.common.version import __version__
+from trilake.table.report_facts import Facts
 from trilake.table.report_page import Advice
 from trilake.tools.report.advice import advise
 from trilake.tools.report.charts import Charts
 from trilake.tools.report.clustering import Clustering, measure
-from trilake.tools.report.facts import Facts
 from trilake.tools.report.sections import sections_of
 from trilake.tools.report.sizes import as_sizes
 from trilake.tools.report.views import Tile

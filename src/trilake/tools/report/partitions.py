@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.text import plain
-from trilake.tools.report.facts import PartitionColumn
+from trilake.table.report_facts import PartitionColumn
 from trilake.tools.report.sizes import as_sizes, class_labels, classes_of
 
 #: Values of a column that have a row or column of their own.

@@ -9,19 +9,14 @@ from os import PathLike
 from trilake.common.extras import need
 from trilake.common.text import plain
 from trilake.common.timestamps import TimestampLike
-from trilake.delta.standard import standard_engine
-from trilake.delta.table import ArrowDeltaTable
-from trilake.errors import InvalidArgumentError, masked
+from trilake.errors import masked
 from trilake.storage import open_store
-from trilake.table.registry import open_table
+from trilake.table.registry import format_named, open_table
+from trilake.table.report_facts import Facts, Verified
 from trilake.table.report_page import Report
 from trilake.table.table import Table, as_version
 from trilake.tools.report.charts import Charts
-from trilake.tools.report.delta_facts import delta_facts
-from trilake.tools.report.facts import Facts, Verified
-from trilake.tools.report.trevni_facts import trevni_facts
 from trilake.tools.verify import verify as verify_table
-from trilake.trevni.tables.table import TrevniTable
 
 #: Findings that are listed, and files up to which a table is verified by itself: beyond, it takes longer than all else.
 _FINDINGS, _VERIFIED = 100, 20_000
@@ -94,18 +89,5 @@ def _verified(table: Table) -> Verified | None:
 
 
 def facts_of(table: Table) -> Facts:
-    """The facts of a table of any format.  Raises ``InvalidArgumentError`` for a table of no known one."""
-    now_ms = standard_engine().runtime.clock_ms()
-    if table.format == "delta":
-        assert isinstance(table, ArrowDeltaTable)
-        return delta_facts(table)
-    if table.format == "lance":
-        from trilake.lance.table import LanceTable
-        from trilake.tools.report.lance_facts import lance_facts
-
-        assert isinstance(table, LanceTable)
-        return lance_facts(table, now_ms)
-    if table.format == "trevni":
-        assert isinstance(table, TrevniTable)
-        return trevni_facts(table, now_ms)
-    raise InvalidArgumentError(f"there is no report of tables of the format {table.format!r}", file=table.uri)
+    """The facts of a table of any format.  Raises ``InvalidArgumentError`` for an unknown format."""
+    return format_named(table.format).report_facts(table)

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow.compute as pc
 
 from trilake.common.text import count_text, plain, plural, share_text, size_text, time_text
+from trilake.table.report_facts import Facts
 from trilake.tools.report.charts import Charts, Drawing
 from trilake.tools.report.clustering import Clustering
-from trilake.tools.report.facts import Facts
 from trilake.tools.report.partitions import heat_map
 from trilake.tools.report.sizes import as_sizes, deleted_classes, extremes, size_classes, summary, top_columns
 from trilake.tools.report.timeline import timeline

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.text import plain
-from trilake.tools.report.facts import Commits
+from trilake.table.report_facts import Commits
 
 #: Lengths of bins in ms: from a second to a year.
 _LENGTHS = tuple(

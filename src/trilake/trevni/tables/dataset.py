@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
-from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +24,7 @@ from trilake.expr import ColumnStats, FileStats, Filter, SkipResult, can_match
 from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.uri import Location, parse_location
 from trilake.table.data_files import no_columns
+from trilake.table.folders import DataFile, data_file, partition_value, partition_values
 from trilake.trevni.blocks.layout import MAGIC
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.nesting.arrow_forms import bare, filtered
@@ -39,25 +39,6 @@ SPLIT_SIZE = 1 << 27
 BATCH_SIZE = 1 << 25
 
 _GLOB = re.compile(r"[*?\[]")
-_NULL = "__HIVE_DEFAULT_PARTITION__"
-#: What values of partition folders look like, and the types that they may have, the narrowest first.
-_FORMS = (
-    (r"^[+-]?[0-9]{1,38}$", (pa.int32(), pa.int64(), pa.decimal128(38, 0))),
-    (
-        r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|NaN|inf|Infinity)$",
-        (pa.float64(),),
-    ),
-    (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", (pa.date32(),)),
-)
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """One file: its key in the store, its size in bytes and the values of its partition folders (text, or null)."""
-
-    key: str
-    size: int
-    partition: tuple[tuple[str, str | None], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -138,7 +119,7 @@ def list_files(store: Store) -> list[DataFile]:
     """The files below a table's root, in key order, see :func:`trilake.trevni.tables.jobs.visible`: without those whose
     names say that readers shall pass them over.
     """
-    return [_data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
+    return [data_file(meta) for meta in visible(store) if not is_hidden(meta.key)]
 
 
 def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
@@ -172,7 +153,7 @@ def _list(place: Location, path: str, store: Store, options: Mapping[str, str] |
     prefix = path[len(root) :].strip("/")
     table = open_store(Location(place.scheme, place.authority, root).uri, options)
     metas = [replace(meta, key=meta.key[len(prefix) + 1 :]) for meta in visible(table, prefix)]
-    return [_data_file(meta) for meta in metas if not is_hidden(meta.key)]
+    return [data_file(meta) for meta in metas if not is_hidden(meta.key)]
 
 
 def is_hidden(key: str) -> bool:
@@ -182,17 +163,8 @@ def is_hidden(key: str) -> bool:
 
 def split_of(store: Store, key: str) -> Split:
     """All rows of the file under a key."""
-    file = _data_file(ObjectMeta(key, 0, 0))
+    file = data_file(ObjectMeta(key, 0, 0))
     return Split(store.uri, file.key, file.partition, options=dict(store.options))
-
-
-def _data_file(meta: ObjectMeta) -> DataFile:
-    partition = []
-    for part in meta.key.split("/")[:-1]:
-        name, equals, value = part.partition("=")
-        if equals and name:
-            partition.append((unquote(name), None if value == _NULL else unquote(value)))
-    return DataFile(meta.key, meta.size, tuple(partition))
 
 
 def _matcher(pattern: str) -> Any:
@@ -221,79 +193,6 @@ def _matcher(pattern: str) -> Any:
         parts.append(text + "/")
     expression = re.compile("".join(parts) + ".*")
     return lambda key: expression.match(key + "/") is not None
-
-
-# --- schema ----------------------------------------------------------------------------------------------------------
-
-
-def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
-    """The partition columns of files, with the narrowest type that all their values have.
-
-    Types are int, bigint, decimal for whole numbers beyond it, double, date or string, as Spark infers them; times stay
-    text, which does not say of what zone they are.
-    """
-    if not files:
-        return []
-    return [
-        pa.field(name, _common_type([f.partition[i][1] for f in files]))
-        for i, (name, _) in enumerate(files[0].partition)
-    ]
-
-
-def _common_type(texts: Sequence[str | None]) -> pa.DataType:
-    values = pa.array([text for text in texts if text is not None], pa.string()).unique()
-    for form, types in _FORMS:
-        if not len(values) or not pc.all(pc.match_substring_regex(values, form)).as_py():
-            continue
-        for type_ in types:
-            try:
-                _cast(values, type_)
-            except pa.ArrowInvalid:
-                continue
-            return _narrowed(type_, values)
-    return pa.string()
-
-
-def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
-    if pa.types.is_decimal(type_):
-        digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
-        return pa.decimal128(int(pc.max(digits).as_py()), 0)
-    # What is no number is one among others only: a text may be called so.
-    if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
-        return pa.string()
-    return type_
-
-
-def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
-    # Arrow does not know a leading plus.
-    return pc.replace_substring_regex(texts, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else texts
-
-
-def _partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
-    """What a folder says of a column.  Raises ``SchemaMismatchError`` where that is no value of the column's type."""
-    try:
-        return _cast(pa.array([text], pa.string()), one.type)[0]
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-        raise SchemaMismatchError(
-            f"the folder {one.name}={text} names no value of type {one.type}: {e}",
-            help="read the column as a text",
-            file=file,
-            column=one.name,
-        ) from e
-
-
-def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
-    """The value of each partition column in each file."""
-    values = {}
-    for i, one in enumerate(fields):
-        texts = [f.partition[i][1] for f in files]
-        try:
-            values[one.name] = _cast(pa.array(texts, pa.string()), one.type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            # One by one, to say which.
-            found = [_partition_value(text, one, file.key) for text, file in zip(texts, files, strict=True)]
-            values[one.name] = pa.array([value.as_py() for value in found], one.type)
-    return values
 
 
 # --- splits ----------------------------------------------------------------------------------------------------------
@@ -462,7 +361,7 @@ class _SplitReader:
         fields = [self._schema.field(name) for name in names]
         for one in fields:
             if one.name in self._partition:
-                value = _partition_value(self._partition[one.name], one, self._file.uri)
+                value = partition_value(self._partition[one.name], one, self._file.uri)
                 arrays.append(pa.repeat(value, count))
                 continue
             if one.name not in self._own or table is None:

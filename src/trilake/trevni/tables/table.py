@@ -19,18 +19,10 @@ from trilake.errors import SchemaMismatchError
 from trilake.expr import Filter, parse_filter
 from trilake.storage import Store
 from trilake.table.explanation import Explanation
+from trilake.table.folders import DataFile, partition_fields
 from trilake.table.table import FilterLike, Table
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.tables.dataset import (
-    DataFile,
-    Split,
-    candidate_rows,
-    find_files,
-    partition_fields,
-    read_split,
-    skip_files,
-    split_file,
-)
+from trilake.trevni.tables.dataset import Split, candidate_rows, find_files, read_split, skip_files, split_file
 
 #: Splits that are read at once, and the stored bytes of each.
 _THREADS = min(4, os.cpu_count() or 1)

@@ -25,12 +25,13 @@ from trilake.errors import (
     UnknownOptionError,
 )
 from trilake.storage import Store
+from trilake.table.folders import DataFile
 from trilake.trevni.blocks.codecs import check_checksum, check_codec
 from trilake.trevni.file.column_options import ColumnOptions
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.nesting.arrow_forms import bare
 from trilake.trevni.tables import jobs
-from trilake.trevni.tables.dataset import DataFile, check_trevni, list_files
+from trilake.trevni.tables.dataset import check_trevni, list_files
 from trilake.trevni.tables.jobs import STAGING
 from trilake.trevni.tables.row_groups import (
     RowGroupWriter,

@@ -13,9 +13,10 @@ import numpy as np
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.storage import Store, open_store
 from trilake.table.findings import Depth
+from trilake.table.folders import DataFile
 from trilake.trevni.blocks.layout import BlockTable
 from trilake.trevni.file.file import TrevniFile
-from trilake.trevni.tables.dataset import DataFile, find_files, list_files
+from trilake.trevni.tables.dataset import find_files, list_files
 
 _THREADS = 8
 

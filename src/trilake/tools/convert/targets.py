@@ -1,4 +1,4 @@
-"""Rows converted into a folder of Parquet files, of which ``_SUCCESS`` comes last."""
+"""What takes the rows of a conversion; a folder of Parquet files, of which ``_SUCCESS`` comes last, is made here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,41 @@ import pyarrow as pa
 
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, TrilakeError
-from trilake.storage.base import Store
+from trilake.storage.base import ObjectMeta, Store
 from trilake.storage.ownership import check_own
-from trilake.tools.convert import columns, parquet
-from trilake.tools.convert.sources import Source
-from trilake.tools.convert.targets.target import Done, TargetRequest, kept_partitions
-from trilake.trevni.tables.dataset import DataFile, partition_fields
+from trilake.table.conversion import Done, Source, Target, TargetRequest, fitted, for_parquet, kept_partitions
+from trilake.table.folders import DataFile, data_file, partition_fields
+from trilake.table.registry import DEFAULT, format_named
+from trilake.tools.convert import parquet
+from trilake.tools.convert.sources import PARQUET, format_at
+
+
+def begin(store: Store, source: Source, request: TargetRequest) -> Target:
+    """Look at what is there, and whether it can take the rows; nothing is written.
+
+    Raises ``TableExistsError``, ``SchemaMismatchError``, ``InvalidArgumentError`` and ``UnsupportedProtocolError``.
+    """
+    if request.mode not in ("error", "append", "overwrite"):
+        raise InvalidArgumentError(f"mode {request.mode!r} is unknown", help="modes are append, error, overwrite")
+    if request.data_format is not None and request.format != DEFAULT:
+        raise InvalidArgumentError("data_format is the format of a Delta table's files", help="leave it out")
+    unknown = [c for c in request.partition_by or () if c not in source.schema.names]
+    if unknown:
+        raise InvalidArgumentError(
+            f"partition_by names {', '.join(map(repr, unknown))}, which is no column of the rows",
+            help=f"the columns are {', '.join(source.schema.names)}",
+        )
+    there = format_at(store)
+    if there is not None and there != request.format:
+        raise TableExistsError(
+            f"{there} files are there",
+            help="convert to another location, or remove them if a write that failed has left them",
+            file=store.uri,
+        )
+    exists = there is not None
+    if request.format == PARQUET:
+        return parquet_target(store, source, request, exists)
+    return format_named(request.format).target(store, source, request, exists)
 
 
 @dataclass(frozen=True)
@@ -34,11 +63,11 @@ class ParquetRows:
         attempt, by = self.runtime.new_attempt(), self.partition_by
         with parquet.ParquetFiles(self.store, self.job, task, attempt, self.schema, by, self.options) as files:
             for batch in batches:
-                files.write(columns.fitted(batch, self.schema))
+                files.write(fitted(batch, self.schema))
         return files.done
 
     def read_back(self, written: list[parquet.StagedParquet]) -> Iterator[pa.RecordBatch]:
-        data_files = [parquet.data_file(f.key, f.size) for f in written]
+        data_files = [data_file(ObjectMeta(f.key, f.size, 0)) for f in written]
         types = {f.name: f for f in partition_fields(data_files)}
         schema = pa.schema([types.get(f.name, f).with_nullable(True) for f in self.schema])
         files = [DataFile(s.staged, s.size, f.partition) for s, f in zip(written, data_files, strict=True)]
@@ -67,7 +96,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
     """The target at a place.  Raises ``TableExistsError``, ``SchemaMismatchError`` and ``InvalidArgumentError``."""
     if exists and request.mode == "error":
         raise TableExistsError("Parquet files are there already", file=store.uri)
-    schema = columns.for_parquet(source.schema)
+    schema = for_parquet(source.schema)
     partition_by = kept_partitions(source, request, exists)
     old: list[str] = []
     if exists:
@@ -82,7 +111,7 @@ def parquet_target(store: Store, source: Source, request: TargetRequest, exists:
     if len(partition_by or ()) == len(schema):
         raise InvalidArgumentError("a table must have a column that it is not partitioned by")
     options = parquet.ParquetOptions.of(request.options)
-    runtime, names = request.engine.runtime, tuple(source.schema.names)
+    runtime, names = request.runtime, tuple(source.schema.names)
     job = runtime.new_hex_id()
     rows = ParquetRows(store, job, schema, tuple(partition_by or ()), options, names, runtime)
     return ParquetTarget(store, rows, old)

@@ -12,8 +12,7 @@ from trilake.lance.commands.compaction import CompactionOptions, plan_compaction
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.table import LanceTable
 from trilake.lance.versions.versions import list_versions
-from trilake.tools.report.clustering import ranked
-from trilake.tools.report.facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage
+from trilake.table.report_facts import COMMITS, FILES, Bounds, ColumnBounds, Commits, Compaction, Facts, Storage, ranked
 
 #: Versions whose manifests are read, fragments whose files are opened, and columns of them that are looked at.
 _VERSIONS, _FRAGMENTS, _COLUMNS = 200, 24, 24
@@ -30,6 +29,11 @@ def lance_facts(table: LanceTable, now_ms: int) -> Facts:
     fragments = snapshot.manifest.fragments
     files = _files(table)
     return Facts(
+        unit="fragment",
+        commands={
+            "compact": "trilake.lance.dataset({uri!r}).optimize.compact_files()",
+            "clean": "trilake.lance.dataset({uri!r}).cleanup_old_versions()",
+        },
         format="lance",
         uri=table.uri,
         version=table.version,

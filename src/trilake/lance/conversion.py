@@ -1,27 +1,85 @@
-"""Rows converted into a Lance dataset: one version."""
+"""Lance datasets as source and target of conversions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.runtime import Runtime
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+from trilake.expr import Filter
+from trilake.lance.commands.fragment_writer import Target as Stored
+from trilake.lance.commands.fragment_writer import WriteOptions, discard, write_fragments
+from trilake.lance.commands.write import commit_write
+from trilake.lance.commands.write import plan_write as plan_dataset
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.view import View
+from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.scan.scan import ScanPlan, scan
+from trilake.lance.table import LanceTable, write_options
+from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
-from trilake.tools.convert import columns
-from trilake.tools.convert.sources import LancePiece, Source
-from trilake.tools.convert.targets.target import Done, TargetRequest
-
-if TYPE_CHECKING:
-    from trilake.lance.commands.fragment_writer import WriteOptions as LanceOptions
-    from trilake.lance.file.schema import LanceSchema
-    from trilake.lance.versions.manifest import Fragment
+from trilake.table.conversion import Done, Source, TargetRequest, check_columns, packed, plain, plain_schema, refused
+from trilake.table.table import FilterLike
 
 _T = pa.types
+
+# --- source ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LancePiece:
+    """Fragments of a Lance dataset."""
+
+    store: Store
+    fragments: tuple[Fragment, ...]
+    stored: LanceSchema
+    columns: tuple[str, ...]
+    filter: Filter | None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        view = View(self.stored)
+        by_name = {f.name: f for f in view.schema.fields}
+        columns = LanceSchema(tuple(by_name[n] for n in self.columns), view.schema.metadata)
+        readers = [FragmentReader(self.store, f, self.stored) for f in self.fragments]
+        yield from scan(ScanPlan(view, columns, self.filter, batch_size=_LANCE_BATCH), readers)
+
+
+_LANCE_BATCH = 1 << 16
+
+
+def lance_source(table: LanceTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
+    """The rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+    snapshot = table.snapshot
+    names = check_columns(columns, table.schema, table.uri)
+    bound = snapshot.filter(filter)
+
+    def piece(some: Sequence[Fragment]) -> LancePiece:
+        return LancePiece(snapshot.store, tuple(some), snapshot.manifest.schema, tuple(names), bound)
+
+    fragments = snapshot.manifest.fragments
+
+    def sized() -> list[tuple[Fragment, int]]:
+        return [(f, sum(e.size_bytes or snapshot.store.head(e.key).size for e in f.files)) for f in fragments]
+
+    whole = plain_schema(table.schema)
+    return Source(
+        uri=table.uri,
+        format="lance",
+        version=table.version,
+        schema=pa.schema([whole.field(n) for n in names], whole.metadata),
+        partition_by=(),
+        rows=table.count() if filter is None else None,
+        whole=(piece(fragments),),
+        cut=lambda: tuple((piece(run),) for run in packed(sized())),
+    )
+
+
+# --- target ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -31,19 +89,16 @@ class LanceRows:
     store: Store
     schema: LanceSchema
     source_schema: pa.Schema
-    options: LanceOptions
+    options: WriteOptions
     #: Whether the fragments' dictionaries may grow: they are the dataset's, so only one task may do that.
     extend: bool
     names: tuple[str, ...]
     runtime: Runtime
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
-        from trilake.lance.commands.fragment_writer import Target as Stored
-        from trilake.lance.commands.fragment_writer import write_fragments
-
         target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero"
-        plain = (columns.plain(batch, self.source_schema) for batch in batches)
+        plain = (plain(batch, self.source_schema) for batch in batches)
         checked = (self._checked(target, batch) if exact else batch for batch in plain)
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
         return fragments, target.schema
@@ -106,14 +161,12 @@ class LanceTarget:
         self,
         store: Store,
         mode: str,
-        options: LanceOptions,
+        options: WriteOptions,
         schema: pa.Schema,
         *,
         distributed: bool,
         runtime: Runtime,
     ) -> None:
-        from trilake.lance.commands.write import plan_write as plan_dataset
-
         self.store = store
         kind: Any = {"error": "create"}.get(mode, mode)
         self.plan = plan_dataset(store, kind, runtime, options)
@@ -131,9 +184,6 @@ class LanceTarget:
         self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names), self.plan.runtime)
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
-        from trilake.lance.commands.fragment_writer import Target as Stored
-        from trilake.lance.commands.write import commit_write
-
         fragments = [f for some, _ in written for f in some]
         # With the dictionaries of the one task that may have added to them.
         schema = written[0][1] if len(written) == 1 else self.rows.schema
@@ -143,18 +193,50 @@ class LanceTarget:
         return Done(snapshot.version, sum(len(f.files) for f in fragments), size)
 
     def discard(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> None:
-        from trilake.lance.commands.fragment_writer import discard
-
         for fragments, _ in written:
             discard(self.store, fragments)
 
 
 def lance_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> LanceTarget:
     """The target at a place.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` for partitions."""
-    from trilake.lance.table import write_options
-
     if request.partition_by:
         raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
-    schema = columns.for_lance(source.schema, dictionaries=not request.distributed)
-    options, runtime = write_options(request.options), request.engine.runtime
+    schema = for_lance(source.schema, dictionaries=not request.distributed)
+    options, runtime = write_options(request.options), request.runtime
     return LanceTarget(store, request.mode, options, schema, distributed=request.distributed, runtime=runtime)
+
+
+def for_lance(schema: pa.Schema, *, dictionaries: bool) -> pa.Schema:
+    """The columns as a Lance dataset has them: views, run-ends and, unless ``dictionaries``, dictionaries as values.
+
+    Raises ``SchemaMismatchError`` for a type that Lance does not have.
+    """
+    fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
+    lance_schema = pa.schema(fields, schema.metadata)
+    try:
+        LanceSchema.from_arrow(lance_schema)
+    except UnsupportedProtocolError as e:
+        raise refused("Lance", str(e.context.get("column")), e.message) from e
+    return lance_schema
+
+
+def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
+    if _T.is_string_view(kind):
+        return pa.string()
+    if _T.is_binary_view(kind):
+        return pa.binary()
+    if _T.is_run_end_encoded(kind):
+        return _lance_type(kind.value_type, dictionaries)
+    if _T.is_decimal(kind) and kind.bit_width < 128:
+        return pa.decimal128(kind.precision, kind.scale)
+    if _T.is_dictionary(kind):
+        values = kind.value_type
+        storable = _T.is_string(values) or _T.is_binary(values) or _T.is_integer(values)
+        return kind if dictionaries and storable else _lance_type(values, dictionaries)
+    if _T.is_struct(kind):
+        return pa.struct([f.with_type(_lance_type(f.type, dictionaries)) for f in kind])
+    if _T.is_list_view(kind) or _T.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_lance_type(kind.value_type, dictionaries)))
+    if _T.is_large_list(kind) or _T.is_large_list_view(kind):
+        return pa.large_list(kind.value_field.with_type(_lance_type(kind.value_type, dictionaries)))
+    return kind

@@ -1,8 +1,7 @@
 """``Facts``: what a report says of a table, as plain values and Arrow columns, whatever the table's format.
 
-A format's own module gathers them (:mod:`~trilake.tools.report.delta_facts`, :mod:`~trilake.tools.report.lance_facts`,
-:mod:`~trilake.tools.report.trevni_facts`); all that follows (charts, advice, the page) is a function of them.  What a
-format does not have is ``None``, and the page leaves it out.
+A format gathers them (``report.py`` in its room); charts, advice and the page are functions of them.  What a format
+does not have is ``None``, and the page leaves it out.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 #: Columns of :attr:`Facts.files`; ``deleted`` are rows that a deletion vector takes away.
 FILES = pa.schema([("path", pa.string()), ("size", pa.int64()), ("rows", pa.int64()), ("deleted", pa.int64())])
@@ -166,3 +166,36 @@ class Facts:
     indices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     findings: Verified | None = None
+    #: What data files are called, one of them.
+    unit: str = "file"
+    #: Python that does something about the table, by what it does: ``compact``, ``purge``, ``vacuum``, ``clean``,
+    #: ``order``.  ``{uri!r}`` and ``{column!r}`` stand for the table and a column.
+    commands: Mapping[str, str] = field(default_factory=dict)
+
+
+def ranked(
+    name: str, low: pa.ChunkedArray, high: pa.ChunkedArray, nulls_only: pa.ChunkedArray, reference: str | None = None
+) -> ColumnBounds | None:
+    """The bounds of a column as ranks; ``None`` where no file has any.
+
+    Parameters
+    ----------
+    low, high: of each file, null where they are not known.
+    nulls_only: for each file whether it is known to hold no value at all.
+    reference: what commands call the column, where that is not its name.
+    """
+    known = pc.and_(pc.is_valid(low), pc.is_valid(high))
+    unknown = pc.sum(pc.and_not(pc.invert(known), pc.fill_null(nulls_only, False))).as_py() or 0
+    low, high = low.filter(known), high.filter(known)
+    if not len(low):
+        return None
+    ends = pc.min_max(low)["min"].as_py(), pc.min_max(high)["max"].as_py()
+    both = pa.concat_arrays([c for a in (low, high) for c in a.chunks])
+    ranks = pc.rank(both, tiebreaker="dense").to_numpy().astype(np.int64)
+    first, last = ranks[: len(low)], ranks[len(low) :]
+    # Bounds that contradict each other say nothing.
+    sound = first <= last
+    unknown += int((~sound).sum())
+    if not sound.any():
+        return None
+    return ColumnBounds(name, first[sound], last[sound], unknown, str(ends[0]), str(ends[1]), reference or name)

@@ -24,15 +24,14 @@ from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.property_values import duration_ms
 from trilake.delta.protocol.schema import PrimitiveType
 from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.report_history import read_history
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import StatisticsReader, record_counts
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import TrilakeError
 from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
-from trilake.tools.report.clustering import ranked
-from trilake.tools.report.delta_history import read_history
-from trilake.tools.report.facts import (
+from trilake.table.report_facts import (
     FILES,
     TRANSACTIONS,
     Bounds,
@@ -42,6 +41,7 @@ from trilake.tools.report.facts import (
     PartitionColumn,
     Storage,
     Tombstones,
+    ranked,
 )
 
 #: Files whose bounds are looked at, columns of them, and files whose footers are read: enough for a picture.
@@ -61,6 +61,12 @@ def delta_facts(table: ArrowDeltaTable) -> Facts:
     counts = record_counts(snapshot.adds)
     past = read_history(log, snapshot)
     return Facts(
+        commands={
+            "compact": "trilake.open({uri!r}).optimize()",
+            "purge": "trilake.open({uri!r}).purge()",
+            "vacuum": "trilake.open({uri!r}).vacuum()",
+            "order": "trilake.open({uri!r}).optimize(zorder_by={column!r})",
+        },
         format="delta",
         uri=table.uri,
         version=snapshot.version,

@@ -16,7 +16,7 @@ from trilake.delta.protocol.commits import parse_rare
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.errors import TrilakeError
 from trilake.storage.base import ObjectMeta
-from trilake.tools.report.facts import COMMITS, Commits, SchemaChange
+from trilake.table.report_facts import COMMITS, Commits, SchemaChange
 
 #: Commits that are read, bytes of them that are read whole, and the beginning that is read of larger ones, which holds
 #: what is no file of the commits of all known writers.

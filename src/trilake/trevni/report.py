@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.errors import TrilakeError
-from trilake.tools.report.facts import FILES, Facts, PartitionColumn, Storage
+from trilake.table.report_facts import FILES, Facts, PartitionColumn, Storage
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.tables.table import TrevniTable
 

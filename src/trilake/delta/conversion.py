@@ -1,0 +1,259 @@
+"""Delta tables as source and target of conversions.
+
+Metadata of a column, its comment among it, is Arrow field metadata.  A Delta table has fewer types than Arrow; the one
+that a column had is kept in its metadata, so that a vector is a vector again when it leaves the table.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+import pyarrow as pa
+
+from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.commands.write.write import finish_write, plan_write
+from trilake.delta.files.file_plan import FilePlan, WrittenFiles
+from trilake.delta.files.write_files import write_files
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.schema import (
+    DELTA_TYPE,
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    from_arrow,
+    holds_variants,
+    marked,
+)
+from trilake.delta.scan.read import read_tasks
+from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, plan_scan
+from trilake.delta.standard import standard_engine
+from trilake.delta.table import ArrowDeltaTable
+from trilake.storage.base import Store
+from trilake.storage.ownership import discard
+from trilake.table.conversion import Done, Source, TargetRequest, check_columns, fitted, for_parquet, packed, plain
+from trilake.table.format import parse_mode
+from trilake.table.table import FilterLike
+
+#: Key of a Delta column's metadata: the Arrow type that its values had before.
+ARROW_TYPE = "trilake.arrowType"
+#: Metadata that belongs to a format, and not to the column.
+_OWN = ("delta.", "__", "PARQUET:", "ARROW:", "trilake:", "lance-")
+_T = pa.types
+
+# --- source ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DeltaPiece:
+    """Files of a Delta table."""
+
+    store: Store
+    tasks: tuple[FileTask, ...]
+    plan: ReadPlan
+    schema: pa.Schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in read_tasks(self.store, self.tasks, self.plan):
+            yield fitted(batch, self.schema)
+
+
+def delta_source(table: ArrowDeltaTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
+    """The rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+    whole = from_delta(table.snapshot.schema)
+    names = check_columns(columns, whole, table.uri)
+    scan = plan_scan(table.snapshot, names, filter)
+    schema = pa.schema([whole.field(n) for n in names])
+    # Files may lack columns that the table requires: what is read is nullable, what is written is checked.
+    read = pa.schema([f.with_nullable(True) for f in schema])
+    store, files = table.log.store, scan.tasks()
+
+    def piece(some: Sequence[FileTask]) -> DeltaPiece:
+        return DeltaPiece(store, tuple(some), scan.plan, read)
+
+    return Source(
+        uri=table.uri,
+        format="delta",
+        version=table.version,
+        schema=schema,
+        partition_by=tuple(c for c in scan.plan.partition_columns if c in names),
+        rows=table.count() if filter is None else None,
+        whole=(piece(files),),
+        cut=lambda: tuple((piece(run),) for run in packed([(f, f.size) for f in files])),
+    )
+
+
+# --- target ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class DeltaRows:
+    """Files of a Delta table."""
+
+    store: Store
+    plan: FilePlan
+    metadata: Metadata
+    schema: pa.Schema
+    names: tuple[str, ...]
+
+    def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
+        return write_files(self.store, self.plan, (plain(b, self.schema) for b in batches), task=task)
+
+    def read_back(self, written: WrittenFiles) -> Iterator[pa.RecordBatch]:
+        plan = metadata_plan(self.metadata, self.plan.engine, self.store.uri, 0, self.names)
+        tasks = [FileTask(unquote(str(a["path"])), int(a["size"]), a["partitionValues"]) for a in written.actions]
+        for batch in read_tasks(self.store, tasks, plan):
+            yield batch.rename_columns(list(self.names))
+
+
+class DeltaTarget:
+    """A Delta table: one commit."""
+
+    exact = True
+
+    def __init__(self, log: DeltaLog, request: WriteRequest, schema: pa.Schema) -> None:
+        self.log = log
+        self.plan = plan_write(log, request)
+        if self.plan.files.provider == "parquet":
+            for_parquet(self.plan.files.schema.to_arrow_schema())
+        self.rows = DeltaRows(log.store, self.plan.files, self.plan.metadata, schema, tuple(schema.names))
+
+    def commit(self, written: Sequence[WrittenFiles]) -> Done:
+        done = finish_write(self.log, self.plan, written)
+        return Done(done.version, done.files_added, done.bytes_added)
+
+    def discard(self, written: Sequence[WrittenFiles]) -> None:
+        discard(self.log.store, [unquote(str(a["path"])) for part in written for a in part.actions])
+
+
+def delta_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> DeltaTarget:
+    """The target at a place, where a table is or is not.  Raises as :func:`plan_write` does."""
+    schema = for_delta(source.schema)
+    partition_by = request.partition_by
+    if partition_by is None and not exists and len(source.partition_by) < len(source.schema):
+        partition_by = source.partition_by
+    write = WriteRequest(
+        mode=parse_mode(request.mode),
+        schema=to_delta(schema),
+        partition_by=partition_by,
+        properties=request.options or None,
+        data_format=request.data_format,
+    )
+    return DeltaTarget(DeltaLog(store, standard_engine(runtime=request.runtime)), write, schema)
+
+
+# --- schemas ---------------------------------------------------------------------------------------------------------
+
+
+def from_delta(schema: StructType) -> pa.Schema:
+    """The columns of a Delta table, with their comments and the Arrow types that they once had.
+
+    >>> from trilake.delta.protocol.schema import PrimitiveType
+    >>> field = StructField("n", PrimitiveType("long"), False, {"comment": "how many"})
+    >>> from_delta(StructType((field,))).field("n").metadata
+    {b'comment': b'how many'}
+    """
+    fields = []
+    for one in schema.fields:
+        arrow_field = marked(_arrow_field(one), one.type)
+        was = one.metadata.get(ARROW_TYPE)
+        fields.append(
+            arrow_field if not isinstance(was, str) else arrow_field.with_type(_decoded(was, arrow_field.type))
+        )
+    return pa.schema(fields)
+
+
+def _arrow_field(one: StructField) -> pa.Field:
+    metadata = {
+        k: v if isinstance(v, str) else orjson.dumps(v).decode()
+        for k, v in one.metadata.items()
+        if not k.startswith(_OWN) and k != ARROW_TYPE
+    }
+    return pa.field(one.name, _arrow_type(one.type), one.nullable, metadata or None)
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    if isinstance(kind, StructType):
+        return pa.struct([_arrow_field(f) for f in kind.fields])
+    if isinstance(kind, ArrayType):
+        return pa.list_(pa.field("element", _arrow_type(kind.element), kind.contains_null))
+    if isinstance(kind, MapType):
+        value = pa.field("value", _arrow_type(kind.value), kind.value_contains_null)
+        return pa.map_(pa.field("key", _arrow_type(kind.key), False), value)
+    return kind.arrow
+
+
+def _decoded(text: str, stored: pa.DataType) -> pa.DataType:
+    """The type that a column's metadata names, unless that is damaged or the values could not have it any more."""
+    try:
+        named = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text, validate=True))).field(0).type
+        pa.array([], stored).cast(named)
+    except (ValueError, OSError, pa.ArrowException):
+        return stored
+    return named
+
+
+def to_delta(schema: pa.Schema) -> StructType:
+    """The columns of a new Delta table.  Raises ``SchemaMismatchError`` for a type that Delta does not have."""
+    delta_schema = from_arrow(schema)
+    return StructType(
+        tuple(_with_metadata(f, one, top=True) for f, one in zip(delta_schema.fields, schema, strict=True))
+    )
+
+
+def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructField:
+    metadata: dict[str, Any] = _texts(one.metadata)
+    kind = field.type
+    if top and not _alike(one.type, kind.arrow):
+        plain = one.type.storage_type if isinstance(one.type, pa.BaseExtensionType) else one.type
+        if _T.is_fixed_size_list(plain) or _T.is_dictionary(plain):
+            text = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
+            metadata[ARROW_TYPE] = text
+    has_variants = metadata.pop(DELTA_TYPE, None) is not None and holds_variants(kind)
+    return replace(field, type=kind if has_variants else _nested(kind, one.type), metadata=metadata)
+
+
+def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
+    """The type with the metadata of its parts."""
+    if isinstance(kind, StructType) and _T.is_struct(arrow):
+        pairs = zip(kind.fields, arrow, strict=True)
+        return StructType(tuple(_with_metadata(f, a, top=False) for f, a in pairs))
+    if isinstance(kind, ArrayType) and hasattr(arrow, "value_field"):
+        return replace(kind, element=_nested(kind.element, arrow.value_type))
+    if isinstance(kind, MapType) and _T.is_map(arrow):
+        return replace(kind, key=_nested(kind.key, arrow.key_type), value=_nested(kind.value, arrow.item_type))
+    return kind
+
+
+def _alike(one: pa.DataType, other: pa.DataType) -> bool:
+    return bool(one == other)
+
+
+def _texts(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
+    texts = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in (metadata or {}).items()}
+    return {k: v for k, v in texts.items() if not k.startswith(_OWN)}
+
+
+def for_delta(schema: pa.Schema) -> pa.Schema:
+    """The columns as they are given to a Delta table: views of lists and run-ends as plain ones.
+
+    Raises ``SchemaMismatchError`` for a type that Delta does not have.
+    """
+    flat = pa.schema([one.with_type(_plain_type(one.type)) for one in schema], schema.metadata)
+    to_delta(flat)
+    return flat
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    if _T.is_run_end_encoded(kind):
+        return kind.value_type
+    if _T.is_list_view(kind) or _T.is_large_list_view(kind):
+        return pa.large_list(kind.value_field) if _T.is_large_list_view(kind) else pa.list_(kind.value_field)
+    return kind

@@ -1,0 +1,113 @@
+"""Folders of data files without a log: ``key=value`` folders are partition columns, as Hive and Spark write them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import SchemaMismatchError
+from trilake.storage.base import ObjectMeta
+
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+#: What values of partition folders look like, and the types that they may have, the narrowest first.
+_FORMS = (
+    (r"^[+-]?[0-9]{1,38}$", (pa.int32(), pa.int64(), pa.decimal128(38, 0))),
+    (
+        r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$|^[+-]?(nan|NaN|inf|Infinity)$",
+        (pa.float64(),),
+    ),
+    (r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$", (pa.date32(),)),
+)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file: its key in the store, its size in bytes and the values of its partition folders (text, or null)."""
+
+    key: str
+    size: int
+    partition: tuple[tuple[str, str | None], ...] = ()
+
+
+def data_file(meta: ObjectMeta) -> DataFile:
+    """A file below a root, with the partition folders that its key names."""
+    partition = []
+    for part in meta.key.split("/")[:-1]:
+        name, equals, value = part.partition("=")
+        if equals and name:
+            partition.append((unquote(name), None if value == _NULL else unquote(value)))
+    return DataFile(meta.key, meta.size, tuple(partition))
+
+
+def partition_fields(files: Sequence[DataFile]) -> list[pa.Field]:
+    """The partition columns of files, with the narrowest type that all their values have.
+
+    Types are int, bigint, decimal for whole numbers beyond it, double, date or string, as Spark infers them; times stay
+    text, which does not say of what zone they are.
+    """
+    if not files:
+        return []
+    return [
+        pa.field(name, _common_type([f.partition[i][1] for f in files]))
+        for i, (name, _) in enumerate(files[0].partition)
+    ]
+
+
+def _common_type(texts: Sequence[str | None]) -> pa.DataType:
+    values = pa.array([text for text in texts if text is not None], pa.string()).unique()
+    for form, types in _FORMS:
+        if not len(values) or not pc.all(pc.match_substring_regex(values, form)).as_py():
+            continue
+        for type_ in types:
+            try:
+                _cast(values, type_)
+            except pa.ArrowInvalid:
+                continue
+            return _narrowed(type_, values)
+    return pa.string()
+
+
+def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
+    if pa.types.is_decimal(type_):
+        digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
+        return pa.decimal128(int(pc.max(digits).as_py()), 0)
+    # What is no number is one among others only: a text may be called so.
+    if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
+        return pa.string()
+    return type_
+
+
+def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
+    # Arrow does not know a leading plus.
+    return pc.replace_substring_regex(texts, r"^\+", "").cast(type_) if not pa.types.is_string(type_) else texts
+
+
+def partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
+    """What a folder says of a column.  Raises ``SchemaMismatchError`` where that is no value of the column's type."""
+    try:
+        return _cast(pa.array([text], pa.string()), one.type)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
+        raise SchemaMismatchError(
+            f"the folder {one.name}={text} names no value of type {one.type}: {e}",
+            help="read the column as a text",
+            file=file,
+            column=one.name,
+        ) from e
+
+
+def partition_values(files: Sequence[DataFile], fields: Sequence[pa.Field]) -> dict[str, pa.Array]:
+    """The value of each partition column in each file."""
+    values = {}
+    for i, one in enumerate(fields):
+        texts = [f.partition[i][1] for f in files]
+        try:
+            values[one.name] = _cast(pa.array(texts, pa.string()), one.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            # One by one, to say which.
+            found = [partition_value(text, one, file.key) for text, file in zip(texts, files, strict=True)]
+            values[one.name] = pa.array([value.as_py() for value in found], one.type)
+    return values

@@ -1,1 +1,0 @@
-"""What a conversion writes, a file a format."""

@@ -1,0 +1,144 @@
+"""Trevni folders as source and target of conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from trilake.common.runtime import Runtime
+from trilake.expr import Filter, parse_filter
+from trilake.storage.base import ObjectMeta, Store
+from trilake.storage.memory import MemoryStore
+from trilake.table.conversion import (
+    Done,
+    Source,
+    TargetRequest,
+    check_columns,
+    check_each_column,
+    kept_partitions,
+    plain_schema,
+)
+from trilake.table.folders import data_file, partition_fields
+from trilake.table.table import FilterLike
+from trilake.trevni.file.writer import TrevniWriter
+from trilake.trevni.tables.dataset import Split, read_split
+from trilake.trevni.tables.row_groups import StagedFile
+from trilake.trevni.tables.table import TrevniTable
+from trilake.trevni.tables.table_write import (
+    TableWritePlan,
+    finish_table_write,
+    give_up,
+    plan_table_write,
+    write_options,
+    write_rows,
+)
+
+# --- source ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrevniPiece:
+    """Files of a Trevni table, or parts of them."""
+
+    splits: tuple[Split, ...]
+    schema: pa.Schema
+    columns: tuple[str, ...]
+    filter: Filter | None
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for split in self.splits:
+            yield from read_split(split, self.schema, self.columns, self.filter)
+
+
+def trevni_source(table: TrevniTable, columns: list[str] | None, filter: FilterLike | None) -> Source:
+    """The rows of a table in pieces.  Raises ``InvalidArgumentError`` and ``FilterError``."""
+    names = check_columns(columns, table.schema, table.uri)
+    bound = parse_filter(filter, table.schema)
+
+    def piece(some: Sequence[Split]) -> TrevniPiece:
+        return TrevniPiece(tuple(some), table.schema, tuple(names), bound)
+
+    splits = table.splits(filter)
+    whole = plain_schema(table.schema)
+    partition = () if not splits else tuple(n for n, _ in splits[0].partition if n in names)
+    return Source(
+        uri=table.uri,
+        format="trevni",
+        version=None,
+        # A file may lack what another has.
+        schema=pa.schema([whole.field(n) for n in names], whole.metadata),
+        partition_by=partition,
+        rows=table.count() if filter is None else None,
+        whole=(piece(splits),),
+        cut=lambda: tuple((piece([split]),) for split in splits),
+    )
+
+
+# --- target ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class TrevniRows:
+    """Staged files of a Trevni table."""
+
+    store: Store
+    plan: TableWritePlan
+    names: tuple[str, ...]
+    runtime: Runtime
+
+    def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> list[StagedFile]:
+        return write_rows(self.store, self.plan, batches, task=f"{task:05d}", attempt=self.runtime.new_attempt())
+
+    def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
+        files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in written]
+        own = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
+        # Partition columns are read as anybody would who has only the folders' names.
+        own.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
+        schema = pa.schema([own[name.lower()].with_nullable(True) for name in self.names])
+        options = dict(self.store.options)
+        for staged, file in files:
+            split = Split(self.store.uri, staged.staged, file.partition, options=options)
+            for batch in read_split(split, schema):
+                yield batch.rename_columns(list(self.names))
+
+
+class TrevniTarget:
+    """A folder of Trevni files: all are seen at once, see ``docs/internals/trevni.md``."""
+
+    exact = True
+
+    def __init__(self, store: Store, plan: TableWritePlan, names: Sequence[str], runtime: Runtime) -> None:
+        self.store, self.plan, self.runtime = store, plan, runtime
+        self.rows = TrevniRows(store, plan, tuple(names), runtime)
+
+    def commit(self, written: Sequence[list[StagedFile]]) -> Done:
+        done = finish_table_write(self.store, self.plan, [f for some in written for f in some], runtime=self.runtime)
+        return Done(None, done.files_added, done.bytes_added)
+
+    def discard(self, written: Sequence[list[StagedFile]]) -> None:
+        give_up(self.store, self.plan)
+
+
+def trevni_target(store: Store, source: Source, request: TargetRequest, exists: bool) -> TrevniTarget:
+    """The target at a place.  Raises as :func:`plan_table_write` does."""
+    schema = for_trevni(source.schema)
+    plan = plan_table_write(
+        store,
+        schema,
+        mode=request.mode,
+        partition_by=kept_partitions(source, request, exists),
+        options=write_options(request.options),
+        runtime=request.runtime,
+    )
+    return TrevniTarget(store, plan, schema.names, request.runtime)
+
+
+def for_trevni(schema: pa.Schema) -> pa.Schema:
+    """The schema itself, if a Trevni file can have it.  Raises ``SchemaMismatchError``."""
+
+    def begin(one: pa.Schema) -> None:
+        TrevniWriter((MemoryStore("memory://check"), "x.trv"), one).close()
+
+    return check_each_column(schema, "Trevni", begin)
