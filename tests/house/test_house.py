@@ -349,6 +349,8 @@ DOORS = {
     "src/trilake/lance/format.py",
     "src/trilake/lance/fragment_writes.py",
     "src/trilake/lance/table.py",
+    "src/trilake/tools/convert/run.py",
+    "src/trilake/trevni/format.py",
     "src/trilake/trevni/tables/row_groups.py",
     "src/trilake/trevni/tables/table_write.py",
 }

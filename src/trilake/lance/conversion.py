@@ -17,6 +17,7 @@ from trilake.lance.commands.fragment_writer import WriteOptions, discard, write_
 from trilake.lance.commands.write import commit_write
 from trilake.lance.commands.write import plan_write as plan_dataset
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import FIRST
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import ScanPlan, scan
@@ -98,8 +99,8 @@ class LanceRows:
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
         target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
         exact = self.options.nulls != "zero"
-        plain = (plain(batch, self.source_schema) for batch in batches)
-        checked = (self._checked(target, batch) if exact else batch for batch in plain)
+        flat = (plain(batch, self.source_schema) for batch in batches)
+        checked = (self._checked(target, batch) if exact else batch for batch in flat)
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
         return fragments, target.schema
 
@@ -214,7 +215,7 @@ def for_lance(schema: pa.Schema, *, dictionaries: bool) -> pa.Schema:
     fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
     lance_schema = pa.schema(fields, schema.metadata)
     try:
-        LanceSchema.from_arrow(lance_schema)
+        FIRST.check_types(LanceSchema.from_arrow(lance_schema))
     except UnsupportedProtocolError as e:
         raise refused("Lance", str(e.context.get("column")), e.message) from e
     return lance_schema

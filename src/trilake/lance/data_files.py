@@ -14,6 +14,8 @@ from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import READABLE, WRITABLE, StorageVersion
 from trilake.lance.file.writer import DataFileWriter
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.storage.base import Store, WriteGroup
 
 
@@ -38,8 +40,6 @@ def open_data_file(
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for a version that is not known.
     """
     if version.is_first:
-        from trilake.lance.v1.data_file import V1File
-
         return V1File.open(store, key, schema, field_ids)
     if version not in READABLE:
         raise UnsupportedProtocolError(
@@ -71,8 +71,6 @@ def new_data_file(
             file=key,
         )
     if version.is_first:
-        from trilake.lance.v1.data_file_writer import V1Writer
-
         return V1Writer(store, key, schema, extend_dictionaries=extend_dictionaries)
     version.check_types(schema)
     writer = import_module("trilake.lance.v2.writer").V2Writer
