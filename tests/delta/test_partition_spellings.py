@@ -13,6 +13,7 @@ import deltalake
 import polars
 import pyarrow as pa
 import pytest
+from trilake.engine import standard_engine
 
 import trilake
 from tests.delta.spellings import VALUES, key, spell
@@ -27,7 +28,6 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import PrimitiveType, from_arrow
 from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.verify.states import differences
-from trilake.engine import standard_engine
 from trilake.errors import ConcurrentAppendError
 from trilake.storage.faults import FaultStore
 

@@ -25,7 +25,6 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.commits import parse_commits
 from trilake.delta.protocol.partition_keys import PartitionKeys
 from trilake.delta.protocol.schema import PrimitiveType, StructField, from_arrow
-from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.errors import (
     ConcurrentAppendError,
