@@ -13,7 +13,6 @@ import deltalake
 import polars
 import pyarrow as pa
 import pytest
-from trilake.engine import standard_engine
 
 import trilake
 from tests.delta.spellings import VALUES, key, spell
@@ -26,6 +25,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import State
 from trilake.delta.log.segment import commit_key
 from trilake.delta.protocol.schema import PrimitiveType, from_arrow
+from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.delta.verify.states import differences
 from trilake.errors import ConcurrentAppendError

@@ -215,7 +215,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
     Over Connect the catalogue takes no managed table where files are.  Raises ``TableExistsError``.
     """
     is_delta = DeltaLog(store, spark_engine()).exists()
-    if replaces and is_delta and _FORMATS[format] == "delta" and has_catalog(spark, list(parts)):
+    if replaces and is_delta and format_of_provider(format) == "delta" and has_catalog(spark, list(parts)):
         return
     name, place = quote_parts(parts), decoded(store.uri)
     to_name = f"CREATE TABLE {name} USING {format} LOCATION {string_literal(place)}"
