@@ -1,0 +1,238 @@
+"""FSST: strings in which frequent sequences of up to eight bytes are single codes (Boncz, Neumann, Leis 2020).
+
+A table of at most 255 symbols grows in five rounds: a sample is coded with the table so far, and the symbols, and pairs
+of neighbours joined, that save most bytes make up the next table.  A symbol of three or more bytes has one place in a
+hash table by its first three; of two that fall together the better one stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trilake.lance.proto import encodings21_pb2 as pb
+from trilake.lance.v2.encode_strings import Strings
+from trilake.lance.v2.jit import jit, load64
+
+#: Bytes of a sample, and the most of one string in it.
+SAMPLE_BYTES, SAMPLE_STRING = 1 << 14, 1 << 10
+_ROUNDS = 5
+_MAGIC, _ON = 0x46535354 << 32, 1 << 24
+_TABLE_BYTES = 8 + 8 * 256 + 256
+_HASH, _SLOTS = 2971215073, 2048
+_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@dataclass(frozen=True)
+class SymbolTable:
+    """Symbols by code, as words with the first byte lowest; and where to find them.
+
+    ``short`` is by the first two bytes, ``slots`` by a hash of the first three; both have ``length << 8 | code``, or 0.
+    ``words`` and ``masks`` are the symbols of the slots, and the bytes of theirs that count.
+    """
+
+    symbols: Any
+    lengths: Any
+    short: Any
+    slots: Any
+    words: Any
+    masks: Any
+
+    @classmethod
+    def of(cls, symbols: Any, lengths: Any) -> SymbolTable:
+        """The table of some symbols, the better ones first."""
+        slots = _slot(symbols)
+        long = np.flatnonzero(lengths > 2)
+        long = long[np.sort(np.unique(slots[long], return_index=True)[1])]
+        keep = np.sort(np.append(np.flatnonzero(lengths <= 2), long))[:255]
+        symbols, lengths, slots = symbols[keep], lengths[keep], slots[keep]
+        entries = (lengths << 8 | np.arange(len(keep))).astype(np.int32)
+        short = np.zeros((256, 256), np.int32)  # second byte, first byte
+        one, two, long = lengths == 1, lengths == 2, lengths > 2
+        short[:, symbols[one].astype(np.int64)] = entries[one]
+        short.reshape(-1)[symbols[two].astype(np.int64)] = entries[two]
+        table = cls(
+            symbols, lengths, short.reshape(-1), *(np.zeros(_SLOTS, t) for t in (np.int32, np.uint64, np.uint64))
+        )
+        table.slots[slots[long]], table.words[slots[long]] = entries[long], symbols[long]
+        table.masks[slots[long]] = _mask(lengths[long])
+        return table
+
+    @property
+    def blob(self) -> bytes:
+        """The table as files have it."""
+        count = len(self.symbols)
+        table = np.zeros(_TABLE_BYTES, np.uint8)
+        table[:8].view(np.uint64)[0] = _MAGIC | _ON | count
+        table[8 : 8 + 8 * count] = self.symbols.view(np.uint8)
+        table[8 + 8 * count : 8 + 9 * count] = self.lengths
+        return table.tobytes()
+
+
+def compress_strings(strings: Strings) -> tuple[Strings, bytes] | None:
+    """The coded strings, and the symbol table as files have it; ``None`` if they do not get shorter."""
+    table = train(*_sample(strings))
+    data = np.empty(2 * strings.size, np.uint8)
+    offsets = np.empty(len(strings.offsets), np.int64)
+    code_strings(strings.offsets, strings.data, table.short, table.slots, table.words, table.masks, data, offsets)
+    if offsets[-1] >= strings.size:
+        return None
+    return Strings(offsets.astype(strings.offsets.dtype), data[: offsets[-1]]), table.blob
+
+
+def fsst(table: bytes, inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
+    """The encoding of coded strings."""
+    return pb.CompressiveEncoding(fsst=pb.Fsst(symbol_table=table, values=inner))
+
+
+def train(sample: Any, bounds: Any) -> SymbolTable:
+    """A table of symbols that suits a sample of strings."""
+    table = SymbolTable.of(np.empty(0, np.uint64), np.empty(0, np.int64))
+    for number in range(_ROUNDS):
+        singles, pairs = np.zeros(512, np.int64), np.zeros((512, 512), np.int32)
+        share = 128 * (number + 1) // _ROUNDS
+        count_symbols(sample, bounds, share, table.short, table.slots, table.words, table.masks, singles, pairs)
+        # Codes from 256 on are bytes without a symbol.
+        symbols = np.append(np.zeros(256, np.uint64), np.arange(256, dtype=np.uint64))
+        symbols[: len(table.symbols)] = table.symbols
+        lengths = np.ones(512, np.int64)
+        lengths[: len(table.symbols)] = table.lengths
+        used = np.flatnonzero(singles)
+        words, sizes = symbols[used], lengths[used]
+        gains = singles[used] * sizes * np.where(sizes == 1, 8, 1)
+        if number < _ROUNDS - 1:
+            first, second = np.nonzero(pairs > 1)
+            joined = np.minimum(lengths[first] + lengths[second], 8)
+            both = symbols[first] | symbols[second] << (8 * lengths[first] % 64).astype(np.uint64)
+            both = np.where(lengths[first] == 8, symbols[first], both & _mask(joined))
+            words, sizes = np.append(words, both), np.append(sizes, joined)
+            gains = np.append(gains, np.where(lengths[first] < 8, pairs[first, second] * joined, 0))
+        table = SymbolTable.of(*_best(words, sizes, gains))
+    return table
+
+
+def _best(words: Any, sizes: Any, gains: Any) -> tuple[Any, Any]:
+    """Candidates without repetitions, the one that gains most first."""
+    order = np.lexsort((sizes, words))
+    words, sizes, gains = words[order], sizes[order], gains[order]
+    fresh = np.append(True, (words[1:] != words[:-1]) | (sizes[1:] != sizes[:-1]))
+    starts = np.flatnonzero(fresh)
+    total = np.add.reduceat(gains, starts)
+    best = np.argsort(-total, kind="stable")
+    best = best[total[best] > 0][:1024]
+    return words[starts][best], sizes[starts][best]
+
+
+def _sample(strings: Strings) -> tuple[Any, Any]:
+    """Whole strings, or the beginnings of long ones, from all over the page."""
+    count = len(strings)
+    starts = strings.offsets[:-1].astype(np.int64)
+    sizes = np.minimum(np.diff(strings.offsets), SAMPLE_STRING).astype(np.int64)
+    step = max(int(sizes.sum()) // SAMPLE_BYTES, 1)
+    picks = np.arange(step // 2, count, step)
+    starts, sizes = starts[picks], sizes[picks]
+    bounds = np.zeros(len(starts) + 1, np.int64)
+    np.cumsum(sizes, out=bounds[1:])
+    sample = np.zeros(bounds[-1] + 8, np.uint8)
+    copy_pieces(strings.data, starts, sample, bounds)
+    return sample, bounds
+
+
+def _mask(lengths: Any) -> Any:
+    return _ALL >> (64 - 8 * lengths).astype(np.uint64)
+
+
+def _slot(symbols: Any) -> Any:
+    h = (symbols & np.uint64(0xFFFFFF)) * np.uint64(_HASH)
+    return ((h ^ (h >> np.uint64(15))) & np.uint64(_SLOTS - 1)).astype(np.int64)
+
+
+@jit
+def copy_pieces(data: Any, starts: Any, sample: Any, bounds: Any) -> None:
+    """Copy pieces one behind the other."""
+    for i in range(len(starts)):
+        size = bounds[i + 1] - bounds[i]
+        sample[bounds[i] : bounds[i + 1]] = data[starts[i] : starts[i] + size]
+
+
+@jit
+def load_word(data: Any, at: Any) -> Any:
+    """Eight bytes, as zeros where there are no more."""
+    if at + 8 <= len(data):
+        return load64(data, at)
+    word = np.uint64(0)
+    for i in range(len(data) - at):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@jit
+def find_symbol(word: Any, left: Any, short: Any, slots: Any, words: Any, masks: Any) -> Any:
+    """``length << 8 | code`` of the longest symbol at the head of a word of which ``left`` bytes count, or 0."""
+    h = (word & np.uint64(0xFFFFFF)) * np.uint64(2971215073)
+    slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(2047))
+    if (word & masks[slot]) == words[slot]:
+        entry = slots[slot]
+        if entry > 0 and entry >> 8 <= left:
+            return entry
+    entry = short[np.int64(word & np.uint64(0xFFFF))]
+    return entry if entry >> 8 <= left else np.int32(0)
+
+
+@jit
+def count_symbols(
+    sample: Any,
+    bounds: Any,
+    share: int,
+    short: Any,
+    slots: Any,
+    words: Any,
+    masks: Any,
+    singles: Any,
+    pairs: Any,
+) -> None:
+    """Count symbols, bytes and pairs of them in ``share`` of 128 parts of a sample."""
+    for piece in range(len(bounds) - 1):
+        if (piece * 37) % 128 >= share:
+            continue
+        at, end = bounds[piece], bounds[piece + 1]
+        before = np.int64(-1)
+        while at < end:
+            entry = find_symbol(load_word(sample, at), end - at, short, slots, words, masks)
+            byte = np.int64(256) + np.int64(sample[at])
+            code = np.int64(entry & 255) if entry > 0 else byte
+            size = np.int64(max(entry >> 8, 1))
+            singles[code] += 1
+            if size > 1:
+                singles[byte] += 1
+            if before >= 0:
+                pairs[before, code] += 1
+                if size > 1:
+                    pairs[before, byte] += 1
+            before = code
+            at += size
+
+
+@jit
+def code_strings(
+    offsets: Any, source: Any, short: Any, slots: Any, words: Any, masks: Any, data: Any, targets: Any
+) -> None:
+    """Code all strings, one behind the other."""
+    out = np.int64(0)
+    targets[0] = 0
+    for i in range(len(offsets) - 1):
+        at, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
+        while at < end:
+            entry = find_symbol(load_word(source, at), end - at, short, slots, words, masks)
+            if entry > 0:
+                data[out] = entry & 255
+                out += 1
+                at += np.int64(entry >> 8)
+            else:
+                data[out] = 255
+                data[out + 1] = source[at]
+                out += 2
+                at += 1
+        targets[i + 1] = out

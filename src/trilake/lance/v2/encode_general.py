@@ -1,0 +1,45 @@
+"""General compression: Zstandard and LZ4, each with the size of the data in front."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from trilake.lance.proto import encodings21_pb2 as pb
+from trilake.lance.v2.encode_chunks import Chunks, Stream
+
+#: Data shorter than this are not worth it.
+MIN_BYTES = 4096
+
+
+def compress(data: Any, scheme: str, level: int | None = None) -> bytes:
+    """Compress one buffer."""
+    size = len(data) if isinstance(data, bytes) else data.nbytes
+    head = struct.pack("<Q" if scheme == "zstd" else "<I", size)
+    return head + bytes(_codec(scheme, level).compress(pa.py_buffer(data), asbytes=True))
+
+
+@lru_cache(maxsize=64)
+def _codec(scheme: str, level: int | None) -> pa.Codec:
+    return pa.Codec("zstd", compression_level=level) if scheme == "zstd" else pa.Codec("lz4_raw")
+
+
+def general(scheme: str, level: int | None, inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:
+    """The encoding of compressed data."""
+    compression = pb.BufferCompression(scheme=pb.ZSTD if scheme == "zstd" else pb.LZ4, level=level)
+    return pb.CompressiveEncoding(general=pb.General(compression=compression, values=inner))
+
+
+def compress_chunks(chunks: Chunks, scheme: str, level: int | None) -> Chunks:
+    """Compress the first buffer of each chunk; the chunks as they are if that does not make them smaller."""
+    first, *others = chunks.streams
+    if len(first.data) < MIN_BYTES:
+        return chunks
+    stream = Stream.of([compress(piece, scheme, level) for piece in first.pieces()])
+    if len(stream.data) >= len(first.data):
+        return chunks
+    return replace(chunks, encoding=general(scheme, level, chunks.encoding), streams=(stream, *others))

@@ -1,0 +1,164 @@
+"""Mini-block pages: chunks with their levels, the words that describe them, and the index of rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trilake.lance.proto import encodings21_pb2 as pb
+from trilake.lance.v2.encode_blocks import level_blocks
+from trilake.lance.v2.encode_chunks import Chunks, Stream, scatter
+from trilake.lance.v2.jit import jit
+from trilake.lance.v2.write_levels import Leaf
+
+
+class ChunkTooLargeError(Exception):
+    """A chunk has more levels or bytes than its header can say: the page must have fewer rows."""
+
+
+@dataclass(frozen=True)
+class Page:
+    """An encoded page; ``length`` is what its metadata says, ``rows`` are top-level ones."""
+
+    layout: pb.PageLayout
+    buffers: tuple[Any, ...]
+    rows: int
+    length: int
+
+
+@dataclass(frozen=True)
+class Items:
+    """The dictionary of a page."""
+
+    encoding: pb.CompressiveEncoding
+    data: bytes
+    count: int
+
+
+@dataclass
+class _Header:
+    """The numbers at the head of each chunk, in 16-bit words."""
+
+    words: list[Any] = field(default_factory=list)
+
+    def add(self, values: Any, *, wide: bool = False) -> None:
+        if values.max(initial=0) > (0xFFFFFFFF if wide else 0xFFFF):
+            raise ChunkTooLargeError
+        self.words.append(values & 0xFFFF)
+        if wide:
+            self.words.append(values >> 16)
+
+
+def mini_block(leaf: Leaf, chunks: Chunks, *, large: bool, items: Items | None = None) -> Page:
+    """Lay out a mini-block page.
+
+    Parameters
+    ----------
+    leaf: the levels.
+    chunks: the encoded values.
+    large: whether sizes have 32 bits and levels may be run lengths: from 2.2 on.
+    items: the dictionary that the values are indices of.
+
+    Raises ``ChunkTooLargeError``.
+    """
+    layout = pb.MiniBlockLayout(
+        value_compression=chunks.encoding,
+        layers=leaf.layers,  # type: ignore[arg-type]
+        num_buffers=len(chunks.streams),
+        num_items=int(chunks.bounds[-1]),
+        has_large_chunk=large,
+    )
+    bounds = _level_bounds(leaf, chunks.bounds)
+    counts = np.diff(bounds)
+    header, streams = _Header(), []
+    header.add(counts if leaf.repetition is not None or leaf.definition is not None else np.zeros_like(counts))
+    for levels, encoding in (
+        (leaf.repetition, layout.rep_compression),
+        (leaf.definition, layout.def_compression),
+    ):
+        if levels is not None:
+            compressed, stream = level_blocks(levels, bounds, runs=large)
+            encoding.CopyFrom(compressed)
+            header.add(stream.sizes)
+            streams.append(stream)
+    for stream in chunks.streams:
+        header.add(stream.sizes, wide=large)
+    words, data = _join(header, [*streams, *chunks.streams], chunks.bounds, large)
+    buffers: list[Any] = [words, data]
+    if items is not None:
+        layout.dictionary.CopyFrom(items.encoding)
+        layout.num_dictionary_items = items.count
+        buffers.append(items.data)
+    if leaf.repetition is not None:
+        layout.repetition_index_depth = 1
+        index = np.zeros((len(counts), 2), np.uint64)
+        index_rows(leaf.repetition, leaf.lists, bounds, index)
+        buffers.append(index)
+    return Page(pb.PageLayout(mini_block_layout=layout), tuple(buffers), leaf.rows, leaf.length)
+
+
+def _level_bounds(leaf: Leaf, bounds: Any) -> Any:
+    """The first entry of each chunk: entries without a value go with the next one, at the end with the last one."""
+    if leaf.definition is None or not leaf.lists:
+        return bounds
+    places = np.empty(len(bounds), np.int64)
+    level_bounds(leaf.definition, leaf.visible, bounds, places)
+    return places
+
+
+def _join(header: _Header, streams: list[Stream], bounds: Any, large: bool) -> tuple[Any, Any]:
+    count = len(bounds) - 1
+    places = []
+    end = np.full(count, 2 * len(header.words), np.int64)
+    for stream in streams:
+        end = (end + 7) & ~7
+        places.append(end)
+        end = end + stream.sizes
+    sizes = (end + 7) & ~7
+    starts = np.zeros(count + 1, np.int64)
+    np.cumsum(sizes, out=starts[1:])
+    if sizes.max(initial=0) > (1 << 31 if large else 1 << 15):
+        raise ChunkTooLargeError
+    data = np.zeros(starts[-1], np.uint8)
+    halves = data.view(np.uint16)
+    for i, values in enumerate(header.words):
+        halves[starts[:-1] // 2 + i] = values
+    for place, stream in zip(places, streams, strict=True):
+        scatter(data, starts[:-1] + place, stream.data, stream.starts)
+    exponents = np.zeros(count, np.int64)  # the last chunk has what is left
+    exponents[:-1] = np.log2(np.diff(bounds)[:-1])
+    words = (sizes // 8 - 1) << 4 | exponents
+    return words.astype(np.uint32 if large else np.uint16), data
+
+
+@jit
+def level_bounds(definition: Any, visible: int, bounds: Any, places: Any) -> None:
+    """Fill in the entry behind the last value of each chunk."""
+    values, chunk = 0, 1
+    places[0] = 0
+    for i in range(len(definition)):
+        if definition[i] <= visible:
+            values += 1
+            if chunk < len(bounds) - 1 and values == bounds[chunk]:
+                places[chunk] = i + 1
+                chunk += 1
+    places[len(bounds) - 1] = len(definition)
+
+
+@jit
+def index_rows(repetition: Any, top: int, bounds: Any, index: Any) -> None:
+    """Fill in, for each chunk, the rows that end in it, and the levels of the row that goes on in the next."""
+    for chunk in range(len(bounds) - 1):
+        first, end = bounds[chunk], bounds[chunk + 1]
+        rows, last = 0, first
+        for i in range(first + 1, end):
+            if repetition[i] == top:
+                rows += 1
+                last = i
+        if end == len(repetition) or repetition[end] == top:
+            index[chunk, 0] = rows + 1
+        else:
+            index[chunk, 0] = rows
+            index[chunk, 1] = end - last

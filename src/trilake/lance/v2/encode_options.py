@@ -1,0 +1,81 @@
+"""What the metadata of a field asks of its encoding (``lance-encoding:*``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trilake.errors import InvalidArgumentError
+
+_PREFIX = "lance-encoding:"
+#: Names of general compression.
+GENERAL = ("zstd", "lz4")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Choices for one column; what is ``None`` follows from the values.
+
+    >>> Options.of({b"lance-encoding:compression": b"zstd", b"lance-encoding:compression-level": b"9"}).level
+    9
+    """
+
+    compression: str | None = None
+    level: int | None = None
+    rle_threshold: float = 0.5
+    bss: str = "auto"
+    structure: str | None = None
+    dict_divisor: int = 2
+    dict_size_ratio: float = 0.8
+    dict_values: str | None = None
+    dict_values_level: int | None = None
+    chunk_bytes: int | None = None
+
+    @classmethod
+    def of(cls, metadata: Mapping[bytes, bytes]) -> Options:
+        """Read the metadata of a field.  Raises ``InvalidArgumentError`` for a value that a key cannot have."""
+        keys = {k.decode("utf-8", "replace"): v.decode("utf-8", "replace") for k, v in metadata.items()}
+
+        def choice(key: str, *choices: str) -> str | None:
+            value = keys.get(_PREFIX + key, "").strip().lower() or None
+            if value is not None and value not in choices:
+                raise _error(key, " or ".join(choices), value)
+            return value
+
+        def number(key: str, least: float, most: float) -> float | None:
+            value = keys.get(_PREFIX + key)
+            if value is None:
+                return None
+            try:
+                result = float(value)
+            except ValueError:
+                result = float("nan")
+            if not least <= result <= most:
+                raise _error(key, f"a number from {least:g} to {most:g}", value)
+            return result
+
+        def whole(key: str, least: int, most: int) -> int | None:
+            value = number(key, least, most)
+            return None if value is None else int(value)
+
+        defaults = cls()
+        threshold = number("rle-threshold", 0, 1)
+        ratio = number("dict-size-ratio", 0, 1)
+        return cls(
+            compression=choice("compression", *GENERAL, "fsst", "none"),
+            level=whole("compression-level", -(1 << 17), 22),
+            rle_threshold=defaults.rle_threshold if threshold is None else threshold,
+            bss=choice("bss", "on", "off", "auto") or "auto",
+            structure=choice("structural-encoding", "miniblock", "fullzip"),
+            dict_divisor=whole("dict-divisor", 1, 1 << 31) or defaults.dict_divisor,
+            dict_size_ratio=defaults.dict_size_ratio if ratio is None else ratio,
+            dict_values=choice("dict-values-compression", *GENERAL, "none"),
+            dict_values_level=whole("dict-values-compression-level", -(1 << 17), 22),
+            chunk_bytes=whole("minichunk-size", 1, 1 << 30),
+        )
+
+
+def _error(key: str, expected: str, value: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"expected {expected} as {_PREFIX}{key}, got {value!r}", help="correct or remove this metadata of the field"
+    )

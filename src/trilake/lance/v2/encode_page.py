@@ -1,0 +1,299 @@
+"""From a leaf to pages: the layout and the codec, by the type and the values of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.lance.proto import encodings21_pb2 as pb
+from trilake.lance.v2.encode_chunks import (
+    CHUNK_BYTES,
+    Chunks,
+    Stream,
+    bit_stream,
+    even_bounds,
+    flat,
+    values_per_chunk,
+)
+from trilake.lance.v2.encode_constant import constant
+from trilake.lance.v2.encode_dictionary import (
+    MIN_VALUES,
+    distinct_strings,
+    distinct_words,
+    fixed_items,
+    string_items,
+)
+from trilake.lance.v2.encode_fsst import compress_strings, fsst
+from trilake.lance.v2.encode_fullzip import zip_fixed, zip_strings
+from trilake.lance.v2.encode_general import compress, compress_chunks, general
+from trilake.lance.v2.encode_integers import Measures, flat_chunks, integer_chunks
+from trilake.lance.v2.encode_lists import FixedLists, fixed_bytes
+from trilake.lance.v2.encode_miniblock import ChunkTooLargeError, Page, mini_block
+from trilake.lance.v2.encode_options import GENERAL, Options
+from trilake.lance.v2.encode_strings import Strings, string_chunks, variable
+from trilake.lance.v2.write_levels import Leaf
+
+#: Values of this many bytes are zipped.
+WIDE = 256
+#: Up to so many levels are stored as they are next to a constant.
+FEW_LEVELS = 256
+#: Strings are compressed one by one when the longest of them has more bytes than this.
+HUGE = 32_768
+#: The fewest bytes of a page, and of its longest value, for which symbols are looked for.
+SYMBOL_BYTES, SYMBOL_VALUE = 32_768, 5
+
+
+def encode(leaf: Leaf, options: Options, minor: int) -> Iterator[Page]:
+    """The pages of a leaf: one, unless the levels of a chunk do not fit into its header.
+
+    Parameters
+    ----------
+    leaf: values and levels; values are an Arrow array without extension type.
+    options: of the field.
+    minor: of the version, 1 or more.
+    """
+    try:
+        yield _page(leaf, options, minor)
+    except ChunkTooLargeError:
+        if leaf.rows > 1:
+            for half in leaf.halves():
+                yield from encode(half, options, minor)
+        else:
+            yield _page(leaf, replace(options, structure="fullzip"), minor)
+
+
+def _page(leaf: Leaf, options: Options, minor: int) -> Page:
+    kind = leaf.values.type
+    valid = None if leaf.definition is None else leaf.definition[leaf.definition <= leaf.visible] == 0
+    if not len(leaf.values) or pt.is_null(kind) or (valid is not None and not valid.any()):
+        return constant(leaf, None, compress=minor >= 2)
+    if pt.is_struct(kind) and not kind.num_fields:
+        return constant(leaf, None, compress=minor >= 2)
+    if pt.is_dictionary(kind):
+        return _dictionary(leaf, options, minor)
+    if pt.is_fixed_size_list(kind):
+        return _lists(leaf, options, minor)
+    if is_variable(kind):
+        return _strings(leaf, valid, options, minor)
+    return _fixed(leaf, valid, options, minor)
+
+
+def is_variable(kind: pa.DataType) -> bool:
+    """Whether values are strings or binaries."""
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+# --- values of one width ---
+
+
+def _fixed(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
+    data, bits = fixed_bytes(leaf.values)
+    count = len(leaf.values)
+    large = minor >= 2
+    if bits == 1:
+        if large and _few_levels(leaf) and _all_equal(np.unpackbits(data, count=count, bitorder="little"), valid):
+            first = 0 if valid is None else int(valid.argmax())
+            return constant(leaf, (bytes([data[first // 8] >> (first % 8) & 1]),), compress=True)
+        bounds = even_bounds(count, values_per_chunk(1))
+        return mini_block(leaf, Chunks(flat(1), bounds, (bit_stream(data, bounds, 1),)), large=large)
+    rows = data.reshape(count, bits // 8)
+    narrow = bits in (8, 16, 32, 64)
+    if large and (not narrow or _few_levels(leaf)) and _all_equal(_words(data, bits, count), valid):
+        return constant(leaf, (rows[0 if valid is None else int(valid.argmax())].tobytes(),), compress=True)
+    if options.structure == "fullzip" or (options.structure is None and bits // 8 >= WIDE):
+        return zip_fixed(leaf, rows, flat(bits))
+    if not narrow:
+        return _wide(leaf, data, bits, options, minor)
+    values = _words(data, bits, count)
+    if bits == 64 and large and (page := _word_dictionary(leaf, values, options, minor)) is not None:
+        return page
+    return mini_block(leaf, _integers(values, options, pt.is_floating(leaf.values.type)), large=large)
+
+
+def _wide(leaf: Leaf, data: Any, bits: int, options: Options, minor: int) -> Page:
+    """Decimals, and binaries of an unusual width."""
+    count, width = len(leaf.values), bits // 8
+    if bits == 128 and count >= MIN_VALUES:
+        strings = Strings(np.arange(0, (count + 1) * width, width, dtype=np.int64), data)
+        distinct = distinct_strings(strings, options)
+        if distinct is not None and _pays(count, len(distinct[0]), distinct[0].size, count * width, options):
+            items = fixed_items(distinct[0].data, bits, len(distinct[0]), options, minor)
+            return mini_block(leaf, _indices(distinct[1], options), large=minor >= 2, items=items)
+    chunks = _compressed(flat_chunks(data, bits, count), options)
+    return mini_block(leaf, chunks, large=minor >= 2)
+
+
+def _integers(values: Any, options: Options, floating: bool) -> Chunks:
+    if options.compression == "none":
+        return flat_chunks(values.view(np.uint8), values.itemsize * 8, len(values))
+    if floating and options.compression in GENERAL and values.itemsize >= 4 and options.bss == "on":
+        return _compressed(_split_bytes(values), options)
+    return _compressed(integer_chunks(values, runs=options.rle_threshold), options)
+
+
+def _split_bytes(values: Any) -> Chunks:
+    """Byte ``j`` of all values of a chunk, for each ``j``."""
+    width = values.itemsize
+    bounds = even_bounds(len(values), values_per_chunk(8 * width))
+    per_chunk = int(bounds[1])
+    data = values.view(np.uint8).reshape(-1, width)
+    whole = len(values) // per_chunk * per_chunk
+    split = np.empty(values.nbytes, np.uint8)
+    split[: whole * width].reshape(-1, width, per_chunk)[:] = (
+        data[:whole].reshape(-1, per_chunk, width).transpose(0, 2, 1)
+    )
+    split[whole * width :].reshape(width, -1)[:] = data[whole:].T
+    encoding = pb.CompressiveEncoding(byte_stream_split=pb.ByteStreamSplit(values=flat(8 * width)))
+    return Chunks(encoding, bounds, (Stream(split, bounds * width),))
+
+
+def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> Page | None:
+    count = len(values)
+    if count < MIN_VALUES or options.compression == "none":
+        return None
+    measures = Measures.of(values)
+    plain = min(measures.packed_bytes(8), 9 * (measures.changes + 1), 8 * count)
+    if plain <= count:  # eight bits a value
+        return None
+    distinct = distinct_words(values, options)
+    if distinct is None or not _pays(count, len(distinct[0]), 8 * len(distinct[0]), plain, options):
+        return None
+    items = fixed_items(distinct[0], 64, len(distinct[0]), options, minor)
+    return mini_block(leaf, _indices(distinct[1], options), large=True, items=items)
+
+
+def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Options) -> bool:
+    return item_bytes + count * max(distinct - 1, 1).bit_length() / 8 < options.dict_size_ratio * plain
+
+
+def _indices(indices: Any, options: Options) -> Chunks:
+    return _compressed(integer_chunks(indices, runs=options.rle_threshold), options)
+
+
+def _compressed(chunks: Chunks, options: Options) -> Chunks:
+    if options.compression in GENERAL:
+        return compress_chunks(chunks, options.compression, options.level)
+    return chunks
+
+
+def _few_levels(leaf: Leaf) -> bool:
+    """Whether levels take little in a constant page, which does not compress them next to a value."""
+    return (leaf.repetition is None and leaf.definition is None) or leaf.entries <= FEW_LEVELS
+
+
+def _words(data: Any, bits: int, count: int) -> Any:
+    """The values as integers where there are integers as wide, else as rows of bytes."""
+    if bits in (8, 16, 32, 64):
+        return data.view(f"<u{bits // 8}")
+    return data.reshape(count, bits // 8)
+
+
+def _all_equal(values: Any, valid: Any) -> bool:
+    first = 0 if valid is None else int(valid.argmax())
+    last = len(values) - 1 if valid is None else len(values) - 1 - int(valid[::-1].argmax())
+    if not np.array_equal(values[first], values[last]):
+        return False
+    equal = values == values[first]
+    if equal.ndim > 1:
+        equal = equal.all(axis=1)
+    return bool(equal.all() if valid is None else (equal | ~valid).all())
+
+
+# --- strings ---
+
+
+def _strings(leaf: Leaf, valid: Any, options: Options, minor: int) -> Page:
+    strings = Strings.of(leaf.values)
+    large = minor >= 2
+    if large and _few_levels(leaf) and (value := _one_string(strings, valid)) is not None:
+        return constant(leaf, value, compress=True)
+    if len(strings) >= MIN_VALUES:
+        distinct = distinct_strings(strings, options)
+        plain = strings.size + len(strings) * strings.offsets.itemsize
+        if distinct is not None and _pays(len(strings), len(distinct[0]), distinct[0].size, plain, options):
+            items = string_items(distinct[0], options, minor)
+            return mini_block(leaf, _indices(distinct[1], options), large=large, items=items)
+    longest = strings.longest
+    text = leaf.values.type in (pa.string(), pa.large_string())
+    plain_encoding = variable(8 * strings.offsets.itemsize)
+    symbols = (
+        strings.size >= SYMBOL_BYTES
+        and longest >= SYMBOL_VALUE
+        and (options.compression == "fsst" or (text and options.compression is None))
+    )
+    if options.structure == "fullzip" or (options.structure is None and longest >= WIDE):
+        if options.compression in GENERAL or (
+            options.compression is None and longest > HUGE and strings.size >= SYMBOL_BYTES
+        ):
+            scheme = options.compression or "zstd"
+            pieces = [compress(piece, scheme, options.level) if len(piece) else b"" for piece in _pieces(strings)]
+            packed = Strings(
+                np.cumsum([0, *map(len, pieces)], dtype=strings.offsets.dtype),
+                np.frombuffer(b"".join(pieces), np.uint8),
+            )
+            return zip_strings(leaf, packed, general(scheme, options.level or 0, plain_encoding))
+        if symbols and (coded := compress_strings(strings)) is not None:
+            return zip_strings(leaf, coded[0], fsst(coded[1], plain_encoding))
+        return zip_strings(leaf, strings, plain_encoding)
+    limit = options.chunk_bytes or CHUNK_BYTES
+    if symbols and (coded := compress_strings(strings)) is not None:
+        chunks = string_chunks(coded[0], limit)
+        return mini_block(leaf, replace(chunks, encoding=fsst(coded[1], chunks.encoding)), large=large)
+    return mini_block(leaf, _compressed(string_chunks(strings, limit), options), large=large)
+
+
+def _pieces(strings: Strings) -> Iterator[Any]:
+    for start, end in pairwise(strings.offsets.tolist()):
+        yield strings.data[start:end]
+
+
+def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
+    """Offsets and bytes of the value, if all that are not null are the same."""
+    sizes = np.diff(strings.offsets)
+    first = 0 if valid is None else int(valid.argmax())
+    size = int(sizes[first])
+    if not (sizes == size if valid is None else (sizes == size) | ~valid).all():
+        return None
+    if size:
+        count = len(sizes) if valid is None else int(valid.sum())
+        data = strings.data[strings.offsets[0] : strings.offsets[-1]]
+        if len(data) != count * size or not (data.reshape(count, size) == data[:size]).all():
+            return None
+    value = strings.data[strings.offsets[first] : strings.offsets[first] + size].tobytes()
+    return np.array([0, size], strings.offsets.dtype).tobytes(), value
+
+
+# --- dictionaries and lists ---
+
+
+def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
+    """An Arrow dictionary; values that are null there were left out, and are null by their levels."""
+    items = leaf.values.dictionary
+    data, bits = fixed_bytes(leaf.values.indices)
+    indices = data.view(f"<u{bits // 8}").copy()
+    if leaf.values.indices.null_count or items.null_count:
+        kept = items.drop_null()
+        numbers = np.zeros(len(items) + 1, indices.dtype)
+        numbers[: len(items)] = np.maximum(np.cumsum(items.is_valid().to_numpy(zero_copy_only=False)) - 1, 0)
+        valid = leaf.values.indices.is_valid().to_numpy(zero_copy_only=False)
+        indices = np.where(valid, numbers[np.where(valid, indices, 0)], 0).astype(indices.dtype)
+        items = kept
+    if is_variable(items.type):
+        encoded = string_items(Strings.of(items), options, minor)
+    else:
+        values, width = fixed_bytes(items)
+        encoded = fixed_items(values, width, len(items), options, minor)
+    return mini_block(leaf, _indices(indices, options), large=minor >= 2, items=encoded)
+
+
+def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
+    lists = FixedLists.of(leaf.values)
+    if options.structure == "fullzip" or (options.structure is None and lists.row_bytes >= WIDE):
+        return zip_fixed(leaf, lists.rows(), lists.encoding)
+    return mini_block(leaf, lists.chunks(), large=minor >= 2)

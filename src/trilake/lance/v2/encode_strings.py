@@ -1,0 +1,107 @@
+"""Strings and binaries of mini-block pages: offsets and bytes, chunk by chunk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.lance.proto import encodings21_pb2 as pb
+from trilake.lance.v2.encode_chunks import CHUNK_BYTES, CHUNK_VALUES, Chunks, Stream, flat
+from trilake.lance.v2.jit import jit, read_only
+
+
+@dataclass(frozen=True)
+class Strings:
+    """Values of any length: value ``i`` is ``data[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: Any
+    data: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offsets", read_only(self.offsets))
+        object.__setattr__(self, "data", read_only(self.data))
+
+    @classmethod
+    def of(cls, array: pa.Array) -> Strings:
+        """The values of an Arrow array of strings or binaries, with its own width of offsets; nothing is copied."""
+        large = array.type in (pa.large_string(), pa.large_binary())
+        width = np.dtype(np.int64 if large else np.int32)
+        _, offsets, data = array.buffers()
+        if offsets is None or not len(array):
+            return cls(np.zeros(1, width), np.empty(0, np.uint8))
+        return cls(
+            np.frombuffer(offsets, width, len(array) + 1, array.offset * width.itemsize),
+            np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8),
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return int(self.offsets[-1] - self.offsets[0])
+
+    @property
+    def longest(self) -> int:
+        """Bytes of the longest value."""
+        return int(np.diff(self.offsets).max(initial=0))
+
+
+def variable(bits: int) -> pb.CompressiveEncoding:
+    """The encoding of offsets and bytes."""
+    return pb.CompressiveEncoding(variable=pb.Variable(offsets=flat(bits)))
+
+
+def string_chunks(strings: Strings, limit: int = CHUNK_BYTES) -> Chunks:
+    """Values cut into chunks of about ``limit`` bytes; offsets count from the start of the chunk's buffer."""
+    width = strings.offsets.itemsize
+    bounds = np.empty(len(strings) // 2 + 2, np.int64)
+    bounds = bounds[: 1 + string_bounds(strings.offsets, width, limit, CHUNK_VALUES, bounds)]
+    counts = np.diff(bounds)
+    sizes = (counts + 1) * width + np.diff(strings.offsets[bounds].astype(np.int64))
+    starts = np.zeros(len(bounds), np.int64)
+    np.cumsum(-(-sizes // width) * width, out=starts[1:])
+    data = np.zeros(starts[-1], np.uint8)
+    fill_strings(strings.offsets, strings.data, bounds, starts, data, data.view(strings.offsets.dtype))
+    return Chunks(variable(8 * width), bounds, (Stream(data, starts),))
+
+
+@jit
+def string_bounds(offsets: Any, width: int, limit: int, most: int, bounds: Any) -> int:
+    """Fill in where chunks begin, and the number of values; return how many chunks there are."""
+    count = len(offsets) - 1
+    first, chunks = 0, 0
+    bounds[0] = 0
+    while first < count:
+        size = 2
+        while (
+            size * 2 <= min(most, count - first)
+            and (2 * size + 1) * width + offsets[first + 2 * size] - offsets[first] <= limit
+        ):
+            size *= 2
+        left = count - first
+        if left <= 2 or (left <= most and (left + 1) * width + offsets[count] - offsets[first] <= limit):
+            size = left
+        first += size
+        chunks += 1
+        bounds[chunks] = first
+    return chunks
+
+
+@jit
+def fill_strings(offsets: Any, source: Any, bounds: Any, starts: Any, data: Any, words: Any) -> None:
+    """Fill in the offsets and bytes of each chunk."""
+    width = words.itemsize
+    for chunk in range(len(bounds) - 1):
+        first, end, start = bounds[chunk], bounds[chunk + 1], starts[chunk]
+        head = (end - first + 1) * width
+        shift = head - offsets[first]
+        at = start // width
+        for i in range(first, end + 1):
+            words[at + i - first] = offsets[i] + shift
+        size = offsets[end] - offsets[first]
+        data[start + head : start + head + size] = source[offsets[first] : offsets[end]]

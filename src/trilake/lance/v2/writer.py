@@ -1,0 +1,290 @@
+"""``V2Writer``: a data file of version 2.1 or 2.2, batch by batch.
+
+::
+
+    pages, as columns have gathered enough rows | schema | metadata of each column | tables | footer
+
+The file appears in the store when the writer is closed, whole, or not at all.  Other threads encode pages while this
+one writes those before.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.proto import file2_pb2
+from trilake.lance.v2.encode_miniblock import Page
+from trilake.lance.v2.write_columns import Column
+from trilake.storage.base import Store, WriteGroup
+
+#: Where buffers begin, and what fills the gaps.
+ALIGN, _GAP = 64, b"\x48"
+#: Bytes that a column gathers before it is encoded, and the most that one page holds of it.
+CACHE_BYTES, MAX_PAGE_BYTES = 8 << 20, 32 << 20
+#: What a footer calls each version.
+VERSIONS = {"2.1": (2, 1), "2.2": (2, 2)}
+_PAGE_LAYOUT = "/lance.encodings21.PageLayout"
+_COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
+
+
+@dataclass(frozen=True)
+class WrittenFile:
+    """A file that was written, as the entry of a fragment describes it.
+
+    Parameters
+    ----------
+    rows: how many it has.
+    field_ids, column_indices: the fields with columns, and the column of each.
+    version: major and minor number.
+    size: bytes of the file.
+    """
+
+    rows: int
+    field_ids: tuple[int, ...]
+    column_indices: tuple[int, ...]
+    version: tuple[int, int]
+    size: int
+
+
+class V2Writer:
+    """Write one data file.
+
+    Parameters
+    ----------
+    store, key: where it will be.
+    schema: of the file.
+    version: ``"2.1"`` or ``"2.2"``.
+    max_page_bytes: the most bytes of rows that go into one page.
+    data_cache_bytes: bytes of rows that are gathered, of all columns together; by default 8 MiB for each.
+
+    Used as a context manager, an exception in the block discards the file.
+
+    >>> from trilake.storage.memory import MemoryStore
+    >>> schema = LanceSchema.from_arrow(pa.schema({"a": pa.int64()}))
+    >>> with V2Writer(MemoryStore("memory://docs"), "data/x.lance", schema) as writer:
+    ...     writer.write(pa.record_batch({"a": pa.array([1, 2, 3])}))
+    >>> writer.close().rows
+    3
+    """
+
+    def __init__(
+        self,
+        store: Store | WriteGroup,
+        key: str,
+        schema: LanceSchema,
+        *,
+        version: str = "2.2",
+        max_page_bytes: int = MAX_PAGE_BYTES,
+        data_cache_bytes: int | None = None,
+    ) -> None:
+        if version not in VERSIONS:
+            raise InvalidArgumentError(
+                f"expected {', '.join(VERSIONS)} as the version of a data file, got {version!r}", file=key
+            )
+        self._schema = schema
+        self._version = version
+        self._columns = [_Gathered(Column(f, int(version[-1]))) for f in schema.fields]
+        if data_cache_bytes is not None and self._columns:
+            each = data_cache_bytes // len(self._columns)
+        else:
+            each = CACHE_BYTES
+        self._cache_bytes, self._page_bytes = max(each, 1), max(max_page_bytes, 1)
+        first = 0
+        for gathered in self._columns:
+            gathered.first_column = first
+            first += len(gathered.column.leaves)
+        self._metadata = [file2_pb2.ColumnMetadata() for _ in range(first)]
+        for metadata in self._metadata:
+            metadata.encoding.direct.encoding = _packed_any(
+                _COLUMN_ENCODING, file2_pb2.ColumnEncoding(values=file2_pb2.ColumnEncoding.Values())
+            )
+        self._globals: list[tuple[int, int]] = []
+        self._rows = 0
+        self._position = 0
+        self._key = key
+        self._types: list[pa.DataType] | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._pending: deque[tuple[_Gathered, Future[list[tuple[int, Page]]]]] = deque()
+        self._written: WrittenFile | None = None
+        self._file = store.open_output(key)
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that were written."""
+        return self._rows
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written, or, of rows that are still gathered, what they take in memory."""
+        return self._position + sum(gathered.bytes for gathered in self._columns)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write one batch; a batch without rows is passed over.
+
+        Raises ``SchemaMismatchError`` if its columns are not those of the schema, and ``UnsupportedProtocolError`` for
+        values that the version cannot hold.
+        """
+        if not batch.num_rows:
+            return
+        self._check(batch)
+        for gathered, array in zip(self._columns, batch.columns, strict=True):
+            gathered.add(array)
+            if gathered.bytes >= self._cache_bytes * len(gathered.column.leaves):
+                self._flush(gathered)
+        self._rows += batch.num_rows
+
+    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Add metadata to the schema that is in the file."""
+        self._schema = replace(self._schema, metadata={**self._schema.metadata, **metadata})
+
+    def add_global_buffer(self, data: bytes) -> int:
+        """Write a buffer that belongs to no column; return its number, from 1 on."""
+        self._globals.append(self._append(data))
+        return len(self._globals)
+
+    def close(self) -> WrittenFile:
+        """Finish the file and say what it has; a second call says it again."""
+        if self._written is not None:
+            return self._written
+        for gathered in self._columns:
+            self._flush(gathered)
+        while self._pending:
+            self._write_first()
+        self._stop()
+        descriptor = file2_pb2.FileDescriptor(length=self._rows)
+        descriptor.schema.fields.extend(self._schema.to_proto())
+        for key, value in self._schema.metadata_to_proto().items():
+            descriptor.schema.metadata[key] = value
+        buffers = [self._append(descriptor.SerializeToString()), *self._globals]
+        start = self._position
+        columns = [self._append(metadata.SerializeToString(), align=1) for metadata in self._metadata]
+        column_table = self._append(b"".join(struct.pack("<QQ", *place) for place in columns), align=1)[0]
+        buffer_table = self._append(b"".join(struct.pack("<QQ", *place) for place in buffers), align=1)[0]
+        footer = (start, column_table, buffer_table, len(buffers), len(columns), *VERSIONS[self._version], b"LANC")
+        self._append(struct.pack("<QQQIIHH4s", *footer), align=1)
+        self._file.close()
+        ids = tuple(leaf.id for gathered in self._columns for leaf in gathered.column.leaves)
+        major, minor = map(int, self._version.split("."))
+        self._written = WrittenFile(self._rows, ids, tuple(range(len(ids))), (major, minor), self._position)
+        return self._written
+
+    def discard(self) -> None:
+        """Give up what was written; the file does not appear."""
+        self._stop()
+        discard = getattr(self._file, "discard", None)
+        if discard is not None:
+            discard()
+        else:
+            self._file.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
+
+    def __enter__(self) -> V2Writer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Literal[False]:
+        if kind is not None:
+            self.discard()
+        elif not self._file.closed:
+            self.close()
+        return False
+
+    # --- pages ---
+
+    def _flush(self, gathered: _Gathered) -> None:
+        """Have the rows that a column has gathered encoded, and write what is ready."""
+        for array in gathered.take(self._cache_bytes, self._page_bytes):
+            if self._pool is None:
+                workers = min(os.cpu_count() or 1, 4)
+                self._pool, self._ahead = ThreadPoolExecutor(workers, "trilake-lance-encode"), 2 * workers
+            while len(self._pending) >= self._ahead:
+                self._write_first()
+            self._pending.append((gathered, self._pool.submit(gathered.column.pages, array)))
+
+    def _write_first(self) -> None:
+        gathered, future = self._pending.popleft()
+        for number, page in future.result():
+            metadata = self._metadata[gathered.first_column + number].pages.add(
+                length=page.length, priority=gathered.rows_before(number, page.rows)
+            )
+            for buffer in page.buffers:
+                position, size = self._append(buffer)
+                metadata.buffer_offsets.append(position)
+                metadata.buffer_sizes.append(size)
+            metadata.encoding.direct.encoding = _packed_any(_PAGE_LAYOUT, page.layout)
+
+    def _append(self, data: Any, align: int = ALIGN) -> tuple[int, int]:
+        gap = -self._position % align
+        if gap:
+            self._file.write(_GAP * gap)
+        size = memoryview(data).nbytes
+        if size:
+            self._file.write(memoryview(data).cast("B"))
+        position = self._position + gap
+        self._position = position + size
+        return position, size
+
+    def _stop(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    def _check(self, batch: pa.RecordBatch) -> None:
+        if self._types == batch.schema.types:
+            return
+        if batch.schema.names != self._schema.names:
+            raise SchemaMismatchError(
+                f"expected the columns {', '.join(self._schema.names)}, got {', '.join(batch.schema.names)}",
+                help="select the columns in the order of the schema",
+                file=self._key,
+            )
+        self._schema.check_compatible(LanceSchema.from_arrow(batch.schema), file=self._key)
+        self._types = batch.schema.types
+
+
+class _Gathered:
+    """The rows of a column that are not encoded yet, and how many were written of each leaf."""
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self.first_column = 0
+        self.bytes = 0
+        self._arrays: list[pa.Array] = []
+        self._written = [0] * len(column.leaves)
+
+    def add(self, array: pa.Array) -> None:
+        self._arrays.append(array)
+        self.bytes += array.nbytes
+
+    def take(self, page_bytes: int, most: int) -> list[pa.Array]:
+        """The rows, in parts of about ``page_bytes`` and at most ``most`` bytes."""
+        if not self._arrays:
+            return []
+        array = self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
+        parts = min(max(self.bytes // page_bytes, -(-self.bytes // most), 1), len(array))
+        rows = -(-len(array) // parts)
+        self._arrays, self.bytes = [], 0
+        return [array.slice(start, rows) for start in range(0, len(array), rows)]
+
+    def rows_before(self, leaf: int, rows: int) -> int:
+        """The number of a page's first row, whose rows are counted from now on."""
+        before = self._written[leaf]
+        self._written[leaf] += rows
+        return before
+
+
+def _packed_any(name: str, message: Any) -> bytes:
+    """A serialized ``google.protobuf.Any``."""
+    from google.protobuf.any_pb2 import Any as AnyMessage
+
+    return bytes(AnyMessage(type_url=name, value=message.SerializeToString(deterministic=True)).SerializeToString())
