@@ -6,12 +6,6 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-#: Settings that name classes of delta-spark's jar, which is not here.
-_OF_THE_JAR = {
-    "spark.sql.extensions": "io.delta.",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.",
-}
-
 
 def configure_spark_with_delta_pip(
     spark_session_builder: SparkSession.Builder, extra_packages: list[str] | None = None
@@ -34,14 +28,13 @@ def configure_spark_with_delta_pip(
     own = builder.getOrCreate
 
     def get_or_create() -> SparkSession:
-        for name, start in _OF_THE_JAR.items():
-            given = str(builder._options.get(name, ""))
-            kept = [c for c in given.split(",") if c and not c.strip().startswith(start)]
-            if name in builder._options:
-                builder._options.pop(name)
-                if kept:
-                    builder._options[name] = ",".join(kept)
-        from trilake.sql.spark.install import install  # late: a builder may never make a session
+        # late: a builder may never make a session
+        from trilake.spark.session.delta_jar import without_jar
+        from trilake.sql.spark.install import install
+
+        kept = without_jar(builder._options)
+        builder._options.clear()
+        builder._options.update(kept)
 
         spark: SparkSession = own()
         install(spark)

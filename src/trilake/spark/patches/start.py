@@ -8,6 +8,7 @@ from pyspark.sql import SparkSession
 
 from trilake.spark.patches.register import register
 from trilake.spark.session.checks import check_pyspark
+from trilake.spark.session.delta_jar import without_jar
 from trilake.spark.session.local import connect_session, local_session
 
 
@@ -30,7 +31,8 @@ def session(
     cores: task threads; all of the machine's by default.
     memory: heap of the JVM, as Spark spells it.
     remote: a Spark Connect server: ``"sc://host"``, or ``"local[2]"`` for one that is started here.
-    conf: further settings, which win over those above: ``**{"spark.sql.shuffle.partitions": 8}``.
+    conf: further settings, which win over those above: ``**{"spark.sql.shuffle.partitions": 8}``.  Those that name
+        classes of delta-spark's jar are left out.
 
     A session that runs already keeps its cores, memory, Java and other static settings.
 
@@ -44,6 +46,7 @@ def session(
     (3, True)
     """
     check_pyspark()
+    conf = without_jar(conf)
     if remote is not None:
         spark = connect_session(app_name, remote, **conf)
     else:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pyspark.sql import SparkSession
 
 from trilake.spark.session.checks import check_session
+from trilake.spark.session.delta_jar import drop_missing_catalog
 from trilake.spark.session.internals import active_session, knows_class
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource
 
@@ -24,8 +25,10 @@ def register_sources(spark: SparkSession, sources: Iterable[type[DataSource]]) -
 
     Where delta-spark's jar already owns the name ``delta``, that name is left alone and a warning says so.
 
-    Raises ``UnsupportedSparkError`` where the session's tasks run an interpreter that cannot do the work.
+    Raises ``UnsupportedSparkError`` where the session's tasks run an interpreter that cannot do the work, and where a
+    setting names a catalog class that is not there.
     """
+    drop_missing_catalog(spark)
     check_session(spark)
     names = []
     for source in sources:

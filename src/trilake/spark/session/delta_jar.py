@@ -1,0 +1,68 @@
+"""Settings that name classes of delta-spark's jar, as Delta's quickstart sets them: without the jar, Spark fails."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from pyspark.sql import SparkSession
+
+from trilake.errors import UnsupportedSparkError
+from trilake.spark.session.passing import spark_alone
+
+_log = logging.getLogger("trilake.spark")
+V = TypeVar("V")
+_CATALOG = "spark.sql.catalog.spark_catalog"
+_JAR = ("io.delta.", "org.apache.spark.sql.delta.")
+
+
+def without_jar(settings: Mapping[str, V]) -> dict[str, Any]:
+    """Settings of a new session without the extensions and catalogs of delta-spark's jar.
+
+    >>> without_jar({"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension, org.other.Extension", "a.b": 1})
+    {'spark.sql.extensions': 'org.other.Extension', 'a.b': 1}
+    >>> without_jar({"spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog"})
+    {}
+    """
+    kept: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key != "spark.sql.extensions" and not key.startswith("spark.sql.catalog."):
+            kept[key] = value
+            continue
+        names = [name.strip() for name in str(value).split(",")]
+        others = [name for name in names if name and not name.startswith(_JAR)]
+        if len(others) == len(names):
+            kept[key] = value
+        elif others:
+            kept[key] = ",".join(others)
+    return kept
+
+
+def drop_missing_catalog(spark: SparkSession) -> None:
+    """Give a running session Spark's own catalog where a setting names a class that is not on its class path.
+
+    Raises ``UnsupportedSparkError`` where the session keeps the setting.
+    """
+    name = spark.conf.get(_CATALOG, None)
+    if name is None or name == "builtin" or _loads(spark, name):
+        return
+    spark.conf.unset(_CATALOG)
+    if not _loads(spark, name):
+        raise UnsupportedSparkError(
+            f"the setting {_CATALOG} names the class {name}, which is not on Spark's class path",
+            help=f"remove the setting {_CATALOG} and start the session again: trilake needs no catalog of its own",
+        )
+    _log.warning("%s is removed from this session: its class %s is not on Spark's class path", _CATALOG, name)
+
+
+def _loads(spark: SparkSession, name: str) -> bool:
+    """Whether Spark can load its catalog, which it does when the first statement needs it."""
+    try:
+        with spark_alone():
+            spark.sql("SHOW NAMESPACES IN spark_catalog").collect()
+    except Exception as e:
+        if name not in str(e):
+            raise
+        return False
+    return True
