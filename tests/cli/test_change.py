@@ -292,6 +292,23 @@ def test_verify_passes_a_good_table_and_names_what_is_broken(tmp_path: Path) -> 
     assert bad.json["findings"][0]["code"] in people.out
 
 
+def test_repair_says_the_same_in_words_json_and_exit_codes(tmp_path: Path) -> None:
+    place = overwritten(tmp_path / "t")
+    (place / trilake.open(place).files()["path"][0].as_py()).unlink()
+    plan = run("repair", place, "--json")
+    assert (plan.code, plan.json["ok"], len(plan.json["steps"]), plan.json["left"]) == (1, False, 1, [])
+    assert plan.json["steps"][0]["needs"] == "--accept-loss"
+    assert "needs --accept-loss" in run("repair", place).out
+    kept = run("repair", place, "--run", "--yes", "--json")
+    assert (kept.code, kept.json["ok"], kept.json["rows_lost"]) == (1, False, 0)
+    assert [f["code"] for f in kept.json["left"]] == ["delta.file-missing"]
+    assert "trilake repair with --accept-loss" in kept.json["left"][0]["help"]
+    assert "trilake repair with --accept-loss" in run("verify", place).out
+    done = run("repair", place, "--run", "--yes", "--accept-loss", "--json")
+    assert (done.code, done.json["ok"], done.json["left"]) == (0, True, [])
+    assert done.json["rows_lost"] > 0
+
+
 def test_repair_changes_nothing_unless_told(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     done = run("repair", place, "--json")

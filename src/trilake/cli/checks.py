@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trilake.cli.asking import ask, must_be_able_to_ask
-from trilake.cli.exits import Exit
+from trilake.cli.exits import Exit, in_options
 from trilake.cli.options import Format, Json, StorageOptions, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values
@@ -49,7 +49,7 @@ def verify(
         format=None if format is None else str(format),
         storage_options=key_values(option, "--option"),
     )
-    output(json).lines(verification.to_dict() if json else None, printable_lines(str(verification)).split("\n"))
+    output(json).lines(_for_shell(verification.to_dict()) if json else None, _lines(verification))
     if not verification.ok:
         raise typer.Exit(Exit.FINDINGS)
 
@@ -71,7 +71,8 @@ def repair(
 ) -> None:
     """Say what could be mended safely; with --run, mend it.
 
-    On a terminal --run asks first; elsewhere it needs --yes. Exits with 1 where something is left that no step mends.
+    On a terminal --run asks first; elsewhere it needs --yes. Exits with 1 where findings are left, and without --run
+    where there are any.
     """
     from trilake.tools.repair import repair as run
 
@@ -85,11 +86,24 @@ def repair(
     if not dry_run and not yes:
         must_be_able_to_ask(json)
         plan = run(uri, dry_run=True, **how)
-        for line in printable_lines(str(plan)).split("\n"):
+        for line in _lines(plan):
             print(line)
         if plan.steps:
             ask(f"Do this to {printable(uri)}?")
     done = run(uri, dry_run=dry_run, **how)
-    output(json).lines(done.to_dict() if json else None, printable_lines(str(done)).split("\n"))
-    if done.left or any(step.error is not None or (not dry_run and not step.done) for step in done.steps):
+    output(json).lines(_for_shell(done.to_dict()) if json else None, _lines(done))
+    if not done.ok:
         raise typer.Exit(Exit.FINDINGS)
+
+
+def _lines(result: object) -> list[str]:
+    """What people read, with the options of this command in the place of arguments of Python."""
+    return printable_lines(in_options(str(result)) or "").split("\n")
+
+
+def _for_shell(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with the options of this command in what says what to do."""
+    for item in (*values.get("findings", ()), *values.get("left", ()), *values.get("steps", ())):
+        for key in {"help", "needs", "error"} & item.keys():
+            item[key] = in_options(item[key])
+    return values

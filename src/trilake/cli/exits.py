@@ -51,6 +51,8 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
 #: How the library's helps name arguments of Python, and the options that say the same here.
 _OPTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"enforce_retention=False(?: \(on Spark [^)]*\))?"), "--no-retention-check"),
+    (re.compile(r"\baccept_loss(?:=True)?"), "--accept-loss"),
+    (re.compile(r"\btrilake\.(repair|verify)\b"), r"trilake \1"),
     (re.compile(r"partition_by=\[\]"), "--no-partitions"),
     (re.compile(r"columns=\[…\]"), "--column"),
     (re.compile(r"ignore_missing=True"), "--ignore-missing"),
@@ -82,7 +84,7 @@ class Problem:
         """
         code = next((c for kind, c in _CODES if isinstance(error, kind)), Exit.UNEXPECTED)
         if isinstance(error, errors.TrilakeError):
-            return cls(error.code, error.message, code, _in_options(error.help), dict(error.context))
+            return cls(error.code, error.message, code, in_options(error.help), dict(error.context))
         text = errors.masked(str(error))
         if isinstance(error, OSError):
             return cls("OS", text, code)
@@ -102,10 +104,10 @@ class Problem:
         }
 
 
-def _in_options(help: str | None) -> str | None:
+def in_options(help: str | None) -> str | None:
     """A help of the library for those who cannot pass arguments of Python.
 
-    >>> _in_options('pass mode="append" to write into it, or partition_by=[]')
+    >>> in_options('pass mode="append" to write into it, or partition_by=[]')
     'pass --mode append to write into it, or --no-partitions'
     """
     for argument, option in _OPTIONS if help else ():

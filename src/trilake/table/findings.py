@@ -14,6 +14,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
+from trilake.common.text import plural
 from trilake.errors import InvalidArgumentError, TrilakeError, masked
 
 #: How deep ``verify`` looks: at the metadata alone; at each file that it names, without its rows; at the rows.
@@ -207,15 +208,25 @@ class Findings:
             "no promise is broken"
             if self.ok and not self.findings
             else (
-                f"{len(self.errors):,} errors, {len(self.warnings):,} warnings, {len(self.skipped):,} checks not made"
+                f"{plural(len(self.errors), 'error')}, {plural(len(self.warnings), 'warning')},"
+                f" {plural(len(self.skipped), 'check')} not made"
             )
         )
         return f"{self.format} table {masked(self.uri)}{at}: {state} ({len(self.checks)} checks, depth {self.depth})"
 
+    def _not_made(self) -> list[str]:
+        """A line for each reason why checks could not be made."""
+        by_reason: dict[str | None, list[str]] = {}
+        for check in self.skipped:
+            by_reason.setdefault(check.reason, []).append(check.code)
+        return [
+            f"{plural(len(codes), 'check')} not made: {reason} ({', '.join(codes)})"
+            for reason, codes in by_reason.items()
+        ]
+
     def __str__(self) -> str:
         unlisted = [f"{c.code}: {c.found:,} in all" for c in self.checks if c.found > MAX_LISTED]
-        not_made = [f"not made: {c.code}: {c.reason}" for c in self.skipped]
-        return "\n".join([self._head(), *map(str, self.findings), *unlisted, *not_made])
+        return "\n".join([self._head(), *map(str, self.findings), *unlisted, *self._not_made()])
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -225,9 +236,7 @@ class Findings:
         )
         names = ("severity", "code", "what is broken", "where", "what to do")
         table = f"<table><thead><tr>{''.join(f'<th>{n}</th>' for n in names)}</tr></thead><tbody>{rows}</tbody></table>"
-        not_made = "".join(
-            f"<p>not made: <code>{html.escape(c.code)}</code>: {html.escape(c.reason or '')}</p>" for c in self.skipped
-        )
+        not_made = "".join(f"<p>{html.escape(line)}</p>" for line in self._not_made())
         return f"<div><b>{html.escape(self._head())}</b>{table if self.findings else ''}{not_made}</div>"
 
 
@@ -353,7 +362,9 @@ class RepairStep:
 
 @dataclass(frozen=True)
 class Repairs:
-    """What ``repair`` did, or would do where ``dry_run`` is true; ``left`` are the findings that no step answers.
+    """What ``repair`` did, or would do where ``dry_run`` is true.
+
+    ``left`` are the findings that are there afterwards; of a dry run, those that no step answers.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1, 2]}, "memory://doc-repairs")
@@ -370,9 +381,14 @@ class Repairs:
     left: tuple[Finding, ...] = ()
 
     @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with the table: no findings left, and of a dry run no step to do."""
+        return not self.left and (not self.dry_run or not self.steps) and all(s.error is None for s in self.steps)
+
+    @property
     def rows_lost(self) -> int | None:
-        """Rows that all steps together lose; ``None`` where nobody can know."""
-        lost = [s.rows_lost for s in self.steps]
+        """Rows that the steps which were done lost, or that all steps of a dry run would lose; ``None`` if unknown."""
+        lost = [s.rows_lost for s in self.steps if s.done or self.dry_run]
         return None if any(n is None for n in lost) else sum(n or 0 for n in lost)
 
     def to_dict(self) -> dict[str, Any]:
@@ -382,6 +398,7 @@ class Repairs:
             "format": self.format,
             "version": self.version,
             "dry_run": self.dry_run,
+            "ok": self.ok,
             "rows_lost": self.rows_lost,
             "steps": [s.to_dict() for s in self.steps],
             "left": [f.to_dict() for f in self.left],
@@ -399,17 +416,20 @@ class Repairs:
         return f"needs {step.needs}" if step.needs else "planned"
 
     def __str__(self) -> str:
-        what = "would be repaired" if self.dry_run else "repaired"
-        lines = [
-            f"{self.format} table {masked(self.uri)}: {len(self.steps)} things {what}, {len(self.left)} findings left"
-        ]
+        done = sum(s.done for s in self.steps)
+        what = (
+            f"{plural(len(self.steps), 'step')} planned, {plural(len(self.left), 'finding')} without a step"
+            if self.dry_run
+            else f"{done} of {plural(len(self.steps), 'step')} done, {plural(len(self.left), 'finding')} left"
+        )
+        lines = [f"{self.format} table {masked(self.uri)}: {what}"]
         for step in self.steps:
             lost = (
                 ""
                 if step.rows_lost == 0
-                else f", {'unknown' if step.rows_lost is None else f'{step.rows_lost:,}'} rows lost"
+                else f", {'unknown' if step.rows_lost is None else plural(step.rows_lost, 'row')} lost"
             )
-            lines.append(f"{self._state(step)} {step.code}: {step.message} ({len(step.files):,} files{lost})")
+            lines.append(f"{self._state(step)} {step.code}: {step.message} ({plural(len(step.files), 'file')}{lost})")
             lines += [f"  error: {step.error}"] * (step.error is not None)
         return "\n".join([*lines, *(f"left: {f}" for f in self.left)])
 

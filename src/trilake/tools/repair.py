@@ -34,7 +34,8 @@ def repair(
     uri: where the table is.
     dry_run: say what would be done, and change nothing.
     only: the codes of the steps that are done; all by default.
-    accept_loss: whether steps are done after which the table has fewer rows: references to files that are gone.
+    accept_loss: whether steps are done after which the table has fewer rows: references to files that are gone or
+        damaged are taken out, and a newest version whose commit file is torn is dropped.
     depth: how deep the table is verified first, see :func:`trilake.verify`.
     format, storage_options: as there.
 
@@ -72,8 +73,8 @@ def repair(
             except (TrilakeError, OSError) as e:
                 steps.append(RepairStep(code, "it cannot be planned yet", _names(mine), error=masked(str(e))))
     answered = {(code, step) for s in steps if s.error is None for code in s.findings for step in (s.code,)}
-    if any(s.done for s in steps):
-        left = look().findings
+    if not dry_run:
+        left = look().findings if any(s.done for s in steps) else verified.findings
     else:
         left = tuple(f for f in verified.findings if (f.code, f.repair) not in answered)
     return Repairs(verified.uri, verified.format, verified.version, dry_run, tuple(steps), left)

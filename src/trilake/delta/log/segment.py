@@ -287,9 +287,11 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
             condition="DELTA_TRUNCATED_TRANSACTION_LOG",
         )
     count = target - start + 1 - len(present)
+    behind = min((v for v, _ in listing.checkpoints if v > target), default=None)
     raise LogGapError(
         f"the versions in the log are not contiguous: {count} missing, the first is {first_missing}",
-        help="restore the missing commit files, or read a version before the gap",
+        help="restore the missing commit files, or read a version before the gap"
+        + ("" if behind is None else f", or one from {behind} on, where a checkpoint is"),
         file=f"{uri}/{commit_key(first_missing)}",
         version=first_missing,
     )

@@ -57,8 +57,7 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
         if not raw.strip():
             raise CorruptLogError(
                 "commit file is empty",
-                help="a writer died before its data reached the disk; restore the file, or remove it if no newer"
-                " version exists",
+                help=f"a writer died before its data reached the disk; {_damaged_help(version)}",
                 file=name,
                 version=version,
             )
@@ -69,9 +68,19 @@ def _texts(commits: Sequence[tuple[int, str, pa.Buffer]]) -> list[bytes]:
 def _corrupt(version: int, name: str, why: str) -> CorruptLogError:
     return CorruptLogError(
         f"commit file is not newline-delimited JSON: {why}",
-        help="restore the file from a copy, or read an older version",
+        help=_damaged_help(version),
         file=name,
         version=version,
+    )
+
+
+def _damaged_help(version: int) -> str:
+    """What to do about a commit file that cannot be read."""
+    if version == 0:
+        return "restore the file from a copy"
+    return (
+        f"restore the file from a copy, or read version {version - 1}; where no newer version is there, trilake.repair"
+        " says what this one held, and drops it with accept_loss"
     )
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.text import plural
 from trilake.delta.commands.maintenance.analyze import compute_statistics
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
@@ -18,7 +19,9 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
-from trilake.delta.verify.footers import DROP_MISSING, RECOMPUTE
+from trilake.delta.verify import footers, rows
+from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.footers import DROP_DAMAGED, DROP_MISSING, RECOMPUTE
 from trilake.errors import ObjectNotFoundError
 from trilake.storage.base import Store
 from trilake.table.findings import Finding, PlannedStep, RepairStep
@@ -63,20 +66,48 @@ def all_missing(store: Store, engine: Engine) -> list[str]:
 
 def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
     """Take files that are gone out of the table, as one commit: their rows are lost, and said to be."""
+    paths = all_missing(store, engine)
+    return [_drop(store, engine, findings, DROP_MISSING, paths, lambda: _gone(store, paths))]
+
+
+def drop_damaged(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Take files that cannot be read out of the table, as one commit; the files stay where they are until VACUUM."""
+    paths = _paths(findings)
+    reads_rows = any(f.code == "delta.rows-unreadable" for f in findings)
+
+    def damaged() -> list[str]:
+        table = DeltaContext(store, engine, None, "rows" if reads_rows else "files")
+        checks = (footers.readable, rows.readable) if reads_rows else (footers.readable,)
+        return [
+            f.file for check in checks for f in check(table) if f.repair == footers.DROP_DAMAGED and f.file in paths
+        ]
+
+    return [_drop(store, engine, findings, DROP_DAMAGED, paths, damaged)]
+
+
+def _drop(
+    store: Store,
+    engine: Engine,
+    findings: Sequence[Finding],
+    code: str,
+    paths: Sequence[str],
+    look: Callable[[], list[str]],
+) -> PlannedStep:
+    """The step that takes the files of ``paths`` out of the table; ``look`` says right before which still must go."""
     log = DeltaLog(store, engine)
     snapshot = log.snapshot()
-    paths = all_missing(store, engine)
-    lost = _chosen(snapshot, paths)
-    rows = _rows(lost)
-    known = "an unknown number of rows" if rows is None else f"{rows:,} rows"
-    whole = ", which are all that the table has" if paths and len(paths) == snapshot.adds.num_rows else ""
-    message = f"take {len(paths):,} files that are not there out of the table{whole}: {known} are lost for good"
+    lost = _rows(_chosen(snapshot, paths))
+    number = "an unknown number of rows" if lost is None else plural(lost, "row")
+    whole = " (all that the table has)" if paths and len(paths) == snapshot.adds.num_rows else ""
+    verb = "is" if lost == 1 else "are"
+    what = plural(len(paths), "missing file" if code == DROP_MISSING else "damaged file")
+    message = f"take {what} out of the table{whole}: {number} {verb} lost for good"
 
     def apply() -> int:
         now = log.snapshot()
         if now.properties.is_on(APPEND_ONLY):
             raise removal_refused(store.uri, help="unset the property first")
-        removed = _chosen(now, _gone(store, paths))
+        removed = _chosen(now, look())
         clock = engine.runtime.clock_ms()
         plan = CommitPlan(
             operation="FSCK",
@@ -88,8 +119,7 @@ def drop_missing(store: Store, engine: Engine, findings: Sequence[Finding]) -> l
         return commit(log, now, plan).version
 
     codes = tuple(dict.fromkeys(f.code for f in findings))
-    step = RepairStep(DROP_MISSING, message, codes, tuple(paths), rows, needs="accept_loss")
-    return [PlannedStep(step, apply)]
+    return PlannedStep(RepairStep(code, message, codes, tuple(paths), lost, needs="accept_loss"), apply)
 
 
 def recompute_statistics(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:

@@ -1,4 +1,5 @@
-"""Steps that mend files of the log which the commits make up again: checkpoints, compaction files, checksums.
+"""Steps that mend files of the log: checkpoints, compaction files and checksums, which the commits make up again, and
+torn commits.
 
 What is removed or replaced is looked at once more, right before: only a file that is still false goes, whose commits
 are all there, and that is the table's own (:mod:`trilake.storage.ownership`).
@@ -6,20 +7,27 @@ are all there, and that is the table's own (:mod:`trilake.storage.ownership`).
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
+from trilake.common.text import plain, plural, time_text
 from trilake.delta.engine import Engine
 from trilake.delta.log.checkpoint_writer import write_checkpoint
-from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key
+from trilake.delta.log.segment import LAST_CHECKPOINT, LOG, LogSegment, checkpoint_key, commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.verify import checkpoints, checksums, compactions
 from trilake.delta.verify.context import DeltaContext
+from trilake.delta.verify.log_files import DROP_TORN, torn_commits
 from trilake.errors import StorageError
 from trilake.storage.base import Store
 from trilake.storage.ownership import check_own, own_keys
 from trilake.table.findings import Finding, NotCheckedError, PlannedStep, RepairStep
 
+#: Where torn commits are kept: readers look at the files of the log, and at no other folder of it.
+_TORN = f"{LOG}/_torn"
 #: Names of the files that steps remove.
 _REMOVED = rf"{LOG}/\d{{20}}(?:\.crc|\.\d{{20}}\.compacted\.json|\.checkpoint\.[0-9A-Za-z.-]+)"
 
@@ -28,9 +36,9 @@ def _fresh(store: Store, engine: Engine) -> DeltaContext:
     return DeltaContext(store, engine, None, "log")
 
 
-def _remove(store: Store, keys: Sequence[str]) -> None:
+def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None:
     """Remove files of the log.  Raises ``StorageError`` for one that is not the table's own."""
-    own = own_keys(store, keys, _REMOVED, what="repair")
+    own = own_keys(store, keys, names, what="repair")
     if set(own) != set(keys):
         raise StorageError(
             f"{len(set(keys) - set(own))} files are not the table's own, or lie behind a link: they stay",
@@ -38,6 +46,61 @@ def _remove(store: Store, keys: Sequence[str]) -> None:
             file=store.uri,
         )
     store.delete(own)
+
+
+def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list[PlannedStep]:
+    """Drop newest versions whose commit files are torn; their bytes are kept beside the log.
+
+    A commit that is still being written looks alike: only bytes that did not change since the plan are dropped.
+    """
+    torn = torn_commits(_fresh(store, engine))
+    if not torn:
+        return []
+    files = tuple(commit_key(v) for v in torn)
+    planned = [bytes(data) for data in store.read_many(files)]
+
+    def apply() -> None:
+        now = _fresh(store, engine)
+        if torn_commits(now) != torn or [bytes(data) for data in store.read_many(files)] != planned:
+            raise NotCheckedError("the log has changed since it was looked at", file=store.uri)
+        run = engine.runtime.new_hex_id()
+        for key, data in zip(files, planned, strict=True):
+            store.put_if_absent(f"{_TORN}/{key.rpartition('/')[2].removesuffix('.json')}.{run}.json", data)
+        checksums = [now.listing.checksums[v].key for v in torn if v in now.listing.checksums]
+        for key in reversed((*files, *checksums)):  # the newest first: what is left is a log at any time
+            _remove(store, [key], names=rf"{LOG}/\d{{20}}\.(?:json|crc)")
+
+    which = f"version {torn[0]}" if len(torn) == 1 else f"versions {torn[0]} to {torn[-1]}"
+    held = "; ".join(f"of version {v}, {_held(data)}" for v, data in zip(torn, planned, strict=True))
+    message = (
+        f"drop {which}, so that version {torn[0] - 1} is the newest again: {held}. The torn bytes are kept in {_TORN}"
+    )
+    codes = tuple(dict.fromkeys(f.code for f in findings))
+    return [PlannedStep(RepairStep(DROP_TORN, message, codes, files, None, needs="accept_loss"), apply)]
+
+
+def _held(data: bytes) -> str:
+    """What can still be read of a torn commit."""
+    actions: list[dict[str, Any]] = []
+    lines = [line for line in data.split(b"\n") if line.strip(b" \r\t\0")]
+    for line in lines:
+        try:
+            action = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(action, dict):
+            actions.append(action)
+    if not actions:
+        return f"nothing of {plural(len(data), 'byte')} can be read"
+    info: dict[str, Any] = next((a["commitInfo"] for a in actions if isinstance(a.get("commitInfo"), dict)), {})
+    kinds = Counter(kind for a in actions for kind in a if kind != "commitInfo")
+    parts = [f"{info['operation']}" if info.get("operation") else "an unknown operation"]
+    if isinstance(info.get("timestamp"), int):
+        parts.append(f"at {time_text(info['timestamp'])}")
+    if info.get("engineInfo"):
+        parts.append(f"by {info['engineInfo']}")
+    what = ", ".join(plural(n, f"{kind} action") for kind, n in kinds.items()) or "no action"
+    return plain(f"{' '.join(parts)}: {what} can be read in {len(actions)} of {plural(len(lines), 'line')}", 300)
 
 
 def _files(findings: Iterable[Finding]) -> tuple[str, ...]:

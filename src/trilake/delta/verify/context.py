@@ -142,7 +142,7 @@ class DeltaContext:
                     return self.checkpoint(at, files), at
                 except TrilakeError:
                     continue
-        raise NotCheckedError("no commits lead to the version", file=self.store.uri)
+        raise NotCheckedError(f"version {self.version} cannot be made up from the log", file=self.store.uri)
 
     def states(self, versions: Sequence[int]) -> Iterator[tuple[int, State]]:
         """The states of some versions by the commits alone, ascending; of those that the commits give."""

@@ -14,15 +14,21 @@ import pyarrow.compute as pc
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.statistics import record_counts
 from trilake.delta.verify.context import DeltaContext
-from trilake.errors import ObjectNotFoundError, TrilakeError
+from trilake.errors import CorruptFileError, ObjectNotFoundError, TrilakeError
 from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 from trilake.table.findings import Finding, unreadable
 
 #: Files that are looked at at once.
 THREADS = 16
-#: The steps of repair for files that are gone, and for statistics that are wrong.
-DROP_MISSING, RECOMPUTE = "delta.drop-missing-files", "delta.recompute-statistics"
+#: The steps of repair for files that are gone, for damaged ones, and for statistics that are wrong.
+DROP_MISSING, DROP_DAMAGED = "delta.drop-missing-files", "delta.drop-damaged-files"
+RECOMPUTE = "delta.recompute-statistics"
+#: What to do about a damaged file.
+DAMAGED_HELP = (
+    "restore the file from a copy; or take the reference out of the table, which gives its rows up"
+    " (trilake.repair with accept_loss)"
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +38,11 @@ class StoredFile:
     size: int | None = None
     rows: int | None = None
     error: Exception | None = None
+
+    @property
+    def damaged(self) -> bool:
+        """Whether the file is there and its bytes are not a Parquet file's; a store that fails is another matter."""
+        return self.error is not None and self.size is not None and self.size >= 0
 
 
 def stored_files(table: DeltaContext) -> list[StoredFile]:
@@ -56,8 +67,9 @@ def _stored_file(store: Store, file: str, parquet: bool) -> StoredFile:
                 opened = open_parquet(source)
                 checked_footer(source, opened)
                 return StoredFile(size, opened.metadata.num_rows)
-            except (*DAMAGE, OSError) as e:
-                return StoredFile(size, error=e)
+            except (*DAMAGE, OSError, CorruptFileError) as e:
+                # Arrow raises OSError for bytes that it cannot decode; the system's own have a number.
+                return StoredFile(size if getattr(e, "errno", None) is None else -1, error=e)
     except ObjectNotFoundError:
         return StoredFile()
     except (TrilakeError, OSError) as e:
@@ -88,34 +100,39 @@ def sized(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file has the size that the log states."""
     stored, stated = _column(o.size for o in stored_files(table)), table.adds["size"]
     wrong = pc.fill_null(pc.and_(pc.not_equal(stored, stated), pc.greater_equal(stored, 0)), False)
+    damaged = pa.array([o.damaged for o in stored_files(table)], pa.bool_())
+    mask = wrong.combine_chunks() if isinstance(wrong, pa.ChunkedArray) else wrong
     rows = zip(
         table.adds["file"].filter(wrong).to_pylist(),
         stated.filter(wrong).to_pylist(),
-        stored.filter(wrong.combine_chunks() if isinstance(wrong, pa.ChunkedArray) else wrong).to_pylist(),
+        stored.filter(mask).to_pylist(),
+        damaged.filter(mask).to_pylist(),
         strict=True,
     )
-    for path, stated_size, size in rows:
+    for path, stated_size, size, is_damaged in rows:
         yield Finding(
             "delta.file-size",
             f"the file has {size:,} bytes, the log says {stated_size:,}: it was cut off or replaced",
-            "restore the file from a copy",
+            DAMAGED_HELP if is_damaged else "restore the file from a copy",
             file=path,
             version=table.version,
+            repair=DROP_DAMAGED if is_damaged else None,
         )
     return table.file_count
 
 
 def readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every file can be opened and its footer read."""
-    wrong = [(i, o.error) for i, o in enumerate(stored_files(table)) if o.error is not None]
-    for number, error in wrong:
+    wrong = [(i, o, o.error) for i, o in enumerate(stored_files(table)) if o.error is not None]
+    for number, stored, error in wrong:
         failure = unreadable("delta.file-unreadable", error)
         yield Finding(
             failure.code,
             failure.message,
-            "restore the file from a copy",
+            DAMAGED_HELP if stored.damaged else "restore the file from a copy",
             file=table.adds["file"][number].as_py(),
             version=table.version,
+            repair=DROP_DAMAGED if stored.damaged else None,
             details=failure.details,
         )
     return table.file_count

@@ -2,38 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from trilake.delta.log.segment import commit_key
 from trilake.delta.verify.context import DeltaContext
+from trilake.errors import CorruptLogError, TrilakeError
 from trilake.table.findings import Finding, NotCheckedError, unreadable
+
+#: The step of repair that drops newest versions whose commit files are torn.
+DROP_TORN = "delta.drop-torn-commits"
 
 
 def no_gap(table: DeltaContext) -> Generator[Finding, None, int]:
     """The versions that the log holds follow each other."""
     versions = sorted(table.listing.commits)
     for before, after in pairwise(versions):
-        if after != before + 1:
-            missing = after - before - 1
-            covered = any(v >= after - 1 for v, _ in table.listing.checkpoints)
-            yield Finding(
-                "delta.log-gap",
-                f"{missing:,} commits are missing between version {before} and {after}",
-                "restore the missing commit files from a copy"
-                + ("; newer versions are read from a checkpoint behind the gap" if covered else ""),
-                severity="warning" if covered else "error",
-                file=commit_key(before + 1),
-                version=before + 1,
-            )
+        if after == before + 1:
+            continue
+        missing = after - before - 1
+        readable = min((v for v, _ in table.listing.checkpoints if v >= after - 1), default=None)
+        what = f"version {before + 1} is" if missing == 1 else f"versions {before + 1} to {after - 1} are"
+        yield Finding(
+            "delta.log-gap",
+            f"the {'commit' if missing == 1 else 'commits'} of {what} missing"
+            + (
+                ""
+                if readable is None
+                else f"; versions {readable} to {table.version} can be read, from the checkpoint of version {readable},"
+                f" versions {before + 1} to {readable - 1} cannot"
+            ),
+            "restore the missing commit files from a copy"
+            + ("" if readable is None else "; without them the newest version is whole, and its log is not"),
+            severity="error" if readable is None else "warning",
+            file=commit_key(before + 1),
+            version=before + 1,
+        )
     return len(versions)
+
+
+def torn_commits(table: DeltaContext) -> list[int]:
+    """The newest versions, if their commits cannot be parsed, nothing else holds them, and the one before is whole."""
+    _ = table.batch
+    first = table.version + 1
+    while isinstance(table.bad_commits.get(first - 1), CorruptLogError):
+        first -= 1
+    newer = [v for v, _ in table.everything.checkpoints if v >= first]
+    if not 0 < first <= table.version or newer or table.version != max(table.everything.commits):
+        return []
+    for version, whole in ((table.version, False), (first - 1, True)):
+        try:
+            table.log.snapshot(version)
+        except TrilakeError:
+            if whole:
+                return []
+        else:
+            if not whole:
+                return []
+    return list(range(first, table.version + 1))
 
 
 def commits_readable(table: DeltaContext) -> Generator[Finding, None, int]:
     """Every commit is lines of JSON objects that are actions."""
-    _ = table.batch
+    torn = torn_commits(table)
     for version, error in sorted(table.bad_commits.items()):
-        yield unreadable("delta.commit-unreadable", error, file=commit_key(version), version=version)
+        finding = unreadable("delta.commit-unreadable", error, file=commit_key(version), version=version)
+        if version in torn:
+            finding = replace(finding, repair=DROP_TORN, help=_torn_help(torn))
+        yield finding
     return len(table.listing.commits)
 
 
@@ -44,6 +81,21 @@ def version_readable(table: DeltaContext) -> Generator[Finding, None, int]:
     except NotCheckedError:
         if table.snapshot_error is None:
             raise
-    if table.snapshot_error is not None:
-        yield unreadable("delta.version-unreadable", table.snapshot_error)
+    error = table.snapshot_error
+    if error is not None:
+        torn = torn_commits(table)
+        finding = unreadable("delta.version-unreadable", error)
+        if isinstance(error.context.get("version"), int) and error.context["version"] in table.bad_commits:
+            message = (
+                f"version {table.version} needs the commit of version {error.context['version']}, which is damaged"
+            )
+            finding = replace(finding, message=message, version=table.version)
+        yield replace(finding, repair=DROP_TORN, help=_torn_help(torn)) if torn else finding
     return 1
+
+
+def _torn_help(torn: Sequence[int]) -> str:
+    return (
+        f"restore the file from a copy; version {torn[0] - 1} is whole and can be read; or drop what is newer"
+        " (trilake.repair with accept_loss)"
+    )

@@ -18,8 +18,8 @@ from trilake.delta.scan.generated import GeneratedColumn, generated_columns
 from trilake.delta.scan.read import read_positions
 from trilake.delta.scan.scan import FileTask, ReadPlan, Scan, plan_scan
 from trilake.delta.verify.context import DeltaContext
-from trilake.delta.verify.footers import stored_files
-from trilake.errors import ExpressionError, MissingFileError, TrilakeError
+from trilake.delta.verify.footers import DAMAGED_HELP, DROP_DAMAGED, stored_files
+from trilake.errors import CorruptFileError, DeletionVectorError, ExpressionError, MissingFileError, TrilakeError
 from trilake.expr import evaluate_all
 from trilake.storage.base import Store
 from trilake.table.findings import Finding, NotCheckedError, unreadable
@@ -216,13 +216,15 @@ def readable(table: DeltaContext) -> Generator[Finding, None, int]:
         if isinstance(error, MissingFileError) and stored_files(table)[number].size is None:
             continue  # a finding of its own
         failure = unreadable("delta.rows-unreadable", error)
+        damaged = isinstance(error, CorruptFileError) and not isinstance(error, DeletionVectorError)
         yield Finding(
             failure.code,
             failure.message,
-            failure.help or "restore the file from a copy",
+            DAMAGED_HELP if damaged else failure.help or "restore the file from a copy",
             file=table.adds["file"][number].as_py(),
             version=table.version,
             column=failure.column,
+            repair=DROP_DAMAGED if damaged else None,
             details=failure.details,
         )
     return len(facts.files)
