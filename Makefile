@@ -9,7 +9,7 @@ LOCKED := $(VENV)/.trilake-locked
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo docs dist test lint format types contracts doctest check soak reliability interop matrix bench protos clean lock
+.PHONY: help venv demo docs dist test long lint format types contracts doctest check soak reliability interop matrix bench protos clean lock
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -23,10 +23,15 @@ venv: $(LOCKED) ## Make or refresh .venv from the lock file (PYTHON=... chooses 
 demo: $(LOCKED) ## Run the main job: the flights of 2013 through Spark into a table and back
 	@$(PY) examples/flights.py
 
-# All of them in three processes, as one of two would often wait for Spark; a file is run by one of them, and files begin in their
-# order: the longest single test is not last.
-test: $(LOCKED) ## Run the tests (ARGS="tests/storage -k contract" for some of them)
-	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-n 3 --dist loadfile --no-loadscope-reorder)
+# In three processes, as one of two would often wait for Spark; a file is run by one of them, and files begin in their order: the
+# longest single test is not last.
+PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder
+
+test: $(LOCKED) ## Run the tests but the long ones (ARGS="tests/storage -k contract" for some of them)
+	@$(PY) -m pytest $(if $(ARGS),$(ARGS),-m "not long" $(PARALLEL))
+
+long: $(LOCKED) ## Run the tests that take minutes: simulation, kills, damage, every block of the documentation
+	@$(PY) -m pytest -m long $(PARALLEL)
 
 lint: $(LOCKED) ## Check style and formatting
 	@$(PY) -m ruff check --quiet .

@@ -15,6 +15,8 @@ import pytest
 
 from tests.delta.damage import KINDS, share
 
+pytestmark = pytest.mark.long
+
 
 def _damage(seed: int, *kinds: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "tests.delta.damage", str(seed), *kinds]

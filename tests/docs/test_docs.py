@@ -12,6 +12,8 @@ import pytest
 
 from tests.docs.blocks import LANGUAGES, ROOT, SHOWN, blocks_of, blocks_to_run, name_of, pages, results
 
+pytestmark = pytest.mark.long
+
 #: Blocks that are not run, with the reason in their fences.  A page that gets one more must say so here.
 NOT_RUN: dict[str, int] = {
     "docs/index.md": 1,

@@ -232,7 +232,7 @@ def test_targets_that_need_python_make_the_environment() -> None:
 
 def test_ci_runs_the_tests_first_and_then_every_check() -> None:
     steps = re.findall(r"^step (\w+)", (ROOT / ".ci" / "run").read_text(), re.MULTILINE)
-    assert steps == ["test", "types", "lint", "contracts", "doctest", "docs"]
+    assert steps == ["test", "long", "types", "lint", "contracts", "doctest", "docs"]
     assert make("-n", "check").strip() == ".ci/run"
     for script in ".ci/run", "scripts/venv", "scripts/lock":
         assert os.access(ROOT / script, os.X_OK), script
@@ -242,7 +242,7 @@ def test_ci_runs_the_tests_first_and_then_every_check() -> None:
 def test_a_failing_step_fails_ci_but_not_the_other_steps(tmp_path: Path, failing: str) -> None:
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
-    names = ["test", "lint", "types", "contracts", "doctest", "docs"]
+    names = ["test", "long", "lint", "types", "contracts", "doctest", "docs"]
     rules = "\n".join(f"{n}:\n\t@{'false' if n == failing else 'echo did ' + n}" for n in names)
     (tmp_path / "Makefile").write_text(rules + "\n")
     done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, check=False)

@@ -17,6 +17,8 @@ from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
 from trilake.storage.faults import Fault, FaultStore, SimulatedCrash
 
+pytestmark = pytest.mark.long
+
 
 def test_every_acknowledged_row_once_although_writers_are_killed(tmp_path: Path) -> None:
     result = run_kills(tmp_path, 20, 1)

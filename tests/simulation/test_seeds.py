@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 #: Seeds in CI, and those of one process, which is done long before it could be taken to hang.
 SEEDS, SHARE = 2_000, 250

@@ -32,6 +32,8 @@ from trilake.delta.stream.source import DeltaStream
 from trilake.spark.session.java import ensure_java
 from trilake.storage import open_store
 
+pytestmark = pytest.mark.long
+
 COMMITS, ROWS = 100, 3
 #: Kills of a soak.
 MANY = int(os.environ.get("TRILAKE_KILLS", "200"))
