@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from trilake.lance.file.sources import PlacedJob
-from trilake.lance.v2.layers import Layers, Part, Rows
+from trilake.lance.v2.layers import Layers, Part, ReadablePage, Rows
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.lance.v2.values import Rows as PackedRows
-
-if TYPE_CHECKING:
-    from trilake.lance.v2.column import ReadablePage
 
 
 class BlobPage:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,17 +13,10 @@ from trilake.lance.v2.blob import BlobPage
 from trilake.lance.v2.constant import ConstantPage
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fullzip import FullZipPage
-from trilake.lance.v2.layers import Layers, Part, Rows
+from trilake.lance.v2.layers import Layers, ReadablePage, Rows
 from trilake.lance.v2.miniblock import MiniBlockPage
 from trilake.lance.v2.nesting import Leaf, Node, merge
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
-
-
-class ReadablePage(Protocol):
-    """A page of any layout."""
-
-    def read(self, rows: Rows) -> PlacedJob[Part]:
-        """The values of some rows, which ascend, and their levels."""
 
 
 class Column:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from trilake.lance.file.sources import Int64s
+from trilake.lance.file.sources import Int64s, PlacedJob
 from trilake.lance.v2.values import DamagedPage, Values
 
 Uint16s = npt.NDArray[np.uint16]
@@ -108,6 +109,13 @@ class Part:
     rep: Uint16s | None
     definition: Uint16s | None
     layers: Layers
+
+
+class ReadablePage(Protocol):
+    """A page of any layout."""
+
+    def read(self, rows: Rows) -> PlacedJob[Part]:
+        """The values of some rows, which ascend, and their levels."""
 
 
 def ranges(begin: Int64s, end: Int64s) -> Int64s:
