@@ -55,13 +55,10 @@ def test_other_words_keep_theirs() -> None:
 
 
 def test_the_mark_in_a_text_of_the_users() -> None:
-    [tree] = statements("upper('\ue000upper') = `\ue000sum`", frozenset(("ANY",)))
+    [tree] = statements("upper('\ue000upper') = `\ue000sum`")
     assert isinstance(tree, exp.EQ)
     assert (tree.this.name, tree.this.expressions[0].name, tree.expression.name) == (
         "upper",
         "\ue000upper",
         "\ue000sum",
     )
-    [word] = statements("any = 'any'", frozenset(("ANY",)))
-    assert isinstance(word, exp.EQ)
-    assert (word.this.name, word.expression.name) == ("any", "any")

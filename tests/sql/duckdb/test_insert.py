@@ -12,7 +12,7 @@ import pytest
 
 import trilake
 from trilake.errors import ConflictError, SchemaMismatchError
-from trilake.sql.duckdb.query import run_query
+from trilake.sql.duckdb.query import rows_to_write
 
 _COLUMNS = "i INT, l BIGINT, f DOUBLE, d DECIMAL(10, 2), s STRING, day DATE, at TIMESTAMP, b BOOLEAN"
 
@@ -42,7 +42,7 @@ def test_a_value_is_stored_as_its_column_has_it(tmp_path: Path, column: str, val
     name = f"delta.`{tmp_path}/t`"
     trilake.sql(f"CREATE TABLE {name} ({_COLUMNS})")
     trilake.sql(f"INSERT INTO {name} ({column}) VALUES ({value})")
-    assert trilake.sql(f"SELECT {column} FROM {name}").column(0).to_pylist() == [stored]
+    assert trilake.sql(f'SELECT "{column}" FROM {name}').column(0).to_pylist() == [stored]
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_a_value_that_does_not_fit_is_refused(tmp_path: Path, column: str, value
 def test_rows_that_need_no_cast_keep_the_names_of_their_fields(tmp_path: Path) -> None:
     """As on Spark: where columns have the table's names and types, structs go by name; else by position."""
     table, swapped = (f"delta.`{tmp_path}/{name}`" for name in ("t", "swapped"))
-    value, other = ("named_struct('a', 1L, 'b', 1L)", "named_struct('b', 6L, 'a', 5L)")
+    value, other = "{'a': 1::BIGINT, 'b': 1::BIGINT}", "{'b': 6::BIGINT, 'a': 5::BIGINT}"
     for name, s in ((table, value), (swapped, other)):
         trilake.sql(
-            f"CREATE TABLE {name} USING delta AS SELECT 1L AS id, {s} AS s, array({s}) AS l, map('k', {s}) AS m"
+            f"CREATE TABLE {name} USING delta AS SELECT 1::BIGINT AS id, {s} AS s, [{s}] AS l, MAP {{'k': {s}}} AS m"
         )
 
     def last() -> list[object]:
@@ -81,7 +81,7 @@ def test_rows_that_need_no_cast_keep_the_names_of_their_fields(tmp_path: Path) -
     for columns in ("CAST(id AS INT) AS id, s, l, m", "id AS other, s, l, m"):
         trilake.sql(f"INSERT OVERWRITE {table} SELECT {columns} FROM {swapped}")
         assert last() == [{"a": 6, "b": 5}] * 3
-    more = f"SELECT 1L AS id, named_struct('z', 9L, 'b', 6L, 'a', 5L) AS s, l, m FROM {swapped}"
+    more = f"SELECT 1::BIGINT AS id, {{'z': 9::BIGINT, 'b': 6::BIGINT, 'a': 5::BIGINT}} AS s, l, m FROM {swapped}"
     trilake.sql(f"INSERT WITH SCHEMA EVOLUTION OVERWRITE {table} {more}")
     assert last() == [{"a": 5, "b": 6, "z": 9}, {"a": 5, "b": 6}, {"a": 5, "b": 6}]
 
@@ -109,12 +109,12 @@ def test_an_insert_of_own_rows_sees_what_came_since_it_read_them(
 ) -> None:
     path, name = f"{tmp_path}/t", f"delta.`{tmp_path}/t`"
     trilake.write(pa.table({"i": [1, 2]}), path)
-    place = "trilake.sql.duckdb.insert.run_query"
+    place = "trilake.sql.duckdb.insert.rows_to_write"
 
     def then(meanwhile: str) -> None:
         def late(*args: Any) -> pa.Table:
-            rows = run_query(*args)
-            monkeypatch.setattr(place, run_query)
+            rows = rows_to_write(*args)
+            monkeypatch.setattr(place, rows_to_write)
             trilake.sql(meanwhile)
             return rows
 

@@ -25,7 +25,7 @@ def _read(kept: KeptDatabases, files: frozenset[FileState], name: str = "t") -> 
     """Which database has answered, and the rows of all files."""
     paths = ", ".join(f"'{file.path}'" for file in files)
     with kept.of(files) as (database, connection):
-        database.set_views({name: f"SELECT * FROM read_parquet([{paths}])"})
+        database.set_views(database.connection, {(name,): f"SELECT * FROM read_parquet([{paths}])"})
         return id(database), connection.execute(f"SELECT n FROM {name}").fetchall()
 
 
@@ -50,7 +50,7 @@ def test_views_of_another_query_are_gone(tmp_path: Path) -> None:
     first, _ = _read(kept, files, "private")
     with kept.of(files) as (database, connection):
         assert id(database) == first
-        database.set_views({"other": "SELECT 1 AS n"})
+        database.set_views(database.connection, {("other",): "SELECT 1 AS n"})
         assert connection.execute("SELECT n FROM other").fetchall() == [(1,)]
         with pytest.raises(duckdb.CatalogException, match="private"):
             connection.execute("SELECT n FROM private")
@@ -61,7 +61,7 @@ def test_a_query_is_kept_until_the_views_are_others(tmp_path: Path) -> None:
     query, found = "SELECT n FROM t", list[duckdb.DuckDBPyRelation]()
     for number in (1, 1, 2):
         with kept.of(files) as (database, _):
-            database.set_views({"t": f"SELECT {number} AS n"})
+            database.set_views(database.connection, {("t",): f"SELECT {number} AS n"})
             found.append(database.relation(query))
             assert found[-1].fetchall() == [(number,)]
     assert found[0] is found[1]

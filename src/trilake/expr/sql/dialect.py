@@ -7,7 +7,7 @@ the arguments that the user wrote, so that :mod:`trilake.expr.sql.functions` alo
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from functools import cache, reduce
 from itertools import islice, zip_longest
 from typing import Any, ClassVar, cast
@@ -79,10 +79,10 @@ def _is_keyword(name: str) -> bool:
     return len(tokens) == 1 and (tokens[0].token_type.name not in ("VAR", "IDENTIFIER") or name in ("if", "while"))
 
 
-def statements(text: str, plain: Set[str] = frozenset()) -> list[exp.Expr | None]:
+def statements(text: str) -> list[exp.Expr | None]:
     """The trees of a text's statements, in which calls have the names and the arguments that the user wrote.
 
-    ``plain`` are further words, in upper case, that are names like others.  A parser of our own would be a class of
+    A parser of our own would be a class of
     sqlglot's with fewer functions, which there cannot be where it is compiled (``sqlglot[c]``): the names are changed
     instead, and changed back in the trees.  Raises sqlglot's ``SqlglotError``.
     """
@@ -94,7 +94,7 @@ def statements(text: str, plain: Set[str] = frozenset()) -> list[exp.Expr | None
     for token, following in zip_longest(tokens, tokens[1:]):
         name = token.text.upper()
         called = following is not None and following.token_type is TokenType.L_PAREN
-        if token.token_type is not TokenType.STRING and (name in plain or (called and name in _MARKED)):
+        if token.token_type is not TokenType.STRING and called and name in _MARKED:
             token.text = mark + token.text
     trees = dialect.parser().parse(tokens, text)
     for tree in trees:

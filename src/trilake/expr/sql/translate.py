@@ -365,11 +365,7 @@ class Translator:
         texts = [self.coerced(b, target).text for b in branches]
         whens = " ".join(f"WHEN {c} THEN {t}" for c, t in zip(conditions, texts, strict=False))
         last = f" ELSE {texts[-1]}" if default is not None else ""
-        return Sql(f"(CASE {whens}{last} END)", target, decimal=self.decimal_of(branches))
-
-    def decimal_of(self, branches: Sequence[Sql]) -> tuple[int, int] | None:
-        """Spark's precision and scale of decimals together, where they are not those of DuckDB's type."""
-        return None
+        return Sql(f"(CASE {whens}{last} END)", target)
 
     def _trim(self, node: exp.Trim) -> Sql:
         name = {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(node.text("position").upper(), "trim")

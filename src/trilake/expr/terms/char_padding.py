@@ -144,14 +144,6 @@ def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql]
     return None
 
 
-def stored_between(column: Sql, other: Sql, text: str | None) -> str:
-    """What an equality with a constant says of the text as it is stored, which choices of files can be made by."""
-    if column.char is None or text is None or other.family != "string":
-        return ""
-    low, high = single_quoted(text.rstrip(" ")), single_quoted(text.ljust(column.char))
-    return f" AND {column.text} >= {low} AND {column.text} <= {high}"
-
-
 def filled_up(value: Sql, length: int) -> Sql:
     """A text filled up with spaces; one of just this length stays as it is written."""
     tail = f", {length}, ' ')"

@@ -83,15 +83,6 @@ def naive_type(t: pa.DataType) -> pa.DataType:
     return _at_every_depth(t, without_zone)
 
 
-def zoned_type(t: pa.DataType) -> pa.DataType:
-    """A type of which all times, at every depth, are instants.
-
-    >>> zoned_type(pa.list_(pa.timestamp("us")))
-    ListType(list<item: timestamp[us, tz=UTC]>)
-    """
-    return _at_every_depth(t, lambda t: TIMESTAMP if pa.types.is_timestamp(t) else t)
-
-
 def _at_every_depth(t: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     """What a type becomes where it and all types inside of it are changed, from outside in."""
 

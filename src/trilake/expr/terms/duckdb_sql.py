@@ -26,15 +26,13 @@ INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT")
 class Sql:
     """An expression: DuckDB text that is safe to put anywhere, and DuckDB's name of its type.
 
-    ``digits`` is set for integer literals, which are as decimals just as wide as they need to be; ``decimal`` is the
-    precision and scale that a decimal has in Spark, where DuckDB holds it in another type; ``char`` is the length of a
-    column of type ``char(n)``, which Spark compares in its own way.
+    ``digits`` is set for integer literals, which are as decimals just as wide as they need to be; ``char`` is the
+    length of a column of type ``char(n)``, which Spark compares in its own way.
     """
 
     text: str
     type: str
     digits: int | None = None
-    decimal: tuple[int, int] | None = None
     char: int | None = None
 
     def __post_init__(self) -> None:
@@ -58,8 +56,6 @@ class Sql:
     @property
     def as_decimal(self) -> tuple[int, int]:
         """Precision and scale of the decimal that Spark makes of it in arithmetic with decimals."""
-        if self.decimal is not None:
-            return self.decimal
         return (self.digits, 0) if self.digits is not None else decimal_parameters(self.type)
 
     @property

@@ -181,7 +181,7 @@ class LanceDataset(ChangedDataset):
     def sql(self, sql: str) -> SqlQueryBuilder:
         """A query, ``sql``, over this version, in which it is called ``dataset``.
 
-        The SQL is that of :func:`trilake.sql`: Spark's, run without Spark.
+        The SQL is that of :func:`trilake.sql`: DuckDB's.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset

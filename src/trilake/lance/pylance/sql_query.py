@@ -13,7 +13,6 @@ from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.scan.fragment_reader import ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.table import LanceTable
 from trilake.table.table import FilterLike
 
@@ -36,13 +35,10 @@ class SqlQuery:
     def to_table(self) -> pa.Table:
         """The rows of the result.
 
-        Raises ``SqlTextError`` for a text that is no query, ``UnsupportedExpressionError`` for what only Spark can
-        compute, and ``InvalidArgumentError`` for what is wrong in it.
+        Raises ``SqlTextError`` for SQL that is not a query, and ``InvalidArgumentError`` for what is wrong in it.
         """
-        result: pa.Table = import_module(_QUERIES).query(as_spark(self.text), {self.name: self.rows})
-        # Spark has no numbers without a sign, so that its SQL makes decimals of them.
-        fields = [f.with_type(pa.uint64()) if f.name in self.rows.places else f for f in result.schema]
-        return result.cast(pa.schema(fields))
+        result: pa.Table = import_module(_QUERIES).query(self.text, {self.name: self.rows})
+        return result
 
     def to_batch_records(self) -> list[pa.RecordBatch]:
         """The rows of the result as batches.  Raises as :meth:`to_table`."""

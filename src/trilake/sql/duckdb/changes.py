@@ -15,7 +15,7 @@ from trilake.delta.protocol.schema_edit import path_text
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.places import Context, place_of
-from trilake.sql.duckdb.query import read_of, run_query
+from trilake.sql.duckdb.query import read_of, rows_to_write
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.defaults import default_or
 from trilake.sql.parser.delete_update import parse_delete, parse_update
@@ -23,6 +23,7 @@ from trilake.sql.parser.expressions import has_query, requalified, unqualified
 from trilake.sql.parser.insert import partition_condition
 from trilake.sql.parser.merge import When, parse_merge
 from trilake.sql.parser.numbers import MERGE, numbers
+from trilake.sql.parser.tokens import path_tokens
 from trilake.sql.parser.truncate import parse_truncate
 
 _Names = dict[tuple[str, ...], str]
@@ -52,7 +53,8 @@ def _plain(text: str, names: _Names) -> str:
 
 def run_delete(context: Context, text: str) -> pa.Table:
     """Delete rows; one row that says how many."""
-    change = parse_delete(Cursor(text))
+    text = context.filled(text)
+    change = parse_delete(Cursor(text, path_tokens(text)))
     table = place_of(context, change.parts).delta(context, "DELETE")
     where = None if change.condition is None else _plain(change.condition, _names(change.parts, change.alias))
     return counted(num_affected_rows=table.delete(where).rows)
@@ -60,7 +62,8 @@ def run_delete(context: Context, text: str) -> pa.Table:
 
 def run_truncate(context: Context, text: str) -> pa.Table:
     """Take all rows away, or those of some partitions."""
-    change = parse_truncate(Cursor(text))
+    text = context.filled(text)
+    change = parse_truncate(Cursor(text, path_tokens(text)))
     place = place_of(context, change.parts)
     table = place.delta(context, "TRUNCATE TABLE")
     snapshot = table.snapshot
@@ -71,7 +74,8 @@ def run_truncate(context: Context, text: str) -> pa.Table:
 
 def run_update(context: Context, text: str) -> pa.Table:
     """Change rows; one row that says how many."""
-    change = parse_update(Cursor(text))
+    text = context.filled(text)
+    change = parse_update(Cursor(text, path_tokens(text)))
     table = place_of(context, change.parts).delta(context, "UPDATE")
     names, schema = _names(change.parts, change.alias), read_schema(table.snapshot.schema)
     columns = [(unqualified(name, names), value) for name, value in change.values]
@@ -85,11 +89,11 @@ def run_update(context: Context, text: str) -> pa.Table:
 
 def run_merge(context: Context, text: str) -> pa.Table:
     """Merge; one row that says how many rows were changed."""
-    call = parse_merge(Cursor(text))
+    call = parse_merge(Cursor(text, path_tokens(text)))
     table = place_of(context, call.parts).delta(context, "MERGE")
     source_alias = call.source_alias or (call.source_parts[-1] if call.source_parts else "source")
     query = f"SELECT * FROM {call.source} AS {quote_name(source_alias)}"
-    source, read = run_query(context, query), read_of(context, query, table)
+    source, read = rows_to_write(context, query), read_of(context, query, table)
     target_alias = call.alias or call.parts[-1]
     # Names with odd letters become plain ones, which any expression may hold.
     names: _Names = {(target_alias.lower(),): _TARGET, (source_alias.lower(),): _SOURCE}
@@ -100,8 +104,8 @@ def run_merge(context: Context, text: str) -> pa.Table:
         if parts is not None and own_alias is None:
             names[tuple(p.lower() for p in parts)] = short
     schema = read_schema(table.snapshot.schema)
-    clauses = tuple(_clause(w, names, schema) for w in call.clauses)
-    on = requalified(call.condition, names)
+    clauses = tuple(_clause(context, w, names, schema) for w in call.clauses)
+    on = requalified(context.filled(call.condition), names)
     request = MergeRequest(on, clauses, _SOURCE, _TARGET, call.evolve, source_read=read)
     done = merge(table.log, source, request)
     return counted(**numbers(done, MERGE))
@@ -110,8 +114,8 @@ def run_merge(context: Context, text: str) -> pa.Table:
 _TARGET, _SOURCE = "trilake_target", "trilake_source"
 
 
-def _clause(when: When, names: _Names, schema: StructType) -> Clause[str]:
-    condition = None if when.condition is None else requalified(when.condition, names)
+def _clause(context: Context, when: When, names: _Names, schema: StructType) -> Clause[str]:
+    condition = None if when.condition is None else requalified(context.filled(when.condition), names)
     if when.values is None:
         return Clause(when.kind, when.action, condition, None, when.excluded)
     values: dict[str, str] = {}
@@ -123,5 +127,5 @@ def _clause(when: When, names: _Names, schema: StructType) -> Clause[str]:
             raise InvalidArgumentError(
                 f"column {key} is assigned twice in one clause", column=key, condition="DELTA_CONFLICT_SET_COLUMN"
             )
-        values[key] = requalified(default_or(schema, column, value), names)
+        values[key] = requalified(context.filled(default_or(schema, column, value)), names)
     return Clause(when.kind, when.action, condition, values)

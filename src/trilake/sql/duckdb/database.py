@@ -6,15 +6,18 @@ runs once more with all rows from there.
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from typing import Any, TypeAlias
 
 import duckdb
 import pyarrow as pa
 
+from trilake.common.text import double_quoted
 from trilake.errors import TrilakeError
 from trilake.expr.terms.engine import idle_connection
 from trilake.sql.duckdb.kept_databases import Database, FileState, KeptDatabases, file_states
@@ -23,35 +26,45 @@ from trilake.table.relations.duckdb_rows import WatchedRows
 from trilake.table.relations.parquet import parquet_relation
 from trilake.table.table import Table
 
-#: What the names of a query stand for.
-Sources = Mapping[str, Table | pa.Table]
+Source: TypeAlias = Table | pa.Table
+#: What the names of a query stand for: tables, some in schemas.
+Sources = Mapping[tuple[str, ...], Source]
 #: Files that DuckDB reads itself, by the names of their tables.
-_Files = Mapping[str, Sequence[FileState]]
+_Files = Mapping[tuple[str, ...], Sequence[FileState]]
+#: Tells rows from those that were registered before: DuckDB remembers the columns of views.
+_numbers = itertools.count()
 #: How many tables' files are remembered to be what the tables say.
 _MOST_CHECKED = 256
 
 
-def table_of(sources: Sources, query: str) -> pa.Table:
+def table_of(sources: Sources, query: str, parameters: Mapping[str, Any] | None = None) -> pa.Table:
     """The rows of a query in a database that has ``sources`` as relations.
 
     Raises the errors of the tables' scans, and ``duckdb.Error`` for all else.
     """
     if not sources:
         with idle_connection() as db:
-            return db.sql(query).to_arrow_table()
+            return _relation(db, query, parameters).to_arrow_table()
 
     def of(files: _Files) -> pa.Table:
         errors: list[TrilakeError] = []
         with _kept.of(_all(files)) as (database, db), _told(errors):
             only_views = _relate(database, db, sources, files, errors)
-            relation = database.relation(query) if only_views else db.sql(query)
-            return relation.to_arrow_table()
+            if only_views and not parameters:
+                return database.relation(query).to_arrow_table()
+            return _relation(db, query, parameters).to_arrow_table()
 
     files = _files(sources)
     if files:
         with suppress(duckdb.Error):
             return of(files)
     return of({})
+
+
+def _relation(
+    db: duckdb.DuckDBPyConnection, query: str, parameters: Mapping[str, Any] | None
+) -> duckdb.DuckDBPyRelation:
+    return db.sql(query, params=dict(parameters)) if parameters else db.sql(query)
 
 
 def batches_of(sources: Sources, query: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -128,15 +141,20 @@ def _relate(
     """Give the sources their names: views of files, and what a connection is handed; whether all are views."""
     queries = {name: _checked.query(db, files[name], rows.schema) for name, rows in sources.items() if name in files}
     views = {name: query for name, query in queries.items() if query is not None}
-    database.set_views(views)
+    only_views = len(views) == len(sources)
     for name, rows in sources.items():
         if name not in views:
-            db.register(name, TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows)
-    return len(views) == len(sources)
+            relation = TableDataset(WatchedRows(rows, errors)) if isinstance(rows, Table) else rows
+            private = name[0] if len(name) == 1 else f"__trilake_rows_{next(_numbers)}"
+            db.register(private, relation)
+            if len(name) > 1:
+                views[name] = f"FROM temp.{double_quoted(private)}"
+    database.set_views(db, views)
+    return only_views
 
 
 def _files(sources: Sources) -> _Files:
-    files: dict[str, Sequence[FileState]] = {}
+    files: dict[tuple[str, ...], Sequence[FileState]] = {}
     for name, rows in sources.items():
         paths = rows.plain_files() if isinstance(rows, Table) else None
         if paths:

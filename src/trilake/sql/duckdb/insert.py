@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
-from trilake.common.text import quote_name
+from trilake.common.text import double_quoted, quote_name
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import write_arrow
 from trilake.delta.protocol import type_widening
-from trilake.delta.protocol.schema import DataType, StructType, from_arrow
+from trilake.delta.protocol.schema import DataType, StructField, StructType, from_arrow
 from trilake.delta.protocol.type_widening import widens_by_itself
 from trilake.delta.rules.row_rules import sql_type
 from trilake.delta.rules.store_assignment import check_structs_whole, needs_no_cast
@@ -18,9 +19,10 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr import evaluate_all, parse_expression
 from trilake.sql.duckdb.places import Context, Place, place_of
-from trilake.sql.duckdb.query import constant, read_of, run_query
+from trilake.sql.duckdb.query import constant, read_of, rows_to_write
 from trilake.sql.parser.defaults import with_defaults
 from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
+from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.table.format import TableWrite
 from trilake.table.registry import format_named
@@ -32,7 +34,7 @@ def run_insert(context: Context, text: str) -> pa.Table:
     Raises ``SchemaMismatchError`` for rows that do not fit, and what a write raises.
     """
     written = 0
-    for insert in parse_inserts(text):
+    for insert in parse_inserts(text, path_tokens(text)):
         place = place_of(context, insert.parts)
         written += _into_delta(context, place, insert) if place.format == "delta" else _into(context, place, insert)
     return pa.table({"num_affected_rows": pa.array([written]), "num_inserted_rows": pa.array([written])})
@@ -41,8 +43,9 @@ def run_insert(context: Context, text: str) -> pa.Table:
 def _into_delta(context: Context, place: Place, insert: Insert) -> int:
     table = place.delta(context, "INSERT INTO")
     schema, metadata = read_schema(table.snapshot.schema), table.metadata
-    static = own_partitions(insert.static, insert.dynamic, metadata.partition_columns, place.path)
-    where = insert.replace_where
+    values = {column: context.filled(value) for column, value in insert.static.items()}
+    static = own_partitions(values, insert.dynamic, metadata.partition_columns, place.path)
+    where = insert.replace_where and context.filled(insert.replace_where)
     if static and (insert.overwrite or insert.if_not_exists):
         chosen = " AND ".join(f"{quote_name(c)} <=> {v}" for c, v in static.items())
         if insert.if_not_exists and table.count(chosen):
@@ -65,11 +68,9 @@ def _into_delta(context: Context, place: Place, insert: Insert) -> int:
 def _into(context: Context, place: Place, insert: Insert) -> int:
     """Rows for a Lance dataset or Trevni files."""
     if insert.static or insert.dynamic or insert.replace_where is not None or insert.if_not_exists:
-        raise InvalidArgumentError(f"a {place.format.title()} table takes whole rows only", file=place.path)
+        raise InvalidArgumentError(f"{place.shown} takes whole rows only", file=place.path)
     if insert.evolve:
-        raise InvalidArgumentError(
-            f"the schema of a {place.format.title()} table does not evolve with a write", file=place.path
-        )
+        raise InvalidArgumentError(f"the schema of {place.shown} does not evolve with a write", file=place.path)
     there = place.open(context).schema
     rows = _given(context, insert, from_arrow(there), {}, place)
     extra = [n for n in rows.column_names if n not in there.names]
@@ -98,8 +99,15 @@ def _given(
 ) -> pa.Table:
     """The rows under the names and in the types of the table's columns that they are for, or in wider ones."""
     expected = expected_columns(insert, schema, static, shown=place.shown, path=place.path)
-    text, absent = with_defaults(insert.query, schema, expected)
-    rows = run_query(context, text)
+    frames = dict(context.frames)
+
+    def default(field: StructField, text: str) -> str:
+        name = f"__trilake_default_{field.name}"
+        frames[name] = pa.table({"value": constant(text)})  # by Spark's rules, which hold for what a table keeps
+        return f"(FROM {double_quoted(name)})"
+
+    query, absent = with_defaults(insert.query, schema, expected, default)
+    rows = rows_to_write(replace(context, frames=frames), query)
     if insert.by_name:
         fields = [schema.find(n) for n in rows.column_names]
         rows = rows.rename_columns([n if f is None else f.name for n, f in zip(rows.column_names, fields, strict=True)])
@@ -115,8 +123,8 @@ def _given(
     elif insert.columns is not None or not _as_they_are(rows, expected, schema, evolve=insert.evolve):
         rows = _by_position(rows.rename_columns(expected), schema)
     rows = rows.drop_columns([c for c in rows.column_names if c in absent])
-    for column, text in static.items():
-        rows = rows.append_column(column, pa.repeat(constant(text)[0], rows.num_rows))
+    for column, value in static.items():
+        rows = rows.append_column(column, pa.repeat(constant(value)[0], rows.num_rows))
     return _stored(rows, schema, widen)
 
 

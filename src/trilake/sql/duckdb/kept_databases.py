@@ -44,7 +44,7 @@ class Database:
     def __init__(self, files: frozenset[FileState]) -> None:
         self.files = files
         self.connection = open_database(os.cpu_count() or 1, sorted(file.path for file in files))
-        self._views: dict[str, str] = {}
+        self._views: dict[tuple[str, ...], str] = {}
         self._relations: OrderedDict[str, duckdb.DuckDBPyRelation] = OrderedDict()
 
     def relation(self, query: str) -> duckdb.DuckDBPyRelation:
@@ -63,17 +63,23 @@ class Database:
                 self._relations.popitem(last=False)
         return made
 
-    def set_views(self, views: Mapping[str, str]) -> None:
-        """Make these views, by their queries, and leave no others."""
+    def set_views(self, connection: duckdb.DuckDBPyConnection, views: Mapping[tuple[str, ...], str]) -> None:
+        """Make these views, by their queries, and leave no others; a name of two parts is a schema and a view."""
         if views != self._views:
             self._relations.clear()
         for name in self._views.keys() - views.keys():
-            self.connection.execute(f"DROP VIEW {double_quoted(name)}")
+            connection.execute(f"DROP VIEW {_quoted(name)}")
             del self._views[name]
         for name, query in views.items():
             if self._views.get(name) != query:
-                self.connection.execute(f"CREATE OR REPLACE VIEW {double_quoted(name)} AS {query}")
+                if len(name) > 1:
+                    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {double_quoted(name[0])}")
+                connection.execute(f"CREATE OR REPLACE VIEW {_quoted(name)} AS {query}")
                 self._views[name] = query
+
+
+def _quoted(name: tuple[str, ...]) -> str:
+    return ".".join(map(double_quoted, ("main", *name)[-2:]))
 
 
 class KeptDatabases:

@@ -34,6 +34,7 @@ from trilake.sql.parser.maintenance import (
     parse_analyze,
 )
 from trilake.sql.parser.numbers import RESTORE, numbers
+from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.table.registry import format_of_provider
 
@@ -68,7 +69,8 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
 
 def run_analyze(context: Context, text: str) -> pa.Table:
     """Put statistics into the log: of files that lack some, or of all files."""
-    call = parse_analyze(Cursor(text))
+    text = context.filled(text)
+    call = parse_analyze(Cursor(text, path_tokens(text)))
     table = place_of(context, call.parts).delta(context, "ANALYZE TABLE")
     check_columns(table.snapshot, call.columns)
     if call.scan:

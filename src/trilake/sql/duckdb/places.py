@@ -1,10 +1,11 @@
-"""The tables that a statement names by their place, opened without Spark."""
+"""The tables that a statement names by their path, opened without Spark."""
 
 from __future__ import annotations
 
 import datetime as dt
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from trilake.common.text import quote_name, quote_parts
@@ -13,9 +14,11 @@ from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.sql.duckdb.known_tables import KnownTables
-from trilake.sql.parser.paths import named_path, version_behind
+from trilake.sql.parser.literals import literal, with_values
+from trilake.sql.parser.paths import version_behind
 from trilake.storage import open_store
-from trilake.table.registry import format_named, format_of_provider
+from trilake.storage.base import Store
+from trilake.table.registry import find_format, format_of_provider, open_table
 from trilake.table.table import Table
 
 _known = KnownTables()
@@ -23,19 +26,31 @@ _known = KnownTables()
 
 @dataclass(frozen=True)
 class Context:
-    """What a statement runs in: options of object stores, and rows that it may name."""
+    """What a statement runs in: options of object stores, rows that it may name, and values of its parameters."""
 
     options: Mapping[str, str] = field(default_factory=dict)
     frames: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict)
 
     def log(self, path: str) -> DeltaLog:
         """The log of a Delta table, whether it is there or not."""
-        return DeltaLog(open_store(path, dict(self.options)), standard_engine())
+        return DeltaLog(self.store(path), standard_engine())
+
+    def store(self, path: str) -> Store:
+        """The store of a path."""
+        return open_store(path, dict(self.options))
+
+    def filled(self, text: str) -> str:
+        """A piece of a statement that Spark's rules hold for, with literals for its parameters."""
+        return with_values(text, self.values, literal) if self.values else text
 
 
 @dataclass(frozen=True)
 class Place:
-    """A table that a statement names: its format, its path, and the version behind the path."""
+    """A table that a statement names: its format, its path, and the version behind the path.
+
+    The format of a path alone is empty until the store was looked at.
+    """
 
     format: str
     path: str
@@ -44,11 +59,11 @@ class Place:
     @property
     def shown(self) -> str:
         """The name, for messages."""
-        return f"{self.format}.{quote_name(self.path)}"
+        return f"{self.format}.{quote_name(self.path)}" if self.format else quote_name(self.path)
 
     def uri(self, context: Context) -> str:
         """The place as a store names it."""
-        return open_store(self.path, dict(context.options)).uri
+        return context.store(self.path).uri
 
     def open(self, context: Context, version: int | None = None, timestamp: str | None = None) -> Table:
         """The table at a version.
@@ -63,9 +78,15 @@ class Place:
             else:
                 moment = dt.datetime.strptime(f"{self.at}000", "%Y%m%d%H%M%S%f").replace(tzinfo=dt.UTC)
                 timestamp = moment.isoformat()
-        if self.format == "delta" and version is None and timestamp is None:
+        newest = version is None and timestamp is None
+        if self.format == "delta" and newest:
             return _known.open(self.path, context.options)
-        return format_named(self.format).open(open_store(self.path, dict(context.options)), version, timestamp)
+        if not self.format and newest:
+            try:
+                return _known.open(self.path, context.options)
+            except TableNotFoundError:
+                pass
+        return open_table(context.store(self.path), self.format or None, version, timestamp)
 
     def delta(self, context: Context, what: str) -> ArrowDeltaTable:
         """The newest version of a Delta table that ``what`` works on.
@@ -78,27 +99,53 @@ class Place:
             raise InvalidArgumentError(
                 f"{self.shown} names a version, which cannot be changed", help="leave the version out"
             )
-        return ArrowDeltaTable(open_store(self.path, dict(context.options)), standard_engine())
+        return ArrowDeltaTable(context.store(self.path), standard_engine())
 
 
-def place_of(context: Context, parts: tuple[str, ...]) -> Place:
-    """The table of a name such as ``delta.`/path```, or of a path alone.
+def place_of(context: Context, parts: tuple[str, ...], *, new: bool = False) -> Place:
+    """The table of a name such as ``delta.`/path```, or of a path alone, and its format.
 
-    Raises ``TableNotFoundError`` for a name that only a session's catalogue could know.
+    Raises ``TableNotFoundError`` for a name that only a session's catalogue could know, and for a path alone without a
+    table, which is one of Delta's to be if it may be ``new``.
     """
-    if len(parts) == 1 and "/" in parts[0]:
-        parts = ("delta", parts[0])
-    named = named_path(parts)
-    if named is None and len(parts) == 2 and (of := format_of_provider(parts[0])) is not None:
-        named = of, parts[1]  # there are no databases here that could be called like a format
-    if named is None:
-        raise TableNotFoundError(
-            f"the table {quote_parts(parts)} cannot be found: without Spark there is no catalogue",
-            help=f"name the table by its path, such as delta.{quote_name(parts[-1])} or delta.`/lake/orders`; a frame"
-            " or table of this process is named by a keyword: trilake.sql(text, orders=frame)",
-        )
-    format, path = named
-    at = version_behind(path)
-    if at is None or (format == "delta" and context.log(path).exists()):
+    place = relation_of(context, parts)
+    if place is None and new and len(parts) == 1 and "/" in parts[0]:
+        place = Place("", parts[0])
+    if place is None:
+        raise unknown_name(quote_parts(parts))
+    if place.format:
+        return place
+    try:
+        return replace(place, format=find_format(context.store(place.path), None).name)
+    except TableNotFoundError:
+        if not new:
+            raise
+        return replace(place, format="delta")
+
+
+def relation_of(context: Context, parts: tuple[str, ...], *, quoted: bool = False) -> Place | None:
+    """The table that a name says by its path; ``None`` for a name without a path.
+
+    A path alone has a slash in it, or stands in quotes and is a file or folder.
+    """
+    if len(parts) == 2 and (of := format_of_provider(parts[0])) is not None:
+        format, path = of, parts[1]
+    elif len(parts) == 1:
+        format, path = "", parts[0]
+    else:
+        return None
+    at, exists = version_behind(path), not format and os.path.exists(path)
+    if not format and "/" not in path and not (quoted and (exists or (at and os.path.exists(at[0])))):
+        return None
+    if at is None or exists or (format in ("", "delta") and context.log(path).exists()):
         return Place(format, path)
     return Place(format, at[0], at[1])
+
+
+def unknown_name(name: str) -> TableNotFoundError:
+    """The error for a name that only a session's catalogue could know."""
+    return TableNotFoundError(
+        f"the table {name} cannot be found: without Spark there is no catalogue",
+        help=f"name a table by its path, such as delta.{name} or '/lake/orders'; a frame or table of this process is"
+        " named by a keyword: trilake.sql(text, orders=frame)",
+    )

@@ -1,143 +1,134 @@
-"""Queries on DuckDB: relations by path are scans of the tables, which read the columns and files that are needed.
+"""Queries in DuckDB's SQL over tables of all formats: a relation that the SQL names by path is a scan of that table.
 
-Texts are Spark's SQL, and become DuckDB's of the same meaning.  DuckDB itself may open no file, no address and no
-extension.
+DuckDB reads of a table the columns and files that the query needs, and may itself open no other file, no address and
+no extension.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 
 from trilake.common.option_values import stated_version
+from trilake.common.text import quote_parts
 from trilake.delta.commit.conflicts import ReadSet
-from trilake.delta.protocol.char_varchar import filter_schema
-from trilake.delta.scan.scan import read_schema
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.expr import evaluate_all, parse_expression
 from trilake.expr.nanoseconds import in_microseconds, microseconds_schema
-from trilake.expr.terms.datatypes import normalise, zoned_type
-from trilake.expr.terms.engine import first_line
-from trilake.sql.duckdb.database import table_of
-from trilake.sql.duckdb.places import Context, place_of
-from trilake.sql.duckdb.queries.around import Query
-from trilake.sql.duckdb.statement import CHANGES, KnownStatements, Read, Statement
+from trilake.expr.terms.engine import first_line, idle_connection
+from trilake.sql.duckdb.database import Source, batches_of, table_of
+from trilake.sql.duckdb.places import Context, relation_of, unknown_name
+from trilake.sql.duckdb.relations import CHANGES, Name, Query, Relation, parse_query
 from trilake.table.frames import arrow_batches
-from trilake.table.relations.duckdb_rows import duckdb_rows, duckdb_schema
+from trilake.table.relations.duckdb_rows import duckdb_rows
 from trilake.table.table import Table
 
-_known = KnownStatements()
-#: What :class:`~trilake.sql.duckdb.queries.scope.Idents` puts behind a name.
-_IDENT = re.compile(r"#\d+(?=\")")
+_UNKNOWN = re.compile(r"Catalog Error: Table with name (.*) does not exist")
 
 
-def run_query(context: Context, text: str) -> pa.Table:
+def run_query(context: Context, sql: str) -> pa.Table:
     """The rows of a query.
 
-    Raises ``SqlTextError`` for a text that is no query, ``TableNotFoundError`` for tables that are not there,
-    ``UnsupportedExpressionError`` for what only Spark can compute, ``InvalidArgumentError`` for what is wrong.
+    Raises ``SqlTextError`` for SQL that DuckDB does not take, ``TableNotFoundError`` for tables that are not there,
+    ``InvalidArgumentError`` for what is wrong in the query or a value that it meets.
     """
-    frames = {name.lower(): (name.lower(),) for name in context.frames}
-    statement = _known.of(text, frozenset(frames))
-    sources = _sources(context, statement)
-    names = frames | {read.name: read.parts for read in statement.reads}
-    tables = {name: (names[name], duckdb_schema(_schema(rows))) for name, rows in sources.items()}
-
-    def of(query: Query) -> pa.Table:
-        return _as_spark_has_it(table_of(sources, query.text), query)
-
-    query = statement.query(tables, wide=False)
+    query = parse_query(sql)
     try:
-        try:
-            return of(query)
-        except (duckdb.OutOfRangeException, duckdb.ConversionException):  # perhaps 64 bits, or 38 digits, are too few
-            wide = statement.query(tables, wide=True)
-            if wide.text == query.text:
-                raise
-            return of(wide)
+        return table_of(_sources(context, query), query.sql, _parameters(context, query))
     except duckdb.Error as e:
-        reason = _IDENT.sub("", first_line(e))
-        raise InvalidArgumentError(f"the query cannot run: {reason}", help="without Spark, DuckDB runs it") from e
+        raise _problem(e) from e
 
 
-def read_of(context: Context, text: str, target: Table) -> ReadSet:
+def open_query(context: Context, sql: str, rows: int) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """The schema of a query's rows, and the rows in batches of ``rows``.
+
+    Raises as :func:`run_query`, and ``duckdb.Error`` for a value that the query meets, also while batches are read.
+    """
+    query = parse_query(sql)
+    return batches_of(_sources(context, query), query.sql, rows)
+
+
+def rows_to_write(context: Context, sql: str) -> pa.Table:
+    """The rows of a query with times in microseconds, which tables have.  Raises as :func:`run_query`."""
+    table = run_query(context, sql)
+    schema = microseconds_schema(table.schema)
+    if schema is table.schema:
+        return table
+    return pa.Table.from_batches([in_microseconds(b, round_down=True) for b in table.to_batches()], schema)
+
+
+def read_of(context: Context, sql: str, target: Table) -> ReadSet:
     """What a query reads of the newest version of a table, for a write of its rows into that one.
 
     Raises as :func:`run_query` does.
     """
-    for read in _known.of(text, frozenset(name.lower() for name in context.frames)).reads:
-        if read.changes is None and read.travel is None:
-            place = place_of(context, read.parts)
-            if place.at is None and place.format == target.format and place.uri(context) == target.uri:
+    for relation in parse_query(sql).relations:
+        if relation.changes is None and relation.at is None:
+            place = relation_of(context, relation.parts, quoted=relation.quoted)
+            if place is not None and place.at is None and place.uri(context) == target.uri:
                 return ReadSet(whole_table=True)
     return ReadSet()
 
 
 def constant(expression: str) -> Any:
-    """The value of an expression that names no column, as a Python value in a list of one."""
-    rows = run_query(Context(), f"SELECT {expression} AS value")
-    return rows.column(0)
+    """The value of an expression of a statement that names no column, by Spark's rules; an Arrow array of one."""
+    one_row = pa.table({"": [0]})
+    return evaluate_all([parse_expression(expression, pa.schema([]))], one_row)[0]
 
 
-def _as_spark_has_it(table: pa.Table, query: Query) -> pa.Table:
-    """A result under the names and in the types that Spark gives it."""
-    schema = microseconds_schema(table.schema)
-    if schema is not table.schema:
-        batches = [in_microseconds(b, round_down=True) for b in table.to_batches()]
-        table = pa.Table.from_batches(batches, schema)
-    columns = []
-    for column, made in zip(table.columns, query.columns, strict=True):
-        if made.sql.family == "void":
-            columns.append(pa.chunked_array([pa.nulls(len(column))]))
-        elif made.kept is not None or made.instant:
-            columns.append(column.cast(made.kept or zoned_type(column.type)))
-        else:
-            columns.append(column)
-    return pa.table(columns, schema=pa.schema([(c.name, a.type) for c, a in zip(query.columns, columns, strict=True)]))
+def unknown_table(error: duckdb.Error) -> str | None:
+    """The name of the table that DuckDB does not know, if that is what it says."""
+    unknown = _UNKNOWN.match(str(error))
+    return None if unknown is None else unknown[1]
+
+
+def _problem(error: duckdb.Error) -> InvalidArgumentError | TableNotFoundError:
+    """What DuckDB says of a query."""
+    name = unknown_table(error)
+    if name is not None:
+        return unknown_name(quote_parts((name,)))
+    return InvalidArgumentError(f"the query cannot run: {first_line(error)}", help="without Spark, DuckDB runs it")
 
 
 # --- relations -------------------------------------------------------------------------------------------------------
 
 
-def _sources(context: Context, statement: Statement) -> dict[str, Table | pa.Table]:
-    """The rows that each name of a statement stands for."""
-    sources = {name.lower(): _source(rows) for name, rows in context.frames.items()}
-    for read in statement.reads:
-        sources[read.name] = _changes(context, read.changes) if read.changes is not None else _opened(context, read)
+def _sources(context: Context, query: Query) -> dict[Name, Source]:
+    """The rows that each name of a query stands for."""
+    frames = {name.lower(): rows for name, rows in context.frames.items()}
+    sources: dict[Name, Source] = {}
+    for relation in query.relations:
+        if relation.changes is not None:
+            sources[relation.name] = _changes(context, relation.changes)
+        elif relation.at is None and (name := relation.parts[-1].lower()) in frames and len(relation.parts) == 1:
+            sources[relation.name] = _frame(frames[name])
+        elif len(relation.parts) > 1 or relation.parts[0].lower() not in query.defined:
+            place = relation_of(context, relation.parts, quoted=relation.quoted)
+            if place is not None:
+                sources[relation.name] = place.open(context, *_version(context, relation))
+            elif relation.name != relation.parts:
+                raise unknown_name(quote_parts(relation.parts))
     return sources
 
 
-def _opened(context: Context, read: Read) -> Table:
-    version, timestamp = (None, None) if read.travel is None else _travel(*read.travel)
-    return place_of(context, read.parts).open(context, version, timestamp)
-
-
-def _source(rows: Any) -> Table | pa.Table:
+def _frame(rows: Any) -> Source:
     if isinstance(rows, Table):
         return rows
     schema, batches = arrow_batches(rows)
-    table = pa.Table.from_batches(batches, schema=schema)
-    columns = [
-        normalise(column) if pa.types.is_timestamp(column.type) and column.type.unit != "us" else column
-        for column in table.columns
-    ]
-    exact = pa.table(columns, schema=pa.schema([(f.name, c.type) for f, c in zip(schema, columns, strict=True)]))
-    return duckdb_rows(exact)
+    return duckdb_rows(pa.Table.from_batches(batches, schema=schema))
 
 
-def _schema(rows: Table | pa.Table) -> pa.Schema:
-    """The schema for conditions on the rows."""
-    return filter_schema(read_schema(rows.metadata.schema)) if isinstance(rows, ArrowDeltaTable) else rows.schema
-
-
-def _travel(kind: str, expression: str) -> tuple[int | None, str | None]:
-    """The version, or the time, that an expression behind ``AS OF`` says."""
-    [value] = constant(expression).to_pylist()
+def _version(context: Context, relation: Relation) -> tuple[int | None, str | None]:
+    if relation.at is None:
+        return None, None
+    kind, expression = relation.at
+    [value] = _values(context, expression)
     if kind == "VERSION":
         return stated_version(value), None
     if value is None:
@@ -145,16 +136,32 @@ def _travel(kind: str, expression: str) -> tuple[int | None, str | None]:
     return None, str(value)
 
 
-def _changes(context: Context, arguments: Sequence[str]) -> pa.Table:
+def _changes(context: Context, arguments: str) -> pa.Table:
     """The rows of ``table_changes_by_path``."""
-    values = [constant(a).to_pylist()[0] for a in arguments]
+    values = _values(context, arguments)
     of = int | str | dt.datetime
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str) or not all(isinstance(v, of) for v in values[1:]):
         raise InvalidArgumentError(
             f"{CHANGES} takes a path, the first version or time, and perhaps the last",
             help=f"write {CHANGES}('/path', 1)",
         )
-    opened = place_of(context, ("delta", values[0])).open(context)
+    place = relation_of(context, ("delta", values[0]))
+    opened = place and place.open(context)
     if not isinstance(opened, ArrowDeltaTable):
         raise TableNotFoundError("only Delta tables record their changes", file=values[0])
     return opened.changes(*values[1:])
+
+
+def _values(context: Context, expressions: str) -> tuple[Any, ...]:
+    """The values of constant expressions."""
+    query = parse_query(f"SELECT {expressions}")
+    with idle_connection() as connection:
+        try:
+            row: tuple[Any, ...] = connection.execute(query.sql, _parameters(context, query)).fetchall()[0]
+        except duckdb.Error as e:
+            raise _problem(e) from e
+    return row
+
+
+def _parameters(context: Context, query: Query) -> Mapping[str, Any] | None:
+    return {name: context.values[name] for name in query.parameters & context.values.keys()} or None

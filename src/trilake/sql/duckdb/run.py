@@ -17,11 +17,11 @@ from trilake.sql.duckdb.query import run_query
 from trilake.sql.duckdb.tables import run_alter, run_create, run_describe
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.kinds import kind
-from trilake.sql.parser.literals import Args, literal, with_values
+from trilake.sql.parser.literals import Args, with_values
 from trilake.sql.parser.maintenance import parse_maintenance
 from trilake.sql.parser.problems import SqlTextError
-from trilake.storage import open_store
-from trilake.table.registry import format_named
+from trilake.sql.parser.tokens import path_tokens
+from trilake.table.registry import find_format
 
 _Handler = Callable[[Context, str], pa.Table]
 #: Characters of a text that is remembered.
@@ -33,17 +33,19 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
 
     Parameters
     ----------
-    text: a query over ``delta.`/path```, ``lance.`/path``` and ``trevni.`/path```, with ``VERSION AS OF``,
-        ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``, ``DELETE``, ``UPDATE``, ``MERGE``,
-        ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``ANALYZE TABLE``, ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``,
-        ``RESTORE``, ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``, ``FSCK REPAIR``.
-    args: values of parameter markers, by name or in order.
+    text: a query in DuckDB's SQL over ``'/path'``, ``delta.`/path```, ``lance.`/path``` and ``trevni.`/path```, with
+        ``@v3`` behind the path, ``VERSION AS OF``, ``TIMESTAMP AS OF`` and ``table_changes_by_path``; or ``INSERT``,
+        ``DELETE``, ``UPDATE``, ``MERGE``, ``TRUNCATE``, ``CREATE TABLE``, ``ALTER TABLE``, ``ANALYZE TABLE``,
+        ``DESCRIBE``, ``OPTIMIZE``, ``VACUUM``, ``RESTORE``, ``CONVERT TO DELTA``, ``GENERATE``, ``REORG``,
+        ``FSCK REPAIR``.
+    args: values of the parameters ``?``, ``:name`` and ``$name``.
     storage_options: credentials, region and endpoint of an object store.
     frames: rows that the statement may name: open tables, Arrow data, frames of pandas or polars.
 
     DuckDB runs the queries, and reads of a table the columns and files that a query needs; times are in UTC.
+    Conditions and values of ``DELETE``, ``UPDATE`` and ``MERGE`` follow Spark's rules, as the table's checks do.
 
-    Raises ``SqlTextError`` with the place in the text, ``InvalidArgumentError`` for statements that need Spark, and
+    Raises ``SqlTextError`` with the place in the SQL, ``InvalidArgumentError`` for statements that need Spark, and
     what opening and changing tables raises.
 
     >>> import pyarrow as pa, trilake
@@ -55,9 +57,16 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
     """
     if not isinstance(text, str):
         raise InvalidArgumentError(f"a statement is text, not a {type(text).__name__}")
-    context = Context(dict(storage_options or {}), frames)
+    values: dict[str, Any] = {}
+
+    def parameter(value: Any) -> str:
+        name = f"p{len(values)}"
+        values[name] = value
+        return f"${name}"
+
     try:
-        return _run(context, with_values(text, args, literal))
+        numbered = with_values(text, args, parameter)
+        return _run(Context(dict(storage_options or {}), frames, values), numbered)
     except SyntaxProblem as e:
         raise SqlTextError.at(text, e) from None
 
@@ -86,10 +95,16 @@ def _run(context: Context, text: str) -> pa.Table:
 def _handler(text: str) -> _Handler:
     """What runs a statement."""
     cursor = Cursor(text)
-    statement = parse_maintenance(cursor)
-    if statement is not None:
-        return lambda context, _: run_maintenance(context, statement)
+    if parse_maintenance(cursor) is not None:
+        return _maintain
     return _HANDLERS.get(kind(cursor.tokens), run_query)
+
+
+def _maintain(context: Context, text: str) -> pa.Table:
+    text = context.filled(text)
+    statement = parse_maintenance(Cursor(text, path_tokens(text)))
+    assert statement is not None
+    return run_maintenance(context, statement)
 
 
 #: For texts that ran before, whose tokens are not told apart again.
@@ -97,11 +112,11 @@ _known_handler = lru_cache(maxsize=128)(_handler)
 
 
 def _drop(context: Context, text: str) -> pa.Table:
-    cursor = Cursor(text)
+    cursor = Cursor(text, path_tokens(text))
     cursor.expect("DROP", "TABLE")
     unless = cursor.accept("IF", "EXISTS")
-    place = place_of(context, cursor.name())
-    if format_named(place.format).detect(open_store(place.path, dict(context.options))):
+    place = place_of(context, cursor.name(), new=True)
+    if find_format(context.store(place.path), place.format).detect(context.store(place.path)):
         raise InvalidArgumentError(
             f"a table that is named by its path cannot be dropped: {place.path}",
             help="DELETE FROM takes its rows away, and its folder can be removed",

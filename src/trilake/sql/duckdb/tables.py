@@ -18,7 +18,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError
 from trilake.sql.duckdb.changes import counted
 from trilake.sql.duckdb.places import Context, Place, place_of
-from trilake.sql.duckdb.query import constant, run_query
+from trilake.sql.duckdb.query import constant, rows_to_write, run_query
 from trilake.sql.parser.alter import change_table
 from trilake.sql.parser.create import Create, parse_create
 from trilake.sql.parser.cursor import Cursor
@@ -32,8 +32,10 @@ from trilake.sql.parser.descriptions import (
     with_options,
     write_of_query,
 )
+from trilake.sql.parser.insert import QUERY_WORDS
 from trilake.sql.parser.numbers import CLONE, numbers
 from trilake.sql.parser.paths import parquet_path
+from trilake.sql.parser.tokens import path_tokens
 from trilake.storage import open_store
 from trilake.table.format import TableWrite
 from trilake.table.registry import format_named, format_of_provider
@@ -46,13 +48,13 @@ def run_create(context: Context, text: str) -> pa.Table:
 
     Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for what is no table by path.
     """
-    call = parse_create(Cursor(text))
+    call = _parsed(context, text)
     if call is None:
         raise InvalidArgumentError(
             f"without Spark there is no catalogue to keep this in: {text.strip()[:200]}",
             help="CREATE TABLE delta.`/path` makes a table",
         )
-    place = place_of(context, call.parts)
+    place = place_of(context, call.parts, new=True)
     if call.provider is not None and format_of_provider(call.provider) != place.format:
         raise InvalidArgumentError(f"{place.shown} cannot be a {call.provider} table", help="leave USING out")
     call = with_options(call, place.format)
@@ -68,6 +70,16 @@ def run_create(context: Context, text: str) -> pa.Table:
     return _create_delta(context, call, place, there=there)
 
 
+def _parsed(context: Context, text: str) -> Create | None:
+    """The statement with its parameters, except those of its query."""
+    call = parse_create(Cursor(text, path_tokens(text)))
+    if call is None or not context.values:
+        return call
+    begin = len(text) if call.query is None else text.rindex(call.query)
+    text = context.filled(text[:begin]) + text[begin:]
+    return parse_create(Cursor(text, path_tokens(text)))
+
+
 def _create_delta(context: Context, call: Create, place: Place, *, there: bool) -> pa.Table:
     log = context.log(place.path)
     if call.query is not None:
@@ -75,7 +87,7 @@ def _create_delta(context: Context, call: Create, place: Place, *, there: bool) 
             raise InvalidArgumentError(
                 "a table with the rows of a query has the query's columns", help="leave the list of columns out"
             )
-        rows = run_query(context, call.query)
+        rows = rows_to_write(context, call.query)
         schema = from_arrow(rows.schema)
         request = write_of_query(call, schema, description_of(call, schema), there=there, managed=False)
         write_arrow(log, rows.schema, iter(rows.to_batches()), request)
@@ -100,7 +112,7 @@ def _create_other(context: Context, call: Create, place: Place) -> pa.Table:
     if call.cluster_by or call.checks or any(c.generated or c.default or c.identity for c in call.columns):
         raise InvalidArgumentError(f"a {place.format} table has no rules and no clustering", help="leave these out")
     if call.query is not None:
-        rows = run_query(context, call.query)
+        rows = rows_to_write(context, call.query)
     else:
         schema = schema_of(call)
         if call.like is not None:
@@ -158,7 +170,8 @@ def _clone_of_parquet(context: Context, call: Create, path: str, place: Place) -
 
 def run_alter(context: Context, text: str) -> pa.Table:
     """Change columns, properties, constraints and features of a Delta table."""
-    cursor = Cursor(text)
+    text = context.filled(text)
+    cursor = Cursor(text, path_tokens(text))
     cursor.expect("ALTER", "TABLE")
     table = place_of(context, cursor.name()).delta(context, "ALTER TABLE")
     if cursor.is_word("RENAME", "TO") or cursor.is_word("SET", "LOCATION"):
@@ -169,9 +182,11 @@ def run_alter(context: Context, text: str) -> pa.Table:
 
 def run_describe(context: Context, text: str) -> pa.Table:
     """One row a column: name, type and comment."""
-    cursor = Cursor(text)
+    cursor = Cursor(text, path_tokens(text))
     if not cursor.accept("DESCRIBE"):
         cursor.expect("DESC")
+    if cursor.is_any(*QUERY_WORDS) and not cursor.is_word("TABLE"):
+        return run_query(context, text)
     cursor.accept("TABLE")
     place = place_of(context, cursor.name())
     cursor.end()

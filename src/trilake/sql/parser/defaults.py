@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.rules.defaults import default_text
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.places import Edit, Edited
@@ -25,9 +25,17 @@ def default_or(schema: StructType, column: tuple[str, ...], value: str) -> str:
     return "NULL" if text is None else f"({text})"
 
 
-def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tuple[str, set[str]]:
+def with_defaults(
+    text: str,
+    schema: StructType,
+    expected: Sequence[str],
+    shown: Callable[[StructField, str], str] = lambda _, default: f"({default})",
+) -> tuple[str, set[str]]:
     """The query with the defaults of columns in place of the word DEFAULT, and the columns of which it gives nothing
-    else."""
+    else.
+
+    ``shown`` writes a column's default in the SQL of the query.
+    """
     if not any(t.upper == "DEFAULT" for t in Cursor(text).tokens):
         return text, set()
     lists, only = _value_lists(text)
@@ -44,8 +52,9 @@ def with_defaults(text: str, schema: StructType, expected: Sequence[str]) -> tup
         whole = only and len(tokens) == len(lists)
         if whole:
             absent.add(field.name)
-        value = "NULL" if whole else default_text(field) or "NULL"
-        edits += [Edit(t.start, t.end, value if value == "NULL" else f"({value})") for t in tokens]
+        default = None if whole else default_text(field)
+        value = "NULL" if default is None else shown(field, default)
+        edits += [Edit(t.start, t.end, value) for t in tokens]
     return Edited.of(text, edits).text, absent
 
 

@@ -11,7 +11,7 @@ from trilake.delta.protocol.sql_types import type_text
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import spans
-from trilake.sql.parser.tokens import depths
+from trilake.sql.parser.tokens import Token, depths
 
 #: Words that begin a query.
 QUERY_WORDS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "MAP", "REDUCE")
@@ -35,9 +35,9 @@ class Insert:
     markers_before: int = 0
 
 
-def parse_inserts(text: str) -> list[Insert]:
+def parse_inserts(text: str, tokens: Sequence[Token] | None = None) -> list[Insert]:
     """The INSERTs of a statement: one, or several that read one FROM.  Raises ``SyntaxProblem``."""
-    cursor = Cursor(text)
+    cursor = Cursor(text, tokens)
     inside = depths(cursor.tokens)
     starts = [i for i, t in enumerate(cursor.tokens) if t.upper == "INSERT" and inside[i] == 0 and _begins(cursor, i)]
     before = text[: cursor.tokens[starts[0]].start]

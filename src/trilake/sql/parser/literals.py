@@ -40,9 +40,10 @@ def with_values(text: str, args: Args, shown: Callable[[Any], str]) -> str:
             at += 1
         else:
             name = token.text[1:]
-            if not isinstance(args, Mapping) or name not in args:
-                raise InvalidArgumentError(f"parameter :{name} has no value", help=f"give args={{'{name}': ...}}")
-            value = args[name]
+            given = args if isinstance(args, Mapping) else {str(i): value for i, value in enumerate(args, 1)}
+            if name not in given:
+                raise InvalidArgumentError(f"parameter {token.text} has no value", help=f"give args={{'{name}': ...}}")
+            value = given[name]
         edits.append(Edit(token.start, token.end, shown(value)))
     return Edited.of(text, edits).text
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from trilake.common.text import quote_name
+
 Kind = Literal["word", "quoted", "string", "number", "marker", "symbol"]
 
 #: Alternatives in the order in which they are tried; the end of a bracketed comment is looked for apart.
@@ -21,7 +23,7 @@ _TOKEN = re.compile(
     | (?P<number>(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?(?:BD|[DFL])?(?!\w)
                 |\d+[eE][+-]?\d+(?:BD|[DFL])?(?!\w)|\d+(?:BD|[LSYDF])?(?!\w))
     | (?P<word>\w+)
-    | (?P<marker>:[A-Za-z_]\w*|\?)
+    | (?P<marker>[:$][A-Za-z_]\w*|\$\d+|\?)
     | (?P<symbol>\|>|=>|->|::|<=>|<=|>=|<>|!=|==|\|\||.)
     )
     """,
@@ -74,13 +76,18 @@ def tokenize(text: str) -> list[Token]:
             at = _comment_end(text, start)
         elif kind in ("raw", "hex"):
             add(Token("string", match[kind], start, at))
-        elif kind == "marker" and text[start] != "?" and out and out[-1].is_name and out[-1].end == start:
-            # ``a:b`` is a path into a variant, and no parameter.
+        elif kind == "marker" and text[start] == ":" and out and _takes_colon(out[-1], start):
             at = start + 1
             add(Token("symbol", ":", start, at))
         elif kind != "space":
             add(Token(kind, match[kind], start, at))  # type: ignore[arg-type]  # the groups' names are the kinds
     return out
+
+
+def _takes_colon(before: Token, start: int) -> bool:
+    """Whether a colon belongs to what is in front of it, and to no parameter: ``a:b`` in a variant, ``{'a':b}``,
+    ``list[1:n]``."""
+    return before.end == start and (before.kind in ("word", "quoted", "string", "number") or before.text in "[])")
 
 
 def _comment_end(text: str, start: int) -> int:
@@ -94,6 +101,30 @@ def _comment_end(text: str, start: int) -> int:
         at = mark.end()
         if depth == 0:
             return at
+
+
+#: Words in front of a table's name.
+_BEFORE_TABLE = frozenset(
+    (
+        *("INTO", "OVERWRITE", "TABLE", "FROM", "UPDATE", "USING", "LIKE", "CLONE", "EXISTS", "OPTIMIZE", "VACUUM"),
+        *("RESTORE", "DETAIL", "HISTORY", "DESCRIBE", "DESC"),
+    )
+)
+
+
+def path_tokens(text: str) -> list[Token]:
+    """The tokens of a statement in which a string may name a table by its path, as DuckDB's SQL has it.
+
+    >>> [t.name for t in path_tokens("DELETE FROM '/lake/t'")][-1]
+    '/lake/t'
+    """
+    tokens = tokenize(text)
+    for at in range(1, len(tokens)):
+        token, before = tokens[at], tokens[at - 1]
+        if token.kind == "string" and (before.upper in _BEFORE_TABLE or before.text == "."):
+            path = unquoted(token)
+            tokens[at] = token._replace(kind="quoted", text=quote_name(path if "/" in path else f"./{path}"))
+    return tokens
 
 
 def depths(tokens: Sequence[Token]) -> list[int]:

@@ -1,1 +1,0 @@
-"""Spark's queries as DuckDB's of the same meaning: what is not known to mean the same is refused, by name."""
