@@ -17,6 +17,7 @@ from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.protocol.column_mapping import physical_schema
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
+from trilake.delta.protocol.voids import no_typed_column, without_voids
 from trilake.delta.rules.row_rules import RowRules
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
@@ -131,10 +132,18 @@ class FilePlan:
         return self.statistics.tags(self.file_schema)
 
     @cached_property
+    def stored(self) -> StructType:
+        """The table's columns that files hold, without partition columns and whatever has no type yet."""
+        inside = tuple(f for f in self.schema.fields if f.name not in self.partition_columns)
+        stored = without_voids(StructType(inside))
+        if inside and not stored.fields:
+            raise no_typed_column()
+        return stored
+
+    @cached_property
     def file_schema(self) -> pa.Schema:
         """The columns of a file, under physical names and with field ids where the table maps its columns."""
-        inside = StructType(tuple(f for f in self.schema.fields if f.name not in self.partition_columns))
-        return pa.schema([*physical_schema(inside, self.mode), *self.extra])
+        return pa.schema([*physical_schema(self.stored, self.mode), *self.extra])
 
 
 @dataclass(frozen=True)

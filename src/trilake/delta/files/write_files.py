@@ -20,9 +20,11 @@ from trilake.delta.files.closing import Closing
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayout
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
+from trilake.delta.files.void_columns import without_void_columns
 from trilake.delta.protocol.column_mapping import to_physical
 from trilake.delta.protocol.partitions import format_values, hive_directory
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import PrimitiveType, StructField
+from trilake.delta.protocol.voids import has_void
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.delta.scan.row_text import describe_row
 from trilake.errors import SchemaMismatchError
@@ -89,8 +91,8 @@ class TaskWriter:
     def __init__(self, store: Store, plan: FilePlan, task: int, runtime: Runtime) -> None:
         self.store, self.plan, self.task, self.runtime = store, plan, task, runtime
         self.partition_fields = [plan.schema.field(c) for c in plan.partition_columns]
-        names = set(plan.partition_columns)
-        self.inside = StructType(tuple(f for f in plan.schema.fields if f.name not in names))
+        #: Columns that hold parts without a type, which no file has.
+        self.with_voids = [f for f in plan.schema.fields if has_void(f.type)]
         self.layout = ParquetLayout(plan)
         #: The schema of rows that were found to be as they are in a file.
         self.physical: pa.Schema | None = None
@@ -210,7 +212,8 @@ class TaskWriter:
     def _physical(self, rows: pa.Table) -> pa.Table:
         if self.physical is not None and rows.schema.equals(self.physical, check_metadata=True):
             return rows
-        table = to_physical(rows, self.inside, self.plan.mode)
+        typed = without_void_columns(rows, self.with_voids, self.plan.stored) if self.with_voids else rows
+        table = to_physical(typed, self.plan.stored, self.plan.mode)
         self.physical = table.schema if table is rows else self.physical
         return table
 

@@ -16,6 +16,7 @@ from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.voids import no_typed_column, without_voids
 from trilake.delta.rules.new_columns import check_columns
 from trilake.delta.rules.row_rules import RowRules
 from trilake.delta.rules.schema_merge import merged_metadata, overwritten_metadata
@@ -50,10 +51,8 @@ def new_table(
     """
     if not schema.fields and not may_be_empty:
         raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
-    if schema.fields and all(str(f.type) == "void" for f in schema.fields):
-        raise SchemaMismatchError(
-            "no column has a type", help="cast the columns before writing", condition="DELTA_EMPTY_DATA"
-        )
+    if schema.fields and not without_voids(schema).fields:
+        raise no_typed_column()
     parsed = parse_properties(properties or {})
     metadata = Metadata(
         id=runtime.new_id(),

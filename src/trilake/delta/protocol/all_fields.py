@@ -17,6 +17,9 @@ from trilake.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    arrow_field,
+    arrow_list,
+    arrow_map,
     marked,
 )
 
@@ -74,7 +77,7 @@ def _is_plain(t: DataType) -> bool:
 
 
 def _field(f: StructField) -> pa.Field:
-    return pa.field(f.name, _type(f.type), f.nullable, arrow_notes(f.metadata) if f.metadata else None)
+    return arrow_field(f.name, _type(f.type), f.nullable, arrow_notes(f.metadata) if f.metadata else None)
 
 
 def _type(t: DataType) -> pa.DataType:
@@ -83,5 +86,5 @@ def _type(t: DataType) -> pa.DataType:
     if isinstance(t, StructType):
         return pa.struct([_field(f) for f in t.fields])
     if isinstance(t, ArrayType):
-        return pa.list_(pa.field("element", _type(t.element), t.contains_null))
-    return pa.map_(pa.field("key", _type(t.key), False), pa.field("value", _type(t.value), t.value_contains_null))
+        return arrow_list(_type(t.element), t.contains_null)
+    return arrow_map(_type(t.key), _type(t.value), t.value_contains_null)

@@ -270,7 +270,12 @@ def to_physical(table: pa.Table, schema: StructType, mode: str) -> pa.Table:
     renamed = pa.schema(fields)
     if renamed.equals(table.schema, check_metadata=True):
         return table
-    return pa.Table.from_batches([pa.record_batch(_Relabelled(b, renamed)) for b in table.to_batches()], renamed)
+    return relabelled(table, renamed)
+
+
+def relabelled(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The same buffers under another schema of the same layout: other names, and other words on what may be null."""
+    return pa.Table.from_batches([pa.record_batch(_Relabelled(b, schema)) for b in table.to_batches()], schema)
 
 
 class _Relabelled:

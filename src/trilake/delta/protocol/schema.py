@@ -51,6 +51,22 @@ _DECIMAL = re.compile(r"decimal\(\s*(\d+)\s*,\s*(-?\d+)\s*\)")
 _STRING_LIKE = re.compile(r"string collate \S+|(?:var)?char\(\d+\)", re.IGNORECASE)
 
 
+def arrow_field(name: str, type_: pa.DataType, nullable: bool, notes: Mapping[Any, Any] | None = None) -> pa.Field:
+    """An Arrow field; of type null it is nullable, though Spark's ``array()`` has elements of void that are not."""
+    return pa.field(name, type_, nullable or pa.types.is_null(type_), notes)
+
+
+def arrow_list(element: pa.DataType, nullable: bool) -> pa.DataType:
+    """The Arrow type of an array."""
+    return pa.list_(arrow_field("element", element, nullable))
+
+
+def arrow_map(key: pa.DataType, value: pa.DataType, nullable: bool) -> pa.DataType:
+    """The Arrow type of a map.  Arrow has no keys of type null; a map with such keys is empty, so any type serves."""
+    key = pa.string() if pa.types.is_null(key) else key
+    return pa.map_(pa.field("key", key, False), arrow_field("value", value, nullable))
+
+
 @dataclass(frozen=True)
 class PrimitiveType:
     """A type without parts; ``name`` is the spec's type name, e.g. ``long`` or ``decimal(10,2)``."""
@@ -85,7 +101,7 @@ class ArrayType:
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type that values of this type have in memory."""
-        return pa.list_(pa.field("element", self.element.arrow, self.contains_null))
+        return arrow_list(self.element.arrow, self.contains_null)
 
     def to_json(self) -> Any:
         """The JSON form, as plain Python data."""
@@ -106,9 +122,7 @@ class MapType:
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type that values of this type have in memory."""
-        return pa.map_(
-            pa.field("key", self.key.arrow, False), pa.field("value", self.value.arrow, self.value_contains_null)
-        )
+        return arrow_map(self.key.arrow, self.value.arrow, self.value_contains_null)
 
     def to_json(self) -> Any:
         """The JSON form, as plain Python data."""
@@ -152,7 +166,7 @@ class StructField:
     @property
     def arrow(self) -> pa.Field:
         """The Arrow field under the display name."""
-        return pa.field(self.name, self.type.arrow, self.nullable)
+        return arrow_field(self.name, self.type.arrow, self.nullable)
 
     def to_json(self) -> Any:
         """The JSON form, as plain Python data."""

@@ -9,6 +9,7 @@ from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, check_distinct
 from trilake.delta.protocol.sql_types import check_collation
+from trilake.delta.protocol.voids import check_storable
 from trilake.delta.rules.change_columns import check_change_columns
 
 #: Where Spark notes on a field, whose type stays ``string``, by which rules its texts are compared, such as
@@ -18,13 +19,14 @@ COLLATIONS = "__COLLATIONS"
 
 def check_columns(before: Metadata | None, after: Metadata) -> None:
     """Refuse names that Parquet files or a change data feed have other uses for, two fields of one name in a struct,
-    and collations.
+    values without a type, and collations.
 
     ``before`` is the table's metadata before its columns were changed, ``None`` for a new table.
     Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
     """
     if before is None or before.schema != after.schema:
         check_fields(after.schema, None if before is None else before.schema)
+        check_storable(after.schema, None if before is None else before.schema)
     check_names(after.schema, after.column_mapping_mode)
     check_change_columns(before, after)
     check_collations(after.schema)

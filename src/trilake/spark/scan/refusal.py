@@ -10,7 +10,9 @@ import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
+from pyspark.sql import types as T
 
+from trilake.parquet.untyped import first_untyped
 from trilake.spark.scan.manifest import NativeScanError, unreadable
 from trilake.spark.session.compat import error_condition, is_connect
 
@@ -20,6 +22,9 @@ _PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
 _IGNORE_MANIFESTS = "spark.sql.streaming.fileStreamSink.ignoreMetadata"
 #: The other scans of Spark, for formats not in this list, know nothing of ``_metadata``.
 _SCANS = "spark.sql.sources.useV1SourceList"
+
+#: Files whose footers are looked at before Spark scans them, 30 microseconds each; what they say is remembered.
+_MOST_FOOTERS = 4096
 
 #: What sessions were found to read: reasons by the root that was tried, ``None`` for no reason.
 _tried: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
@@ -57,6 +62,33 @@ def check_files(spark: SparkSession, provider: str, paths: pa.ChunkedArray, *, v
         raise NativeScanError("Spark does not read files of this name", file=unread)
     if len(paths.unique()) < len(paths):
         raise NativeScanError("a file is named twice, and Spark would read it once")
+    if provider == "parquet" and len(paths) <= _MOST_FOOTERS:
+        untyped = first_untyped(p for p in paths.to_pylist() if p.startswith("/"))
+        if untyped is not None:
+            raise NativeScanError("a file has a column of no type, which Spark reads as integers", file=untyped)
+
+
+def check_types(schema: T.StructType) -> None:
+    """Refuse columns of which files hold nothing though they may have values, such as arrays of void.
+
+    Raises :class:`NativeScanError`.
+    """
+    for field in schema.fields:
+        if not isinstance(field.dataType, T.NullType) and _may_be_lost(field.dataType):
+            raise NativeScanError(f"a part of the column {field.name} has no type")
+
+
+def _may_be_lost(type_: T.DataType) -> bool:
+    """Whether a type that is not void, or a part of it, consists of nothing but void."""
+    if isinstance(type_, T.StructType):
+        parts = [f.dataType for f in type_.fields]
+        return all(isinstance(p, T.NullType) for p in parts) or any(map(_may_be_lost, parts))
+    if isinstance(type_, T.ArrayType):
+        return isinstance(type_.elementType, T.NullType) or _may_be_lost(type_.elementType)
+    if isinstance(type_, T.MapType):
+        parts = [type_.keyType, type_.valueType]
+        return any(isinstance(p, T.NullType) or _may_be_lost(p) for p in parts)
+    return False
 
 
 def _settings_refusal(spark: SparkSession, provider: str) -> str | None:

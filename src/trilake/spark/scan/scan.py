@@ -38,7 +38,7 @@ from trilake.spark.scan.partitions import attached, distinct, hive_columns
 from trilake.spark.scan.planning.file_index import Prune, planned_frame
 from trilake.spark.scan.planning.nan_bounds import has_floats, is_float, trusts_no_bounds, unpushed
 from trilake.spark.scan.planning.table_reads import MARK, TableReads
-from trilake.spark.scan.refusal import check_files, hadoop_uri, native_refusal
+from trilake.spark.scan.refusal import check_files, check_types, hadoop_uri, native_refusal
 from trilake.spark.scan.roots import note_root
 from trilake.spark.scan.row_counts import RowCount
 from trilake.spark.scan.vectors import ROW_INDEX, Vector, alive, pack
@@ -180,6 +180,7 @@ def native_scan(spark: SparkSession, files: NativeFiles, *, address: bool = Fals
     """
     note_root(files.root)
     tracked = None if is_connect(spark) or address else files.tracked
+    check_types(files.read_schema)
     check_files(spark, files.provider, files.paths, vectors=bool(files.vectors) or address or tracked is not None)
     folders = _folders(files)
     key, values = _file_key(files, address=address or tracked is not None, inferred=folders is not None)

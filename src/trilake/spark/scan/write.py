@@ -29,6 +29,7 @@ from trilake.delta.files.file_statistics import file_statistics, leaf_paths, typ
 from trilake.delta.files.file_writer import file_action
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.voids import is_void, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.spark.scan.refusal import native_refusal
@@ -54,8 +55,7 @@ _OPTIONS = {
 }
 #: Footers that are read at the same time.
 _READERS = 8
-#: Types that Spark's Parquet writer refuses, or would write otherwise.
-_NOT_FOR_SPARK = {"variant", "void"}
+_VOID = T.NullType()
 #: Compressions that mean the same to every release of Spark and to Arrow, and need no library that may be lacking.
 _COMPRESSIONS = {"none", "snappy", "gzip", "zstd"}
 _DATA_FILE = re.compile(r"part-.*\.parquet")
@@ -96,15 +96,18 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
 def _types_refusal(row_schema: T.StructType, wanted: StructType) -> str | None:
     """Why rows of these types would have to be changed, or looked at one by one, to be rows of the table."""
     types = {f.name.lower(): f.dataType for f in row_schema.fields}
-    for field, spark in zip(wanted.fields, to_spark(wanted).fields, strict=True):
+    for field in wanted.fields:
+        if is_void(field.type) and not isinstance(types.get(field.name.lower(), _VOID), T.NullType):
+            return f"column {field.name} has no type yet"
+    stored = without_voids(wanted)
+    for field, spark in zip(stored.fields, to_spark(stored).fields, strict=True):
         row_type = types.get(field.name.lower())
         if row_type is not None and row_type.simpleString() != spark.dataType.simpleString():
             return f"column {field.name} is {row_type.simpleString()} and the table has {spark.dataType.simpleString()}"
         if forbids_null(field.type) or (not field.nullable and not isinstance(field.type, PrimitiveType)):
             return f"parts of column {field.name} must not be null"
-    names = {f.type.name for f in nested_fields(wanted) if isinstance(f.type, PrimitiveType)}
-    unknown = sorted(names & _NOT_FOR_SPARK)
-    return f"the table has columns of type {', '.join(unknown)}" if unknown else None
+    variants = any(f.type.name == "variant" for f in nested_fields(wanted) if isinstance(f.type, PrimitiveType))
+    return "the table has columns of type variant" if variants else None
 
 
 def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime | None = None) -> WrittenFiles:
@@ -125,13 +128,13 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
 
 def _physical(df: DataFrame, plan: FilePlan) -> DataFrame:
     """The rows with the table's columns, as its files call them."""
-    fields = to_physical_spark(plan.schema.fields, ids=plan.mode != "none").fields
-    spark = to_spark(plan.schema).fields
+    fields = to_physical_spark(plan.stored.fields, ids=plan.mode != "none").fields
+    spark = to_spark(plan.stored).fields
     if _are_physical(df.schema.fields, spark, fields):
         return df
     names = {n.lower(): n for n in df.columns}
     columns = []
-    for field, logical, target in zip(plan.schema.fields, spark, fields, strict=True):
+    for field, logical, target in zip(plan.stored.fields, spark, fields, strict=True):
         name = names.get(field.name.lower())
         column = F.lit(None) if name is None else F.col(quote_name(name))
         if name is None or target.dataType != logical.dataType:
@@ -189,12 +192,12 @@ def _check_nulls(path: str, footer: pq.FileMetaData, plan: FilePlan) -> None:
     """Refuse a null in a column that must have none: by the footer, and by the rows where it finds one or is silent."""
     at = {p: i for i, p in enumerate(leaf_paths(plan.file_schema))}
     groups = [footer.row_group(g) for g in range(footer.num_row_groups)]
-    suspects = [f for f in plan.schema.fields if not f.nullable and not _certain(f, at, groups)]
+    suspects = [f for f in plan.stored.fields if not f.nullable and not _certain(f, at, groups)]
     if not suspects:
         return
     with pq.ParquetFile(path) as file:
         for batch in file.iter_batches():
-            verify_not_null(assign_batch(batch.rename_columns(plan.schema.names), _lenient(plan.schema)), plan.schema)
+            verify_not_null(assign_batch(batch.rename_columns(plan.stored.names), _lenient(plan.stored)), plan.stored)
 
 
 def _certain(field: StructField, at: Mapping[Any, int], groups: list[pq.RowGroupMetaData]) -> bool:

@@ -39,6 +39,7 @@ from trilake.expr import Expression
 from trilake.parquet.files import DAMAGE, Footer, checked_footer, open_parquet
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.parquet.splice import NotSpliceable, Parts
+from trilake.parquet.untyped import has_untyped
 from trilake.storage.base import Store
 
 #: Rows that get their new values together, and bytes of the columns that wait for them.
@@ -189,6 +190,8 @@ class Splicing:
             footer, rebasing = checked_footer(opened, file), rebasing_of(file)
         except DAMAGE as e:
             raise NotSpliceable(f"the file is damaged: {e}") from e
+        if has_untyped(file.schema_arrow):
+            raise NotSpliceable("a column of the file has no type")
         names = self.files.file_schema.names
         if set(old.columns) != {n.encode() for n in names} or len(old.columns) != len(names):
             raise NotSpliceable("the file has other columns than the table")

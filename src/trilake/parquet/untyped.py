@@ -1,0 +1,80 @@
+"""Parquet files with columns of no type (logical type ``UNKNOWN``): they hold nulls alone, as integers.
+
+Arrow writes such a column for an array of type null.  Spark reads it as integers, and refuses to where the table has
+another type.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+
+import pyarrow as pa
+
+from trilake.parquet.compact import parse_struct, parse_structs
+from trilake.parquet.files import TAIL, footer_length
+
+#: Bytes at the end of a file that are read at once: most footers are smaller.
+_END = 1 << 16
+#: Fields of the footer, of an element of its schema, and of a logical type.
+_SCHEMA, _LOGICAL, _UNKNOWN = 2, 10, 11
+#: The logical type ``UNKNOWN`` as every writer of the compact protocol spells it: field 11, an empty struct, the end.
+_SPELLED = bytes([_UNKNOWN << 4 | 12, 0, 0])
+
+
+def has_untyped(schema: pa.Schema) -> bool:
+    """Whether a column of a file, as Arrow reads it, or a part of one has no type.
+
+    >>> has_untyped(pa.schema([("a", pa.list_(pa.null()))])), has_untyped(pa.schema([("a", pa.int64())]))
+    (True, False)
+    """
+    return any(map(_is_untyped, schema.types))
+
+
+def _is_untyped(type_: pa.DataType) -> bool:
+    return pa.types.is_null(type_) or any(_is_untyped(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def states_untyped(footer: bytes) -> bool:
+    """Whether a footer states a column of no type; a damaged one states none."""
+    if _SPELLED not in footer:
+        return False
+    try:
+        elements = parse_structs(parse_struct(footer)[_SCHEMA])
+        return any(_UNKNOWN in parse_struct(e[_LOGICAL].data) for e in elements if _LOGICAL in e)
+    except (ValueError, IndexError, KeyError):
+        return False
+
+
+def first_untyped(paths: Iterable[str]) -> str | None:
+    """The first of some local files that has a column of no type.
+
+    A file that is missing or damaged has none.  What a file says is remembered.
+    """
+    return next((path for path in paths if _untyped(path)), None)
+
+
+def _untyped(path: str) -> bool:
+    try:
+        stat = os.stat(path)
+        return _of_file(path, stat.st_size, stat.st_mtime_ns)
+    except (OSError, ValueError):  # a path may hold a null byte
+        return False
+
+
+@lru_cache(maxsize=1 << 16)
+def _of_file(path: str, size: int, modified: int) -> bool:
+    with open(path, "rb", buffering=0) as file:
+        end = _read_end(file.fileno(), size, _END)
+        length = footer_length(end[-TAIL:], size)
+        if length is None:
+            return False
+        if length + TAIL > len(end):
+            end = _read_end(file.fileno(), size, length + TAIL)
+        return states_untyped(end[-TAIL - length : -TAIL])
+
+
+def _read_end(file: int, size: int, length: int) -> bytes:
+    start = max(0, size - length)
+    return os.pread(file, size - start, start)
