@@ -32,6 +32,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.errors import UnsupportedSparkError
+from trilake.spark.session.void_types import with_arrow_types
 
 
 def parse_release(version: str) -> tuple[int, int]:
@@ -137,6 +138,7 @@ def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFram
 
 def to_arrow(df: DataFrame) -> pa.Table:
     """The rows of a frame as Arrow."""
+    df = with_arrow_types(df)
     if hasattr(df, "toArrow"):
         try:
             return df.toArrow()

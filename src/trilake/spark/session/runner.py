@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from trilake.delta.commands.rows.row_changes import run_here
 from trilake.spark.session.checks import check_session
 from trilake.spark.session.compat import arrow_frame
+from trilake.spark.session.void_types import with_arrow_types
 
 #: The one column of rows that have none.
 NO_COLUMN = "__trilake_row"
@@ -75,6 +76,7 @@ def map_rows(
     df: DataFrame, work: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: str
 ) -> DataFrame:
     """:func:`map_in_arrow` for columns of any name; PySpark looks them up by name, and does not quote a backtick."""
+    df = with_arrow_types(df)
     plain = df.toDF(*(f"c{i}" for i in range(len(df.columns))))
     return map_in_arrow(plain, _Named(work, tuple(df.columns)), schema)
 

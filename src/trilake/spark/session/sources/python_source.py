@@ -22,6 +22,7 @@ from trilake.spark.session.runner import map_in_arrow, task_rows
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES, DataSource, DataSourceReader, DataSourceStreamWriter
 from trilake.spark.session.sources.registry import ensure_source
 from trilake.spark.session.storage import check_shared
+from trilake.spark.session.void_types import with_arrow_types
 
 
 def source_frame(
@@ -82,7 +83,7 @@ class SinkBatch:
 def _run(df: DataFrame, writer: DataSourceStreamWriter) -> list[Any]:
     """What the tasks that write the rows of ``df`` say to the commit."""
     job = _Write(pickle.dumps(writer))
-    return [pickle.loads(r.message) for r in map_in_arrow(df, job, "message binary").collect()]
+    return [pickle.loads(r.message) for r in map_in_arrow(with_arrow_types(df), job, "message binary").collect()]
 
 
 @dataclass(frozen=True)
