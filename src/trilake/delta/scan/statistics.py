@@ -41,6 +41,8 @@ NAN_TAG = "trilake.maxCountsNaN"
 #: Its values: the same holds for the bounds inside the file; it holds for the statistics alone, where we took those of
 #: a file that somebody else wrote.
 IN_FILE, IN_STATISTICS = "true", "statistics"
+#: Since 1972-01-08 all zones are whole minutes from UTC: the last one that was not is Africa/Monrovia, -00:44:30.
+_WHOLE_MINUTES, _MINUTE = 63_676_800_000_000, 60_000_000
 #: Digits that a JSON number keeps for certain on its way through a double.
 _SAFE_DIGITS = 15
 
@@ -208,9 +210,7 @@ def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.Chun
     """A bound in the column's type, widened by what its text may have lost."""
     target = type_.arrow
     if pa.types.is_timestamp(target):
-        # Writers cut to milliseconds, in either direction of the truth.
-        micros = bound.cast(pa.timestamp("us", target.tz)).cast(pa.int64())
-        return (pc.add(micros, 1000) if up else micros).cast(target)
+        return _timestamp_bound(bound.cast(pa.timestamp("us", target.tz)).cast(pa.int64()), target, up)
     if pa.types.is_decimal(target):
         return _decimal_bound(bound, target, up)
     if pa.types.is_floating(target):
@@ -221,6 +221,15 @@ def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.Chun
         inside = pc.and_(pc.greater_equal(bound, -limits), pc.less_equal(bound, limits - 1))
         return pc.if_else(inside, bound, None).cast(target)
     return bound.cast(target)
+
+
+def _timestamp_bound(micros: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:
+    """Writers cut to milliseconds, some towards 1970; and cut the seconds off the offset of a zone that has some, as
+    delta-spark 3.2 and 3.3 do: 10:36:24+00:25:12 becomes 10:36:24+00:25."""
+    if up:
+        micros = pc.add(micros, 1000)
+    early, slack = (pc.less(micros, _WHOLE_MINUTES), _MINUTE) if target.tz else (pc.less_equal(micros, 0), 1000)
+    return pc.if_else(early, (pc.add if up else pc.subtract)(micros, slack), micros).cast(target)
 
 
 def _float_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:
