@@ -202,6 +202,10 @@ COLUMNS: dict[str, tuple[pa.DataType, Make]] = {
         pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())])),
         _lists(_struct(a=_nulls(SMALL), b=SHORT), 0, 3, nulls=0.2),
     ),
+    "list struct not null": (
+        pa.list_(pa.struct([("a", pa.int32()), ("l", pa.list_(pa.string()))])),
+        _lists(_struct(a=_nulls(SMALL), l=_nulls(_lists(SHORT, 0, 3))), 0, 3),
+    ),
     "list struct long": (
         pa.list_(pa.struct([("a", pa.int32()), ("b", pa.string())])),
         _lists(_struct(a=_nulls(SMALL), b=LONG), 0, 2, nulls=0.2),

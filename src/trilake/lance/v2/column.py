@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from trilake.lance.v2.fullzip import FullZipPage
 from trilake.lance.v2.layers import Layers, ReadablePage, Rows
 from trilake.lance.v2.miniblock import MiniBlockPage
 from trilake.lance.v2.nesting import Leaf, Node, merge
+from trilake.lance.v2.split import split
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 
 
@@ -28,9 +29,8 @@ class Column:
     pages: of the file.
     """
 
-    def __init__(self, leaf: Node, pages: list[Page]) -> None:
+    def __init__(self, leaf: Node, pages: Sequence[Page]) -> None:
         self._leaf, self._pages = leaf, pages
-        self._firsts = np.array([page.first for page in pages], np.int64)
         self._open: dict[int, ReadablePage] = {}
 
     def read(self, rows: Rows, items: int) -> PlacedJob[Leaf]:
@@ -40,34 +40,18 @@ class Column:
                 rows = range(rows.start * items, rows.stop * items)
             else:
                 rows = (rows[:, None] * items + np.arange(items)).reshape(-1)
-        jobs = [self._page(number).read(inside) for number, inside in self._split(rows)]
+        jobs = [self._page(page).read(inside) for page, inside in split(self._pages, rows)]
         if not jobs:
             raise DamagedPage("a column has no pages")
         if len(jobs) == 1:
             return merge([(yield from jobs[0])], self._leaf.type)
         return merge((yield from together(jobs)), self._leaf.type)
 
-    def _split(self, rows: Rows) -> Iterator[tuple[int, Rows]]:
-        """The pages that have some of the rows, and which of their own these are."""
-        if isinstance(rows, range):
-            first = max(int(np.searchsorted(self._firsts, rows.start, "right")) - 1, 0)
-            for number in range(first, len(self._pages)):
-                page = self._pages[number]
-                if page.first >= rows.stop:
-                    break
-                inside = range(max(rows.start - page.first, 0), min(rows.stop - page.first, page.length))
-                if len(inside):
-                    yield number, inside
-            return
-        cuts = np.searchsorted(rows, np.append(self._firsts, np.iinfo(np.int64).max))
-        for number in np.flatnonzero(np.diff(cuts)).tolist():
-            yield number, rows[cuts[number] : cuts[number + 1]] - self._firsts[number]
-
-    def _page(self, number: int) -> ReadablePage:
-        page = self._open.get(number)
-        if page is None:
-            page = self._open[number] = open_page(self._pages[number], self._pages[number].encoding, self._leaf.type)
-        return page
+    def _page(self, page: Page) -> ReadablePage:
+        opened = self._open.get(page.first)
+        if opened is None:
+            opened = self._open[page.first] = open_page(page, page.encoding, self._leaf.type)
+        return opened
 
 
 def open_page(page: Page, layout: Any, arrow: pa.DataType) -> ReadablePage:

@@ -17,8 +17,9 @@ from trilake.lance.file import extensions
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Int64s, PlacedJob, open_source, together
+from trilake.lance.v2.arrays import read_array
 from trilake.lance.v2.column import Column
-from trilake.lance.v2.container import MAX_ROWS, Container
+from trilake.lance.v2.container import MAX_ROWS, Container, Page
 from trilake.lance.v2.layers import Rows
 from trilake.lance.v2.nesting import BLOB_PLACE, BLOB_V2_PLACE, Node, assemble, tree
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
@@ -184,6 +185,8 @@ class V2File(DataFileReader):
     def _field(self, node: Node, rows: Rows) -> PlacedJob[pa.Array]:
         """The array of a field, with errors that say where they are."""
         try:
+            if self.version == (2, 0):
+                return (yield from read_array(node, rows, self._pages))
             leaves = node.leaves
             read = [self._column(leaf).read(rows, node.items[leaf.column or 0]) for leaf in leaves]
             results = [(yield from read[0])] if len(read) == 1 else (yield from together(read))
@@ -195,8 +198,11 @@ class V2File(DataFileReader):
         number = leaf.column or 0
         column = self._opened.get((number, leaf.type))
         if column is None:
-            column = self._opened[number, leaf.type] = Column(leaf, self._container.column(number)[0])
+            column = self._opened[number, leaf.type] = Column(leaf, self._pages(number))
         return column
+
+    def _pages(self, number: int) -> Sequence[Page]:
+        return self._container.column(number)[0]
 
     def _fail(self, error: DamagedPage, node: Node) -> TrilakeError:
         make: Callable[..., TrilakeError] = CorruptFileError

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.lance.file import types
-from trilake.lance.file.schema import Field
+from trilake.lance.file.schema import BLOB, PACKED, Field
 from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.layers import ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
@@ -22,11 +22,11 @@ _MAX_INT32 = 2**31 - 1
 BLOB_PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
 BLOB_V2_PLACE = pa.struct(
     [
-        pa.field("kind", pa.uint8()),
-        pa.field("position", pa.uint64()),
-        pa.field("size", pa.uint64()),
-        pa.field("blob_id", pa.uint32()),
-        pa.field("blob_uri", pa.string()),
+        pa.field("kind", pa.uint8(), nullable=False),
+        pa.field("position", pa.uint64(), nullable=False),
+        pa.field("size", pa.uint64(), nullable=False),
+        pa.field("blob_id", pa.uint32(), nullable=False),
+        pa.field("blob_uri", pa.string(), nullable=False),
     ]
 )
 
@@ -69,7 +69,9 @@ class Node:
     def arrow(self) -> pa.Field:
         """The Arrow field of what is read."""
         if self.kind == "leaf" and self.field.is_blob:
-            return pa.field(self.field.name, self.type, self.field.nullable)
+            # A description is not a value of the extension type.
+            metadata = {BLOB: b"true"} if self.type == BLOB_PLACE else {PACKED: b"true", BLOB: b"true"}
+            return pa.field(self.field.name, self.type, self.field.nullable, metadata)
         return self.field.storage_field.with_type(self.type)
 
     @property

@@ -97,6 +97,9 @@ class Flat(Values):
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if pt.is_dictionary(arrow) or pt.is_nested(arrow) or pt.is_null(arrow) or types.is_variable(arrow):
             raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}")
+        if arrow.bit_width == 1 and self.bits == 8:  # full-zip pages have a byte for each
+            bits = np.packbits(self.data[: self.count] != 0, bitorder="little")
+            return pa.Array.from_buffers(arrow, self.count, [validity, pa.py_buffer(bits)])
         if arrow.bit_width != self.bits:
             raise DamagedPage(f"values of {self.bits} bits cannot be {arrow}, which has {arrow.bit_width}")
         if self.bits == 1:

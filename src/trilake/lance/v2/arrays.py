@@ -1,0 +1,387 @@
+"""Pages of 2.0: a tree of encodings for each, whose leaves are buffers in which rows are found by arithmetic.
+
+Lists and structs are columns of their own; a list says which items of the column below are its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.lance.file.sources import Int64s, Pieces, PlacedJob, together
+from trilake.lance.v2.block import MAX_UNBACKED
+from trilake.lance.v2.compression import decompressed
+from trilake.lance.v2.container import Page
+from trilake.lance.v2.fsst import SymbolTable
+from trilake.lance.v2.layers import Rows, ranges
+from trilake.lance.v2.nesting import Node
+from trilake.lance.v2.split import split
+from trilake.lance.v2.values import (
+    Bytes,
+    DamagedPage,
+    FixedLists,
+    Flat,
+    Indexed,
+    Nothing,
+    UnsupportedPage,
+    Values,
+    Variable,
+    fixed,
+    gather,
+)
+from trilake.lance.v2.values import Rows as PackedRows
+
+Valid = npt.NDArray[np.bool_] | None
+#: Values, and which of them are not null; none where all are.
+Decoded = tuple[Values, Valid]
+Pages = Callable[[int], Sequence[Page]]
+_COMPRESSIONS = {"zstd": "zstd", "lz4": "lz4_raw"}
+
+
+def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
+    """The rows of a field, which ascend.
+
+    Parameters
+    ----------
+    node: the field.
+    rows: of its column.
+    pages: those of a column.
+
+    Raises ``DamagedPage``.
+    """
+    if node.kind == "struct":
+        children = yield from together([read_array(child, rows, pages) for child in node.children])
+        return pa.Array.from_buffers(node.type, len(rows), [None], children=children)
+    if node.kind == "vector":
+        raise UnsupportedPage("fixed-size lists of structs are not supported in files of 2.0")
+    if node.column is None:
+        raise DamagedPage("a list has no column")
+    parts = list(split(pages(node.column), rows))
+    if sum(len(inside) for _, inside in parts) != len(rows):
+        raise DamagedPage("a column has fewer rows than the file")
+    if node.kind == "list":
+        return (yield from _read_lists(node, parts, pages))
+    results = yield from together([_Tree(page, node.type).read(inside) for page, inside in parts])
+    arrays = [_array(values, valid, node) for values, valid in results]
+    try:
+        return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
+    except pa.ArrowException as e:
+        raise DamagedPage(f"the values of several pages are too many for {node.type}: {e}") from e
+
+
+def _array(values: Values, valid: Valid, node: Node) -> pa.Array:
+    if node.field.is_blob and isinstance(values, PackedRows) and list(values.widths) == [64, 64]:
+        place = values.data.data[: 16 * values.count].view("<u8").reshape(-1, 2)
+        valid = (place[:, 1] > 0) | (place[:, 0] != 1)
+    validity = None
+    if valid is not None and not valid.all():
+        validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return values.arrow(node.type, validity)
+
+
+def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> PlacedJob[pa.Array]:
+    bases: Mapping[int, int] = _item_bases(pages(node.column or 0))
+    results = yield from together([_read_ends(page, inside) for page, inside in parts])
+    begin = np.concatenate([lists.begin + bases[page.first] for (page, _), lists in zip(parts, results, strict=True)])
+    length = np.concatenate([lists.length for lists in results])
+    valid = np.concatenate([lists.valid for lists in results])
+    contiguous = all(isinstance(inside, range) for _, inside in parts)
+    items: Rows = ranges(begin, begin + length)
+    if contiguous and len(items):
+        items = range(int(begin[0]), int(begin[0]) + len(items))
+    total = len(items)
+    (child,) = node.children
+    below = (yield from read_array(child, items, pages)) if total else pa.nulls(0, child.type)
+    large = pt.is_large_list(node.type)
+    if not large and total > 2**31 - 1:
+        raise DamagedPage("more than 2^31 items of lists in one read; read fewer rows")
+    offsets = np.zeros(len(length) + 1, np.int64 if large else np.int32)
+    np.cumsum(length, out=offsets[1:])
+    validity = None if valid.all() else pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(node.type, len(length), [validity, pa.py_buffer(offsets)], children=[below])
+
+
+def _item_bases(pages: Sequence[Page]) -> dict[int, int]:
+    """The items of the pages before each page, by its first row."""
+    bases = {}
+    total = 0
+    for page in pages:
+        if page.length:
+            bases[page.first] = total
+        if page.encoding.WhichOneof("array_encoding") == "list":
+            total += page.encoding.list.num_items
+    if total >= 1 << 48:
+        raise DamagedPage(f"lists claim {total} items")
+    return bases
+
+
+@dataclass(frozen=True, slots=True)
+class _Lists:
+    begin: Int64s
+    length: Int64s
+    valid: npt.NDArray[np.bool_]
+
+
+def _read_ends(page: Page, rows: Rows) -> PlacedJob[_Lists]:
+    kind = page.encoding.WhichOneof("array_encoding")
+    if kind != "list":
+        raise DamagedPage(f"a page of lists is encoded as {kind!r}")
+    lists = page.encoding.list
+    begin, end, valid = yield from _Tree(page, pa.uint64()).ends(lists.offsets, rows, lists.null_offset_adjustment)
+    if len(end) and int(end.max()) > lists.num_items:
+        raise DamagedPage(f"a list ends at item {end.max()} of {lists.num_items}")
+    return _Lists(begin, end - begin, valid)
+
+
+class _Tree:
+    """The encodings of one page."""
+
+    def __init__(self, page: Page, arrow: pa.DataType) -> None:
+        self._page, self._arrow = page, arrow
+
+    def read(self, rows: Rows) -> PlacedJob[Decoded]:
+        """The values of some rows, which ascend."""
+        return (yield from self._decode(self._page.encoding, rows, self._arrow))
+
+    def _decode(self, encoding: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        kind = encoding.WhichOneof("array_encoding")
+        decode = getattr(self, f"_{kind}", None) if kind else None
+        if decode is None:
+            raise UnsupportedPage(f"the encoding {kind or 'none'!r} is not supported")
+        decoded: Decoded = yield from decode(getattr(encoding, kind), rows, arrow)
+        return decoded
+
+    # --- buffers ---
+
+    def _buffer(self, buffer: Any) -> tuple[int, int]:
+        if buffer.buffer_type:
+            raise UnsupportedPage("buffers of columns and files are not supported")
+        if buffer.buffer_index >= len(self._page.buffers):
+            raise DamagedPage(f"a page has {len(self._page.buffers)} buffers, none with number {buffer.buffer_index}")
+        position, size = self._page.buffers[buffer.buffer_index]
+        return position, size
+
+    def _pieces(self, flat: Any, begin: Int64s, length: Int64s) -> PlacedJob[tuple[Bytes, Int64s]]:
+        """Pieces of a buffer: bytes, and where each piece begins in them."""
+        position, size = self._buffer(flat.buffer)
+        scheme = flat.compression.scheme if flat.HasField("compression") else "none"
+        if scheme not in ("none", ""):
+            if scheme not in _COMPRESSIONS:
+                raise UnsupportedPage(f"compression {scheme!r} is not supported")
+            (placed,) = yield [Pieces(np.array([position], np.int64), size)]
+            data = decompressed(_COMPRESSIONS[scheme], placed.data[placed.at[0] : placed.at[0] + size])
+            self._check(begin, length, len(data))
+            return data, begin
+        self._check(begin, length, size)
+        (placed,) = yield [Pieces(position + begin, length)]
+        return placed.data, placed.at
+
+    def _check(self, begin: Int64s, length: Int64s, size: int) -> None:
+        if len(begin) and (int(begin.min()) < 0 or int(length.min()) < 0 or int((begin + length).max()) > size):
+            raise DamagedPage(f"a page's buffer of {size} bytes is too short for its rows")
+
+    # --- encodings ---
+
+    def _flat(self, flat: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        return (yield from self._packed(flat, rows, int(flat.bits_per_value))), None
+
+    def _packed(self, flat: Any, rows: Rows, bits: int) -> PlacedJob[Flat]:
+        """Values of ``bits`` each."""
+        if bits != 1 and (bits % 8 or not bits or bits >= 1 << 34):
+            raise UnsupportedPage(f"values of {bits} bits are not supported")
+        if isinstance(rows, range):
+            first, last = rows.start * bits, rows.stop * bits
+            begin, length = first // 8, (last + 7) // 8 - first // 8
+            data, at = yield from self._pieces(flat, np.array([begin], np.int64), np.array([length], np.int64))
+            return Flat(data[at[0] : at[0] + length], bits, len(rows), first % 8)
+        if bits == 1:
+            data, at = yield from self._pieces(flat, rows >> 3, np.ones(len(rows), np.int64))
+            picked = data[at] >> (rows & 7).astype(np.uint8) & 1
+            return Flat(np.packbits(picked, bitorder="little"), 1, len(rows))
+        width = np.full(len(rows), bits // 8, np.int64)
+        data, at = yield from self._pieces(flat, rows * (bits // 8), width)
+        return Flat(gather(data, at, width).data, bits, len(rows))
+
+    def _nullable(self, nullable: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        kind = nullable.WhichOneof("nullability")
+        if kind == "no_nulls":
+            return (yield from self._decode(nullable.no_nulls.values, rows, arrow))
+        if kind == "all_nulls":
+            if len(rows) > MAX_UNBACKED:
+                raise DamagedPage(f"{len(rows)} nulls in one read are too many; read fewer rows")
+            return Nothing(len(rows)), np.zeros(len(rows), np.bool_)
+        if kind != "some_nulls":
+            raise DamagedPage("a page does not say which values are null")
+        some = nullable.some_nulls
+        (bits, _), (values, _) = yield from together(
+            [self._decode(some.validity, rows, None), self._decode(some.values, rows, arrow)]
+        )
+        if not isinstance(bits, Flat) or bits.bits != 1:
+            raise DamagedPage("nulls are not a bit each")
+        unpacked = np.unpackbits(bits.data, count=bits.skip + bits.count, bitorder="little")
+        return values, unpacked[bits.skip :].astype(np.bool_)
+
+    def _fixed_size_list(self, lists: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        size = int(lists.dimension)
+        flat, bits = _flat_items(lists.items)
+        if size * max(bits, 1) * (self._page.length + 1) > 8 * (MAX_UNBACKED + sum(n for _, n in self._page.buffers)):
+            raise DamagedPage(f"a page is too short for lists of {size} items")
+        if flat is not None and size * bits % 8 == 0 and size and not isinstance(rows, range):
+            whole = yield from self._packed(flat, rows, size * bits)
+            return FixedLists(size, Flat(whole.data, bits, size * len(rows)), None, len(rows)), None
+        items: Rows
+        if isinstance(rows, range):
+            items = range(rows.start * size, rows.stop * size)
+        else:
+            items = (rows[:, None] * size + np.arange(size)).reshape(-1)
+        below = None if arrow is None or not pt.is_fixed_size_list(arrow) else arrow.value_type
+        values, valid = yield from self._decode(lists.items, items, below)
+        bitmap = None if valid is None else Flat(np.packbits(valid, bitorder="little"), 1, len(valid))
+        return FixedLists(size, values, bitmap, len(rows)), None
+
+    def ends(self, encoding: Any, rows: Rows, adjustment: int) -> PlacedJob[tuple[Int64s, Int64s, Any]]:
+        """Where each row begins and ends, and whether it is not null, from ends to which nulls have something added."""
+        before: Rows
+        if isinstance(rows, range):
+            before = range(max(rows.start - 1, 0), rows.stop)
+            values, _ = yield from self._decode(encoding, before, None)
+            numbers = self._numbers(values)
+            if not rows.start:
+                numbers = np.append(np.uint64(0), numbers) if len(rows) else numbers
+            previous, last = numbers[: len(rows)], numbers[len(numbers) - len(rows) :]
+        else:
+            (low, _), (high, _) = yield from together(
+                [self._decode(encoding, np.maximum(rows - 1, 0), None), self._decode(encoding, rows, None)]
+            )
+            previous, last = self._numbers(low).copy(), self._numbers(high)
+            previous[rows == 0] = 0
+        limit = np.uint64(adjustment)
+        null = last >= limit if adjustment else np.zeros(len(last), np.bool_)
+        end = np.where(null, last - limit, last)
+        begin = np.where(previous >= limit, previous - limit, previous) if adjustment else previous
+        if len(end) and (int(max(end.max(), begin.max())) >= 1 << 56 or (end < begin).any()):
+            raise DamagedPage("the ends of strings, bytes or lists fall, or are too high")
+        return begin.astype(np.int64), end.astype(np.int64), ~null
+
+    def _numbers(self, values: Values) -> Any:
+        if not isinstance(values, Flat) or values.bits != 64:
+            raise DamagedPage("ends are not numbers of 64 bits")
+        return values.data[: 8 * values.count].copy().view("<u8")
+
+    def _binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        data, at, length, valid = yield from self._strings(binary, rows)
+        if isinstance(rows, range) and len(rows):
+            offsets = np.zeros(len(rows) + 1, np.int64)
+            np.cumsum(length, out=offsets[1:])
+            return Variable(offsets, data[at[0] : at[0] + offsets[-1]]), valid
+        return gather(data, at, length), valid
+
+    def _strings(self, binary: Any, rows: Rows) -> PlacedJob[tuple[Bytes, Int64s, Int64s, Any]]:
+        """Where strings or bytes are: data, places, lengths; and which are not null."""
+        begin, end, valid = yield from self.ends(binary.indices, rows, binary.null_adjustment)
+        flat, bits = _flat_items(binary.bytes)
+        if flat is None or bits != 8:
+            raise UnsupportedPage("strings or bytes that are not flat are not supported")
+        if isinstance(rows, range):
+            if (begin[1:] != end[:-1]).any():
+                raise DamagedPage("the ends of strings, bytes or lists fall, or are too high")
+            total = end[-1:] - begin[:1]
+            data, at = yield from self._pieces(flat, begin[:1], total)
+            return data, begin - begin[:1] + at[:1], end - begin, valid
+        data, at = yield from self._pieces(flat, begin, end - begin)
+        return data, at, end - begin, valid
+
+    def _fsst(self, fsst: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        if fsst.binary.WhichOneof("array_encoding") != "binary":
+            raise UnsupportedPage("FSST of anything but strings or bytes is not supported")
+        data, at, length, valid = yield from self._strings(fsst.binary.binary, rows)
+        return SymbolTable.parse(fsst.symbol_table).decode(data, at, length), valid
+
+    def _dictionary(self, dictionary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        count = int(dictionary.num_dictionary_items)
+        typed = arrow is not None and pt.is_dictionary(arrow)
+        below = arrow.value_type if arrow is not None and typed else arrow
+        (indices, valid), (items, present) = yield from together(
+            [self._decode(dictionary.indices, rows, None), self._decode(dictionary.items, range(count), below)]
+        )
+        if not isinstance(indices, Flat) or indices.bits == 1:
+            raise DamagedPage("the indices of a dictionary are not numbers")
+        numbers = indices.typed()
+        if typed:  # an entry may be null
+            if present is not None and not present.all():
+                if len(numbers) and int(numbers.max()) >= count:
+                    raise DamagedPage(f"an index of a dictionary is {numbers.max()}, of {count} entries")
+                valid = present[numbers] if valid is None else valid & present[numbers]
+            return Indexed(indices, items), valid
+        # Indices count from 1; 0 is null.
+        valid = numbers > 0 if valid is None else valid & (numbers > 0)
+        numbers = np.maximum(numbers, 1) - 1
+        if not count:
+            return Nothing(len(numbers)), np.zeros(len(numbers), np.bool_)
+        return Indexed(Flat(numbers.astype(numbers.dtype).view(np.uint8), indices.bits, len(numbers)), items), valid
+
+    def _struct(self, struct: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        if len(rows) > MAX_UNBACKED:
+            raise DamagedPage(f"{len(rows)} empty structs in one read are too many; read fewer rows")
+        yield []
+        return Nothing(len(rows)), None
+
+    def _packed_struct(self, struct: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        widths = []
+        for inner in struct.inner:
+            items = 1
+            while True:
+                kind = inner.WhichOneof("array_encoding")
+                if kind == "nullable" and inner.nullable.WhichOneof("nullability") == "no_nulls":
+                    inner = inner.nullable.no_nulls.values
+                elif kind == "fixed_size_list":
+                    items *= inner.fixed_size_list.dimension
+                    inner = inner.fixed_size_list.items
+                else:
+                    break
+            if kind != "flat" or inner.flat.bits_per_value * items % 8:
+                raise UnsupportedPage(f"a field of a packed struct that is encoded as {kind!r} is not supported")
+            widths.append(int(inner.flat.bits_per_value) * items)
+        return PackedRows(widths, (yield from self._packed(_Raw(struct.buffer), rows, sum(widths)))), None
+
+    def _fixed_size_binary(self, binary: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        flat, bits = _flat_items(binary.bytes)
+        if flat is None or bits != 8:
+            raise UnsupportedPage("bytes that are not flat are not supported")
+        return (yield from self._packed(flat, rows, 8 * int(binary.byte_width))), None
+
+    def _constant(self, constant: Any, rows: Rows, arrow: pa.DataType | None) -> PlacedJob[Decoded]:
+        if arrow is None or len(rows) > MAX_UNBACKED:
+            raise UnsupportedPage(f"{len(rows)} constants in one read are not supported")
+        yield []
+        value = fixed(np.frombuffer(constant.value, np.uint8), 1, arrow)
+        return value.take(np.zeros(len(rows), np.int64)), None
+
+
+class _Raw:
+    """A buffer as a flat encoding names it."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+
+    def HasField(self, name: str) -> bool:
+        """Whether there is compression: there is none."""
+        return False
+
+
+def _flat_items(encoding: Any) -> tuple[Any, int]:
+    """The flat encoding below one that has no nulls, and its bits; none if it is another."""
+    if (
+        encoding.WhichOneof("array_encoding") == "nullable"
+        and encoding.nullable.WhichOneof("nullability") == "no_nulls"
+    ):
+        encoding = encoding.nullable.no_nulls.values
+    if encoding.WhichOneof("array_encoding") != "flat":
+        return None, 0
+    return encoding.flat, int(encoding.flat.bits_per_value)

@@ -1,0 +1,169 @@
+"""Encodings that the metadata of a field asks for, and columns of several pages."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.lance.v2.columns import column
+from tests.lance.v2.conftest import Written
+from tests.lance.v2.test_columns import check, same
+from trilake.lance.v2.file import V2File
+from trilake.storage import open_store
+from trilake.storage.memory import MemoryStore
+
+ENCODING = "lance-encoding:"
+METADATA: list[dict[str, str]] = [
+    {"compression": "zstd"},
+    {"compression": "lz4"},
+    {"compression": "fsst"},
+    {"compression": "none"},
+    {"bss": "on", "compression": "lz4"},
+    {"structural-encoding": "fullzip"},
+    {"structural-encoding": "miniblock"},
+    {"rle-threshold": "0.9"},
+    {"minichunk-size": "1024"},
+    {"dict-divisor": "1", "dict-size-ratio": "0.99", "dict-values-compression": "lz4"},
+    {"structural-encoding": "fullzip", "compression": "zstd"},
+    {"structural-encoding": "fullzip", "compression": "lz4"},
+]
+NAMES = (
+    *(
+        "small32",
+        "float32",
+        "float64",
+        "bool",
+        "string",
+        "string few",
+        "string 900",
+        "string long",
+        "runs",
+        "runs short",
+    ),
+    *("binary", "list", "list strings", "vector4", "vector null items", "decimal128", "fsb40"),
+)
+ALL = [
+    (version, name, nulls, metadata)
+    for version in ("2.0", "2.1", "2.2")
+    for metadata in METADATA
+    for name in NAMES
+    for nulls in ("none", "some")
+]
+Case = tuple[str, str, str, dict[str, str]]
+
+
+def run(written: Written, case: Case) -> None:
+    version, name, nulls, metadata = case
+    array = column(name, 5000, nulls)
+    field = pa.field("c", array.type, metadata={ENCODING + key: value for key, value in metadata.items()})
+    check(*written(pa.table([array], schema=pa.schema([field])), version))
+
+
+@pytest.mark.parametrize("case", random.Random(2).sample(ALL, 40), ids=str)
+def test_requested_encodings_are_read(written: Written, case: Case) -> None:
+    run(written, case)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_all_requested_encodings_are_read(written: Written, version: str) -> None:
+    for case in ALL:
+        if case[0] == version:
+            run(written, case)
+
+
+def packed(fields: Mapping[str, pa.Array], nulls: bool) -> pa.Table:
+    columns = list(fields.values())
+    mask = pa.array(np.arange(len(columns[0])) % 5 == 3) if nulls else None
+    rows = pa.StructArray.from_arrays(columns, list(fields), mask=mask)
+    schema = pa.schema([pa.field("c", rows.type, metadata={ENCODING + "packed": "true"})])
+    return pa.table([rows], schema=schema)
+
+
+@pytest.mark.parametrize("rows", [7, 3000])
+@pytest.mark.parametrize(
+    ("version", "names", "nulls"),
+    [
+        ("2.0", ["int32", "float64", "int8", "vector4"], False),
+        ("2.1", ["int32", "float64", "int8"], True),
+        ("2.2", ["int32", "float64", "int8"], True),
+        ("2.2", ["int16", "vector4"], True),
+        ("2.2", ["int16", "string"], True),
+        ("2.2", ["large_string long", "vector128", "binary"], True),
+    ],
+    ids=str,
+)
+def test_packed_structs_are_read(written: Written, version: str, names: list[str], nulls: bool, rows: int) -> None:
+    check(*written(packed({name: column(name, rows, "none") for name in names}, nulls), version))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_columns_of_several_pages_are_read(tmp_path: Path, version: str) -> None:
+    """Pages that differ in nulls, and so in layers and encodings."""
+    names = ["int64", "string", "list null items", "vector128", "string long", "bool", "string few"]
+    path = tmp_path / "pages.lance"
+    from lance.file import LanceFileReader, LanceFileWriter
+
+    parts = [
+        pa.table({name: column(name, 2000, nulls, seed) for name in names})
+        for seed, nulls in enumerate(["none", "some", "all", "none", "one"])
+    ]
+    with LanceFileWriter(str(path), parts[0].schema, version=version, max_page_bytes=20_000, data_cache_bytes=1) as w:
+        for part in parts:
+            for batch in part.to_batches(max_chunksize=700):
+                w.write_batch(batch)
+    file = V2File.open(open_store(str(tmp_path)), path.name)
+    assert len(file._container.column(0)[0]) > 1
+    check(file, LanceFileReader(str(path)).read_all().to_table())
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_columns_and_fields_of_structs_are_projected(written: Written, version: str) -> None:
+    struct = pa.StructArray.from_arrays([column("int32", 50, "some"), column("string", 50, "some")], ["x", "y"])
+    table = pa.table({"a": column("int64", 50, "some"), "s": struct, "l": column("list", 50, "some")})
+    file, expected = written(table, version)
+    batch = file.read_rows(3, 9, file.schema.project(["l", "a"]))
+    same(pa.Table.from_batches([batch]), expected.select(["l", "a"]).slice(3, 6), "columns")
+    got = file.take([4, 1], file.schema.project(["s.y"]))
+    assert got.to_pylist() == [{"s": {"y": expected["s"][i]["y"].as_py()}} for i in (4, 1)]
+    assert file.read_rows(2, 5, file.schema.project([])).num_rows == 3
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
+def test_a_file_in_a_store_is_read_by_few_requests(tmp_path: Path, version: str) -> None:
+    table = pa.table({name: column(name, 60_000, "some") for name in ("int64", "string", "list", "float64")})
+    lance.write_dataset(table, tmp_path / "ds", data_storage_version=version)
+    (path,) = (tmp_path / "ds" / "data").iterdir()
+    store = Counting("memory://v2")
+    store.put("f", path.read_bytes())
+    file = V2File.open(store, "f")
+    assert store.rounds == 1
+    same(pa.Table.from_batches([file.read_rows(0, 60_000)]), table, "all")
+    assert store.rounds <= 4
+    before, store.bytes = store.rounds, 0
+    same(file.take([59_000, 17]), table.take([59_000, 17]), "take")
+    assert store.rounds <= before + 3
+    assert store.bytes < file.size / 10
+
+
+class Counting(MemoryStore):
+    """Counts the rounds of requests, and the bytes that are read."""
+
+    rounds = bytes = 0
+
+    def read_range(self, key: str, start: int, length: int) -> pa.Buffer:
+        self.rounds += 1
+        self.bytes += length
+        return super().read_range(key, start, length)
+
+    def read_ranges(self, key: str, ranges: list[tuple[int, int]]) -> list[pa.Buffer]:  # type: ignore[override]
+        before = self.rounds
+        result = super().read_ranges(key, ranges)
+        self.rounds = before + 1
+        return result
