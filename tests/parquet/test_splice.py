@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.mutations import footer_start
-from trilake.parquet import compact
-from trilake.parquet.compact import Struct, Value, number, parse_struct, struct_bytes, struct_list
+from trilake.parquet import thrift
 from trilake.parquet.files import open_parquet
 from trilake.parquet.pages import check_pages
 from trilake.parquet.splice import NotSpliceable, Parts, SpliceWriter, same_values
+from trilake.parquet.thrift import Struct, Value, number, parse_struct, struct_bytes, struct_list
 
 ROWS = 1000
 TABLE = pa.table(
@@ -60,11 +60,11 @@ def _read(data: bytes) -> pa.Table:
 
 def _again(value: Value) -> Value:
     """A value whose structs and lists of structs were taken apart to the last field."""
-    if value.kind == compact.STRUCT:
+    if value.kind == thrift.STRUCT:
         return Value(value.kind, struct_bytes({k: _again(v) for k, v in parse_struct(value.data).items()}))
-    if value.kind == compact.LIST:
-        elements = list(compact.parse_list(value))
-        if elements and elements[0].kind == compact.STRUCT:
+    if value.kind == thrift.LIST:
+        elements = list(thrift.parse_list(value))
+        if elements and elements[0].kind == thrift.STRUCT:
             return struct_list(parse_struct(_again(e).data) for e in elements)
     return value
 
@@ -81,20 +81,20 @@ def _again(value: Value) -> Value:
 def test_a_footer_comes_out_as_it_came_in(options: dict[str, Any]) -> None:
     data = _file(**options)
     footer = data[footer_start(data) : -8]
-    assert _again(Value(compact.STRUCT, footer)).data == footer
+    assert _again(Value(thrift.STRUCT, footer)).data == footer
 
 
 _VALUES = st.one_of(
     st.integers(-(2**63), 2**63 - 1).map(number),
-    st.sampled_from([Value(compact.TRUE, b""), Value(compact.FALSE, b"")]),
-    st.binary(max_size=200).map(lambda b: Value(compact.TEXT, compact.unsigned(len(b)) + b)),
+    st.sampled_from([Value(thrift.TRUE, b""), Value(thrift.FALSE, b"")]),
+    st.binary(max_size=200).map(lambda b: Value(thrift.TEXT, thrift.unsigned(len(b)) + b)),
 )
 _STRUCTS: st.SearchStrategy[Struct] = st.recursive(
     st.dictionaries(st.integers(-(2**15), 2**15 - 1), _VALUES, max_size=5),
     lambda inner: st.dictionaries(
         st.integers(1, 40),
         st.one_of(
-            inner.map(lambda s: Value(compact.STRUCT, struct_bytes(s))), st.lists(inner, max_size=20).map(struct_list)
+            inner.map(lambda s: Value(thrift.STRUCT, struct_bytes(s))), st.lists(inner, max_size=20).map(struct_list)
         ),
         max_size=4,
     ),
@@ -106,12 +106,12 @@ _STRUCTS: st.SearchStrategy[Struct] = st.recursive(
 def test_structs_are_taken_apart_and_put_together(struct: Struct) -> None:
     data = struct_bytes(struct)
     assert parse_struct(data) == struct
-    assert _again(Value(compact.STRUCT, data)).data == data
+    assert _again(Value(thrift.STRUCT, data)).data == data
 
 
 @given(st.integers(-(2**63), 2**63 - 1))
 def test_numbers_are_what_they_were(value: int) -> None:
-    assert compact.to_int(number(value)) == value
+    assert thrift.to_int(number(value)) == value
 
 
 @given(st.binary(max_size=60))
@@ -187,8 +187,8 @@ def _element(kind: int, **fields: Value) -> Struct:
 
 
 def test_an_older_annotation_of_a_type_may_stand_alone() -> None:
-    text, string = number(0, 5), Value(compact.STRUCT, b"\x1c\x00\x00")
-    micros, instant = number(10, 5), Value(compact.STRUCT, b"\x8c\x11\x1c\x2c\x00\x00\x00\x00")
+    text, string = number(0, 5), Value(thrift.STRUCT, b"\x1c\x00\x00")
+    micros, instant = number(10, 5), Value(thrift.STRUCT, b"\x8c\x11\x1c\x2c\x00\x00\x00\x00")
     assert same_values(_element(6, converted=text), _element(6, converted=text, logical=string))
     assert not same_values(_element(2, converted=micros), _element(2, converted=micros, logical=instant))
     assert same_values(_element(2, logical=instant), _element(2, converted=micros, logical=instant))

@@ -15,7 +15,9 @@ from typing import IO, NamedTuple
 
 import pyarrow as pa
 
-from trilake.parquet.compact import (
+from trilake.parquet.files import TAIL, footer_length
+from trilake.parquet.pages import check_pages
+from trilake.parquet.thrift import (
     I32,
     Struct,
     Value,
@@ -27,8 +29,6 @@ from trilake.parquet.compact import (
     to_bytes,
     to_int,
 )
-from trilake.parquet.files import TAIL, footer_length
-from trilake.parquet.pages import check_pages
 from trilake.storage.reader import expect
 
 _MAGIC = b"PAR1"

@@ -12,8 +12,8 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from trilake.parquet.compact import parse_struct, parse_structs
 from trilake.parquet.files import TAIL, footer_length
+from trilake.parquet.thrift import parse_struct, parse_structs
 
 #: Bytes at the end of a file that are read at once: most footers are smaller.
 _END = 1 << 16

@@ -25,11 +25,11 @@ from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.protocol.partitions import parse_values
 from trilake.delta.scan.conform import conform_batch
 from trilake.delta.scan.data_files import parquet_batches, read_data_file
-from trilake.delta.scan.merged_files import FEWEST, Run, merge_files
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import CorruptLogError, InvalidArgumentError, MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import numbered_without_views
 from trilake.parquet.files import DAMAGE
+from trilake.parquet.merged_files import FEWEST, Run, merge_files
 from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute

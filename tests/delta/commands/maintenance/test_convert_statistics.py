@@ -16,8 +16,8 @@ import pytest
 
 from tests.mutations import mutated_parquet
 from trilake.delta.commands.maintenance.convert_footers import Footer, FooterReader
-from trilake.delta.scan.footer_walk import FEWEST
 from trilake.errors import TrilakeError
+from trilake.parquet.footer_walk import FEWEST
 from trilake.storage.memory import MemoryStore
 
 _BITS = Random(0).getrandbits

@@ -29,7 +29,6 @@ from trilake.delta.protocol.schema import (
     from_arrow,
     parse_schema,
 )
-from trilake.delta.scan.footer_walk import FEWEST, walk_alike
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
 from trilake.parquet.files import (
     DAMAGE,
@@ -42,6 +41,7 @@ from trilake.parquet.files import (
     leaves_of,
     open_parquet,
 )
+from trilake.parquet.footer_walk import FEWEST, walk_alike
 from trilake.parquet.old_calendar.rebase import Rebasing, old_values, rebasing_of
 from trilake.storage.base import Store
 from trilake.storage.reader import ObjectFile

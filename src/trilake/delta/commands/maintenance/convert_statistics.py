@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_columns
-from trilake.delta.scan.footer_walk import ABSENT, Flags, Places, Walked
 from trilake.parquet.files import notes_behind_groups
+from trilake.parquet.footer_walk import ABSENT, Flags, Places, Walked
 
 #: Writers whose bounds of texts and of INT96 were wrong; Arrow knows which, and later ones are slower for it.
 _DOUBTFUL = re.compile(rb"parquet-(mr|cpp) version (0|1\.\d)\b|(?!.* version )")

@@ -23,9 +23,9 @@ from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexe
 from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.scan.merged_files import FEWEST
 from trilake.delta.scan.read import packs, read_positions, read_together
 from trilake.delta.scan.scan import ReadPlan
+from trilake.parquet.merged_files import FEWEST
 from trilake.storage.base import Store
 
 #: Bytes of rows that sorting holds in memory.

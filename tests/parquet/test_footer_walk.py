@@ -10,8 +10,8 @@ import pytest
 
 from tests.delta.tables import parquet
 from tests.mutations import footer_start, mutated
-from trilake.delta.scan.footer_walk import ABSENT, FEWEST, walk_alike
 from trilake.parquet.files import DAMAGE, Leaf, checked_bytes, end_of_schema, leaves_of, open_parquet
+from trilake.parquet.footer_walk import ABSENT, FEWEST, walk_alike
 
 
 def _footer(data: bytes) -> bytes:

@@ -15,10 +15,10 @@ import trilake
 from tests.delta.tables import parquet
 from tests.mutations import mutated_parquet
 from trilake.delta.scan import read
-from trilake.delta.scan.merged_files import FEWEST, merge_files
 from trilake.delta.scan.read import read_positions, read_together
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan
 from trilake.errors import CorruptFileError, MissingFileError, TrilakeError
+from trilake.parquet.merged_files import FEWEST, merge_files
 from trilake.storage.memory import MemoryStore
 
 _SCHEMA = pa.schema(

@@ -20,7 +20,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.delta.scan.footer_walk import Flags, Groups, Places, Walked, names_of, walk_alike
 from trilake.parquet.files import (
     DAMAGE,
     SMALL_FOOTER,
@@ -32,6 +31,7 @@ from trilake.parquet.files import (
     leaves_of,
     open_parquet,
 )
+from trilake.parquet.footer_walk import Flags, Groups, Places, Walked, names_of, walk_alike
 
 #: To walk the footers of so many files takes about as long as to read them one by one.
 FEWEST = 64
