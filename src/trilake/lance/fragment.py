@@ -286,7 +286,7 @@ class LanceFragment(ReadFragment):
         def of_read(batch: pa.RecordBatch) -> pa.RecordBatch:
             return values(batch if read.projection is None else read.projection.project(batch))
 
-        widened = commands.widen(self._fragment, snapshot, target, read.columns, of_read, with_row_id=read.with_row_id)
+        widened = commands.widen(self._fragment, snapshot, target, read.columns, of_read, places=read.places)
         return FragmentMetadata.of(widened), LanceSchema(snapshot.view.schema).with_columns(target.view.schema)
 
     def merge(
@@ -313,7 +313,9 @@ class LanceFragment(ReadFragment):
         target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
         by_id = joins.is_id(self._ds.snapshot, left_on)
         read = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
-        widened = commands.widen(self._fragment, self._ds.snapshot, target, read, values, with_row_id=by_id)
+        widened = commands.widen(
+            self._fragment, self._ds.snapshot, target, read, values, places=[left_on] if by_id else []
+        )
         return FragmentMetadata.of(widened), LanceSchema(self._ds.snapshot.view.schema).with_columns(target.view.schema)
 
     def update_columns(

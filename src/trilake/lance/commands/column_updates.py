@@ -14,7 +14,7 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, check_fie
 from trilake.lance.commands.joins import is_id, matching
 from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
 from trilake.lance.file.extensions import storage_array
-from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
+from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.manifest import Fragment
@@ -60,8 +60,8 @@ def update_columns(
         for stored in reader.read_batches(snapshot.view.stored(read)):
             batch = snapshot.view.show(stored, read)
             start, position = position, position + batch.num_rows
-            ids = row_ids(reader.fragment.id, np.arange(start, position))
-            at = places(pa.array(ids) if by_id else batch.column(left_on))
+            keys = reader.places(left_on, np.arange(start, position)) if by_id else batch.column(left_on)
+            at = places(pa.array(keys) if by_id else keys)
             live = reader.live_mask(start, position)
             if live is not None:
                 at = pc.if_else(pa.array(live), at, pa.scalar(None, at.type))

@@ -23,7 +23,7 @@ from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import ColumnExistsError, RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
+from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
@@ -47,9 +47,9 @@ def widen(
     read: LanceSchema,
     values: Values,
     *,
-    with_row_id: bool = False,
+    places: Sequence[str] = (),
 ) -> Fragment:
-    """The fragment with one more data file: what ``values`` makes of the columns ``read``, and of ``_rowid`` behind."""
+    """The fragment with one more data file: what ``values`` makes of the columns ``read``, and of ``places`` behind."""
     stored = snapshot.view.stored(read)
     position = 0
 
@@ -63,9 +63,10 @@ def widen(
                 yield target.blank(batch.num_rows)
                 continue
             shown = snapshot.view.show(batch, read)
-            if with_row_id:
-                ids = row_ids(reader.fragment.id, np.arange(start, position))
-                shown = pa.RecordBatch.from_arrays([*shown.columns, ids], [*shown.schema.names, ROW_ID])
+            if places:
+                at = np.arange(start, position)
+                behind = [pa.array(reader.places(name, at)) for name in places]
+                shown = pa.RecordBatch.from_arrays([*shown.columns, *behind], [*shown.schema.names, *places])
             new = _new_values(values, shown if mask is None else shown.filter(pa.array(mask)))
             if mask is not None:
                 at = np.maximum(np.cumsum(mask) - 1, 0)
@@ -117,7 +118,7 @@ def add_columns(
     *,
     nulls: NullPolicy = "error",
     repeatable: bool = True,
-    with_row_id: bool = False,
+    places: Sequence[str] = (),
     check: Callable[[], object] = lambda: None,
 ) -> Snapshot:
     """Add columns that are computed from others.
@@ -128,7 +129,7 @@ def add_columns(
     read: names of the columns that the values are made of; ``None`` for all.
     values: begins the computation over all rows in their order; called again after a conflict.
     repeatable: whether it can be.
-    with_row_id: whether the values are made of ``_rowid``, too, which comes last.
+    places: columns that say where rows are, such as ``_rowid``, which the values are made of, too; they come last.
     check: raises where values are left when all rows have theirs.
 
     Raises ``InvalidArgumentError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
@@ -141,7 +142,7 @@ def add_columns(
         compute = values()
         fragments = []
         for reader in current.readers:
-            fragment = widen(reader, current, target, columns, compute, with_row_id=with_row_id)
+            fragment = widen(reader, current, target, columns, compute, places=places)
             written.append(replace(fragment, files=fragment.files[-1:]))
             fragments.append(fragment)
         check()

@@ -23,7 +23,7 @@ from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.proto import DecodeError
 from trilake.lance.proto import format_pb2 as pb
-from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
+from trilake.lance.scan.fragment_reader import FragmentReader, addresses
 from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -274,8 +274,8 @@ def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tup
         for fragment in group.old:
             reader = snapshot.reader(fragment)
             live = reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64))
-            before.append(row_ids(fragment.id, live))
-        after += [row_ids(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
+            before.append(addresses(fragment.id, live))
+        after += [addresses(f.id, np.arange(f.physical_rows, dtype=np.int64)) for f in group.new]
     rewritten = {f.id for group in groups for f in group.old}
     return indices.remap(snapshot, np.concatenate(before), np.concatenate(after), rewritten)
 

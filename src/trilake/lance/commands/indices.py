@@ -190,7 +190,7 @@ def trained(snapshot: Snapshot, column: str, name: str, *, with_rows: bool = Tru
     """Write an index of all live rows of a column of single values, or of none; the entry that makes it count."""
     schema, field = snapshot.view.schema, _indexable(snapshot, column)
     path = schema.path_of(field)
-    plan = ScanPlan(snapshot.view, schema.project([column]), with_row_id=True)
+    plan = ScanPlan(snapshot.view, schema.project([column]), places=(ROW_ID,))
     readers = snapshot.readers if with_rows else ()
     rows = pa.Table.from_batches(snapshot.scan(plan, readers), schema=plan.schema)
     values = rows.column(0) if len(path) == 1 else pc.struct_field(rows.column(0), path[1:])

@@ -34,7 +34,7 @@ def merge(
     """
     values, schema = join_values(snapshot, data, left_on, right_on)
     if is_id(snapshot, left_on):  # ids of this version, which another one gives to other rows
-        return add_columns(snapshot, schema, (), lambda: values, nulls=nulls, repeatable=False, with_row_id=True)
+        return add_columns(snapshot, schema, (), lambda: values, nulls=nulls, repeatable=False, places=(left_on,))
     return add_columns(snapshot, schema, [left_on], lambda: values, nulls=nulls)
 
 

@@ -26,8 +26,8 @@ from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOpti
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import RowsDoNotFitError
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
-from trilake.lance.scan.id_conditions import with_ids
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
+from trilake.lance.scan.id_conditions import asked_ids
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import operations as op
@@ -81,7 +81,7 @@ class MergeStats:
 class _Matches:
     """What the match has found: rows of the dataset to delete, and rows of the source to write.
 
-    ``updates`` and ``updated`` are, for each row that is replaced, the source's row and the row id of the dataset's.
+    ``updates`` and ``updated`` are, for each row that is replaced, the source's row and the address of the dataset's.
     """
 
     deleted: dict[int, Rows] = field(default_factory=dict)
@@ -92,12 +92,11 @@ class _Matches:
     matched: Rows = field(default_factory=lambda: np.array([], np.int64))
 
     def delete(self, ids: npt.NDArray[np.uint64]) -> None:
-        """Add rows to delete by their row ids: those of a fragment all at once."""
+        """Add rows to delete by their addresses: those of a fragment all at once."""
         if not len(ids):
             return
-        ids = np.sort(ids)  # fragments need not be in the order of their ids
-        fragments, starts = np.unique(ids >> np.uint64(32), return_index=True)
-        offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        of, offsets = split(np.sort(ids))  # fragments need not be in the order of their ids
+        fragments, starts = np.unique(of, return_index=True)
         self.deleted.update(zip(fragments.tolist(), np.split(offsets, starts[1:]), strict=True))
 
 
@@ -181,7 +180,7 @@ def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64
     if replaced is None:
         others = pa.table([pa.nulls(len(rows), f.type) for f in absent], schema=pa.schema(absent))
     else:
-        others = snapshot.take_rows(replaced, snapshot.view.schema.project([f.name for f in absent]))
+        others = snapshot.take_addresses(replaced, snapshot.view.schema.project([f.name for f in absent]))
     columns = {**dict(zip(rows.schema.names, rows.columns)), **dict(zip(others.schema.names, others.columns))}
     return pa.table([columns[name] for name in schema.names], schema=schema)
 
@@ -201,14 +200,15 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     on = " AND ".join(f"s.k{i} = t.k{i}" for i in range(len(what.on)))
     matches = _Matches()
     seen: list[Rows] = []
-    for targets_table in _targets(snapshot, read):
+    asked = [] if condition is None else asked_ids(condition, snapshot.schema)
+    for targets_table in _targets(snapshot, read, asked):
         at = pa.array(np.arange(targets_table.num_rows))
         left = _keys(targets_table.select(list(what.on))).append_column("target_row", at)
         pairs = query(f"SELECT s.source_row, t.target_row FROM s JOIN t ON {on} ORDER BY 2, 1", s=keys, t=left)
         sources, targets = (pairs.column(i).to_numpy() for i in range(2))
         seen.append(sources)
-        target_ids = targets_table.column(ROW_ID).to_numpy()
-        matches.fragments.update(np.unique(target_ids[targets] >> np.uint64(32)).tolist())
+        target_ids = targets_table.column(ROW_ADDRESS).to_numpy()
+        matches.fragments.update(np.unique(split(target_ids[targets])[0]).tolist())
         deleted: list[Rows] = []
         if len(targets) and what.fail_matched:
             raise InvalidArgumentError(f"{len(targets)} rows match, which this merge insert forbids")
@@ -233,12 +233,12 @@ def _match(snapshot: Snapshot, what: MergeInsert, rows: pa.Table) -> _Matches:
     return matches
 
 
-def _targets(snapshot: Snapshot, columns: list[str]) -> Iterator[pa.Table]:
-    """The rows of the dataset with their ids: those of a fragment in one table, which small fragments share.
+def _targets(snapshot: Snapshot, columns: list[str], asked: list[str]) -> Iterator[pa.Table]:
+    """The rows of the dataset with their addresses: those of a fragment in one table, which small fragments share.
 
     A join takes some ms however few rows it has, and a dataset of many writers has many fragments of a few rows.
     """
-    plan = snapshot.plan(columns, with_row_id=True)
+    plan = snapshot.plan(columns, places=tuple(dict.fromkeys((ROW_ADDRESS, *asked))))
     readers: list[FragmentReader] = []
     rows = 0
     for reader in snapshot.readers:
@@ -265,10 +265,7 @@ def _unmatched(condition: Filter | None, targets: pa.Table, matched: Rows) -> Ro
     rest = np.setdiff1d(np.arange(targets.num_rows), matched)
     if condition is None or not len(rest):
         return rest
-    rows = targets.take(pa.array(rest))
-    asked = [name for name in condition.columns if name not in rows.schema.names]  # an address, which is the id
-    rows = with_ids(rows, asked, rows.column(ROW_ID).to_numpy())
-    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(rows))
+    mask: npt.NDArray[np.bool_] = np.asarray(condition.mask(targets.take(pa.array(rest))))
     unmatched: Rows = rest[mask]
     return unmatched
 
@@ -280,7 +277,7 @@ def pair_schema(schema: pa.Schema, source: pa.Schema | None = None) -> pa.Schema
 
 
 def _updatable(condition: Filter, target_rows: pa.Table, rows: pa.Table, sources: Rows, targets: Rows) -> Any:
-    source, target = rows.take(pa.array(sources)), target_rows.drop_columns([ROW_ID]).take(pa.array(targets))
+    source, target = rows.take(pa.array(sources)), target_rows.drop_columns([ROW_ADDRESS]).take(pa.array(targets))
     pairs = pa.table({"source": _struct(source), "target": _struct(target)})
     return np.asarray(condition.mask(pairs))
 

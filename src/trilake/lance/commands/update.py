@@ -17,7 +17,7 @@ from trilake.lance.commands.delete import mark_all
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
@@ -129,11 +129,12 @@ def changed_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; their offsets go into ``found``, by fragment id."""
     expressions = bind(snapshot.schema, updates)
-    plan = snapshot.plan(None, where, with_row_id=True)
+    plan = snapshot.plan(None, where, places=(ROW_ADDRESS,))
     for batch in snapshot.scan(plan, readers):
         ids = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
-        offsets.setdefault(int(ids[0] >> np.uint64(32)), []).append((ids & np.uint64(0xFFFFFFFF)).astype(np.int64))
-        rows = pa.Table.from_batches([batch]).drop_columns([ROW_ID])
+        of, at = split(ids)
+        offsets.setdefault(int(of[0]), []).append(at)
+        rows = pa.Table.from_batches([batch]).drop_columns([ROW_ADDRESS])
         values = dict(zip(expressions, evaluate_all(list(expressions.values()), rows)))
         arrays = [
             computed(expressions[f.name], values[f.name], f) if f.name in values else batch.column(i)

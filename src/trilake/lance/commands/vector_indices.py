@@ -21,7 +21,7 @@ from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
-from trilake.lance.scan.fragment_reader import FragmentReader, row_ids
+from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.search import in_fragments, metric_name, storage, vector_type, vectors_of
 from trilake.lance.scan.snapshot import Snapshot
@@ -249,7 +249,7 @@ def encoded_rows(
     live = reader.live_mask(start, stop)
     if live is not None:
         keep &= live
-    ids = row_ids(reader.fragment.id, np.flatnonzero(keep) + start)
+    ids = reader.ids_of(np.flatnonzero(keep) + start)
     return *ivf_pq.encode(model, vectors if keep.all() else vectors[keep]), ids
 
 
@@ -280,7 +280,7 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
     opened.write_with(
         snapshot.store,
         f"_indices/{uuid}",
-        move=lambda ids: (ids, snapshot.live_rows(ids) & in_fragments(ids, covered)),
+        move=lambda ids: (ids, snapshot.live_rows(ids) & in_fragments(snapshot, covered, ids)),
         more=encoded(snapshot, column, opened.model, new),
         dataset_version=snapshot.version,
     )

@@ -141,7 +141,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         batch_readahead, fragment_readahead, scan_in_order: hints; rows always come in order.
         fragments: only these, in this order.
         prefilter: with ``nearest``, whether the filter comes first.
-        with_row_id, with_row_address: return a column ``_rowid`` or ``_rowaddr`` too; they are the same.
+        with_row_id, with_row_address: return a column ``_rowid`` or ``_rowaddr`` too; they are the same unless the
+            dataset keeps stable row ids.
         use_stats: whether statistics may skip row groups.
         use_scalar_index: whether scalar indices may be asked which rows match the filter.
         include_deleted_rows: return deleted rows too, as far as their files still have them; their ``_rowid``, which
@@ -306,7 +307,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """
         chosen = self._selection(columns, more)
         ranks = input_rows.numbers(indices)
-        return chosen.show(self.snapshot.take(ranks, chosen.columns, with_row_id=chosen.with_row_id))
+        return chosen.show(self.snapshot.take(ranks, chosen.columns, places=chosen.places))
 
     def _selection(self, columns: ColumnsLike | None, options: Mapping[str, Any]) -> Selection:
         check_names(options, OF_ROWS)
@@ -319,7 +320,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         """The rows with some row ids, in the order asked for."""
         chosen = self._selection(columns, more)
         ids = input_rows.numbers(row_ids, np.uint64)
-        return chosen.show(self.snapshot.take_rows(ids, chosen.columns, with_row_id=chosen.with_row_id))
+        return chosen.show(self.snapshot.take_rows(ids, chosen.columns, places=chosen.places))
 
     def sample(
         self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any

@@ -29,8 +29,8 @@ class FragmentSession:
         if len(wanted) and (wanted.min() < 0 or wanted.max() >= self.reader.num_rows):
             raise UnknownRowError(f"the fragment has {self.reader.num_rows} rows", fragment=self.reader.fragment.id)
         view = self.snapshot.view
-        plan = ScanPlan(view, chosen.columns, with_row_id=chosen.with_row_id)
+        plan = ScanPlan(view, chosen.columns, places=chosen.places)
         offsets = self.reader.offsets_of_live(wanted)
         stored = one_batch(self.reader.take(offsets, view.stored(plan.columns)))
-        rows = finish(plan, self.reader, stored, offsets if chosen.with_row_id else None)
+        rows = finish(plan, self.reader, stored, offsets)
         return chosen.show(pa.Table.from_batches([rows]))

@@ -242,7 +242,7 @@ class ScannerBuilder:
             self._limit,
             self._offset,
             self._batch_size,
-            chosen.with_row_id,
+            chosen.places,
             self._use_stats,
             self._use_scalar_index,
             self._include_deleted,
@@ -271,7 +271,7 @@ _BATCH_ROWS = 8192
 
 def _check_deleted(plan: ScanPlan, *, alone: bool) -> None:
     """Raise ``InvalidArgumentError`` where deleted rows are asked for in a scan that cannot show them."""
-    if plan.include_deleted and not plan.with_row_id:
+    if plan.include_deleted and ROW_ID not in plan.places:
         raise InvalidArgumentError(
             "include_deleted_rows is set, and with_row_id is not",
             help="a deleted row is known by its row id, which is null: pass with_row_id=True",
@@ -340,7 +340,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             return ordered(snapshot, plan, self._readers, self._orderings, self._threads)
         if not self._orderings:
             return search.search(snapshot, plan, self._nearest, self._readers, prefilter=self._prefilter)
-        with_ids = replace(plan, limit=None, offset=0, with_row_id=True)
+        with_ids = replace(plan, limit=None, offset=0, places=tuple(dict.fromkeys((*plan.places, ROW_ID))))
         found = search.search(snapshot, with_ids, self._nearest, self._readers, prefilter=self._prefilter)
         rows = ordered_found(snapshot, found, self._orderings).slice(plan.offset, plan.limit)
         return rows.select(search.schema(plan, self._nearest).names)
@@ -398,15 +398,15 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         if whole and self._nearest is None and not self._orderings:
             ranks = np.asarray(indices, np.int64)
             if self._readers == self._ds.snapshot.readers:
-                chosen = Selection(plan.columns, plan.with_row_id, self._projection)
-                return chosen.show(self._ds.snapshot.take(ranks, plan.columns, with_row_id=plan.with_row_id))
+                chosen = Selection(plan.columns, plan.places, self._projection)
+                return chosen.show(self._ds.snapshot.take(ranks, plan.columns, places=plan.places))
         return self.to_table().take(indices)
 
     def count_rows(self) -> int:
         """Number of rows that it would return."""
         if self._nearest is not None:
             return len(self.to_table())
-        plan = replace(self._plan, columns=type(self._plan.columns)(()), with_row_id=False)
+        plan = replace(self._plan, columns=type(self._plan.columns)(()), places=())
         return scan.count(self._ds.snapshot.indexed(plan), self._readers)
 
     def explain_plan(self, verbose: bool = False) -> str:
@@ -424,7 +424,7 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
             lines += search.explain_filter(self._ds.snapshot, plan, whole="MaterializeIndex")
         lines.append(
             f"LanceScan: uri={self._ds.uri}, projection={plan.columns.names}, filter={plan.filter or 'none'}, "
-            f"row_id={plan.with_row_id}, fragments={len(self._readers)}"
+            f"row_id={ROW_ID in plan.places}, fragments={len(self._readers)}"
         )
         if verbose:
             total = sum(r.physical_rows for r in self._readers)

@@ -11,16 +11,13 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
-from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import LanceTable
 from trilake.table.table import FilterLike
 
 #: What runs queries.  It is left of this room, which knows it by name alone.
 _QUERIES = "trilake.sql.duckdb.run"
-
-#: Where a row is.  Rows of this format do not move while they live, so that it is their row id.
-ROW_ADDRESS = "_rowaddr"
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ class SqlQueryBuilder:
         return self._with_place(ROW_ID, with_row_id)
 
     def with_row_addr(self, with_row_addr: bool = True) -> SqlQueryBuilder:
-        """Give the dataset a column ``_rowaddr`` for the query: where a row is, which is its row id in this format."""
+        """Give the dataset a column ``_rowaddr`` for the query, which says where a row is."""
         return self._with_place(ROW_ADDRESS, with_row_addr)
 
     def _with_place(self, name: str, wanted: bool) -> SqlQueryBuilder:
@@ -110,7 +107,7 @@ class PlacedRows(LanceTable):
             yield from super().to_batches(columns, filter)
             return
         wanted = self.projected_schema(names)
-        plan = self.snapshot.plan([n for n in wanted.names if n not in self.places], filter, with_row_id=True)
+        columns = [n for n in wanted.names if n not in self.places]
+        plan = self.snapshot.plan(columns, filter, places=tuple(n for n in wanted.names if n in self.places))
         for batch in self.snapshot.scan(plan):
-            arrays: list[Any] = [batch.column(ROW_ID if n in self.places else n) for n in wanted.names]
-            yield pa.RecordBatch.from_arrays(arrays, schema=wanted)
+            yield batch.select(wanted.names)

@@ -25,10 +25,10 @@ from trilake.lance.data_files import open_data_file
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.versions import deletions
+from trilake.lance.versions import deletions, row_ids
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
-from trilake.lance.versions.manifest import Fragment
+from trilake.lance.versions.manifest import Fragment, Placed
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 
@@ -40,17 +40,28 @@ MAX_UNBACKED = 1 << 25
 #: Bytes that the nulls of a column which no file has may take in one batch.
 MAX_NULL_BYTES = 1 << 31
 
-#: Names of the columns that say where rows are: ids and addresses are one number, as rows of the format do not move.
+#: Columns that no file has: the id of a row, its address, and the versions in which it was made and last got other
+#: values.
 ROW_ID, ROW_ADDRESS = "_rowid", "_rowaddr"
+CREATED_AT, UPDATED_AT = "_row_created_at_version", "_row_last_updated_at_version"
+PLACES = (ROW_ID, ROW_ADDRESS, CREATED_AT, UPDATED_AT)
+PLACE_TYPE = pa.uint64()
+
+Ids = npt.NDArray[np.uint64]
 
 
-def row_ids(fragment_id: int, offsets: npt.NDArray[np.integer]) -> npt.NDArray[np.uint64]:
-    """The row ids of offsets in a fragment.
+def addresses(fragment_id: int, offsets: npt.NDArray[np.integer]) -> Ids:
+    """The row addresses of offsets in a fragment.
 
-    >>> row_ids(1, np.array([2])).tolist()
+    >>> addresses(1, np.array([2])).tolist()
     [4294967298]
     """
     return offsets.astype(np.uint64) | np.uint64(fragment_id << 32)
+
+
+def split(addresses: Ids) -> tuple[Rows, Rows]:
+    """The fragment ids and offsets of row addresses."""
+    return (addresses >> np.uint64(32)).astype(np.int64), (addresses & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -187,6 +198,41 @@ class FragmentReader:
         within = at < len(self.deleted)
         deleted[within] = self.deleted[at[within]] == offsets[within]
         return inside & ~deleted
+
+    @cached_property
+    def stable_ids(self) -> Ids | None:
+        """The stable row ids of all physical rows; ``None`` where ids are addresses.  Raises ``CorruptLogError``."""
+        data = row_ids.read(self.store, self.fragment.row_ids, self.store.uri)
+        return None if data is None else row_ids.parse_ids(data, self.physical_rows, file=self.store.uri)
+
+    def ids_of(self, offsets: Rows) -> Ids:
+        """The row ids of some offsets."""
+        stable = self.stable_ids
+        return addresses(self.fragment.id, offsets) if stable is None else stable[offsets]
+
+    @cached_property
+    def created(self) -> Ids:
+        """The version in which each physical row was made; 1 where nothing says it."""
+        return self._versions(self.fragment.created)
+
+    @cached_property
+    def updated(self) -> Ids:
+        """The version in which each physical row last got other values."""
+        return self._versions(self.fragment.last_updated)
+
+    def _versions(self, placed: Placed) -> Ids:
+        data = row_ids.read(self.store, placed, self.store.uri)
+        if data is None:
+            return np.ones(self.physical_rows, np.uint64)
+        return row_ids.parse_versions(data, self.physical_rows, file=self.store.uri)
+
+    def places(self, name: str, offsets: Rows) -> Ids:
+        """What one of :data:`PLACES` says of the rows at some offsets."""
+        if name == ROW_ID:
+            return self.ids_of(offsets)
+        if name == ROW_ADDRESS:
+            return addresses(self.fragment.id, offsets)
+        return self.created[offsets] if name == CREATED_AT else self.updated[offsets]
 
     def statistics(self, masked: Sequence[Masked] = ()) -> Mapping[Path, ColumnStats]:
         """What the files' statistics say of each row group, by the path of the column."""

@@ -1,4 +1,4 @@
-"""Conditions on row ids: ``_rowid`` and ``_rowaddr``, which are no columns of the dataset, in filters.
+"""Conditions on where rows are: ``_rowid``, ``_rowaddr`` and their like, which are not columns of files, in filters.
 
 Such a column is added to what a condition is tested on, and only there.  Where a condition says which ids it wants, no
 other row is looked at.
@@ -15,44 +15,44 @@ import pyarrow.types as pt
 from trilake.expr import Filter
 from trilake.expr.terms.predicate import Compare, In, IsNull
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
+from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID, FragmentReader, Rows
 from trilake.lance.versions.manifest import Manifest
 
 Ids = npt.NDArray[np.uint64]
 
-_NAMES = (ROW_ID, ROW_ADDRESS)
 _LEAST, _GREATEST = pa.scalar(0, pa.decimal128(20)), pa.scalar(2**64 - 1, pa.decimal128(20))
 
 
 def condition_schema(schema: pa.Schema, condition: object) -> pa.Schema:
     """The columns that a condition may name: those of the dataset, and those of ids that its text has."""
     text = str(condition).lower()
-    named = [name for name in _NAMES if name in text and name not in schema.names]
-    return pa.schema([*schema, *(pa.field(name, pa.uint64()) for name in named)], schema.metadata) if named else schema
+    named = [name for name in PLACES if name in text and name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, PLACE_TYPE) for name in named)], schema.metadata) if named else schema
 
 
 def asked_ids(filter: Filter, schema: pa.Schema) -> list[str]:
     """The columns of ids that a condition reads."""
-    return [name for name in _NAMES if name in filter.columns and name not in schema.names]
+    return [name for name in PLACES if name in filter.columns and name not in schema.names]
 
 
-def with_ids(rows: pa.Table, names: list[str], ids: Ids) -> pa.Table:
-    """The rows with columns of their ids."""
-    column = pa.array(ids)
+def with_ids(rows: pa.Table, names: list[str], reader: FragmentReader, offsets: Rows) -> pa.Table:
+    """The rows at some offsets of a fragment, with columns that say where they are."""
     for name in names:
-        rows = rows.append_column(name, column)
+        rows = rows.append_column(name, pa.array(reader.places(name, offsets)))
     return rows
 
 
 def is_of_ids(leaf: Compare | In | IsNull, schema: LanceSchema) -> bool:
     """Whether a comparison is one of ids."""
-    return len(leaf.path) == 1 and leaf.path[0] in _NAMES and schema.find(leaf.path) is None
+    return len(leaf.path) == 1 and leaf.path[0] in (ROW_ID, ROW_ADDRESS) and schema.find(leaf.path) is None
 
 
 def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:
     """The sorted ids that a comparison wants, of rows that there are or have been; ``None`` where it names none."""
     if leaf.widened or any(not f.physical_rows for f in manifest.fragments):
         return None
+    if manifest.has_stable_row_ids and leaf.path[0] == ROW_ADDRESS:
+        return None  # which is not what indices have
     if isinstance(leaf, In):
         values = leaf.values
     elif leaf.op == "=":
@@ -63,6 +63,8 @@ def named_ids(leaf: Compare | In, manifest: Manifest) -> Ids | None:
         return None
     values = values.filter(pc.and_(pc.greater_equal(values, _LEAST), pc.less_equal(values, _GREATEST)))
     ids: Ids = np.unique(values.cast(pa.uint64()).to_numpy(zero_copy_only=False))
+    if manifest.has_stable_row_ids:
+        return ids
     rows = {f.id: f.physical_rows for f in manifest.fragments}
     known = np.array(sorted(rows), np.uint64)
     if not len(known):

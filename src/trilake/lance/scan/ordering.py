@@ -17,7 +17,7 @@ from trilake.common.arguments import flag
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.scan import scan
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.fragment_reader import PLACES, ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import storage
 from trilake.lance.scan.snapshot import Snapshot
@@ -73,16 +73,17 @@ def ordered(
 ) -> pa.Table:
     """The rows of a scan in an order; its limit and offset count in it."""
     every = replace(plan, limit=None, offset=0)
-    names = [o.column_name for o in orderings if o.column_name != ROW_ID]
+    names = [o.column_name for o in orderings if o.column_name not in PLACES]
+    places = tuple(dict.fromkeys((ROW_ADDRESS, *(o.column_name for o in orderings if o.column_name in PLACES))))
     columns = _columns(snapshot, names)
-    found = replace(every, columns=columns, with_row_id=True)
+    found = replace(every, columns=columns, places=places)
     keys = pa.Table.from_batches(scan.scan(snapshot.indexed(found), readers, threads=threads), schema=found.schema)
-    places = sorted_places(keys, orderings).slice(plan.offset, plan.limit)
-    if len(places) * _FEW < len(keys):
-        ids = keys.column(ROW_ID).take(places).to_numpy()
-        return snapshot.take_rows(ids, plan.columns, with_row_id=plan.with_row_id)
+    order = sorted_places(keys, orderings).slice(plan.offset, plan.limit)
+    if len(order) * _FEW < len(keys):
+        addresses = keys.column(ROW_ADDRESS).take(order).to_numpy()
+        return snapshot.take_addresses(addresses, plan.columns, places=plan.places)
     rows = scan.scan(snapshot.indexed(every), readers, threads=threads)
-    return scan.rows_at(pa.Table.from_batches(rows, schema=plan.schema), places)
+    return scan.rows_at(pa.Table.from_batches(rows, schema=plan.schema), order)
 
 
 def ordered_found(snapshot: Snapshot, found: pa.Table, orderings: Orderings) -> pa.Table:

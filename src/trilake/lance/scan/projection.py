@@ -16,7 +16,7 @@ from trilake.expr import Expression, evaluate_all, parse_expression
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID
+from trilake.lance.scan.fragment_reader import PLACE_TYPE, PLACES, ROW_ADDRESS, ROW_ID
 from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.sql_text import as_spark
 
@@ -86,9 +86,6 @@ def _bound(name: object, text: object, schema: pa.Schema) -> Expression | pa.Fie
     return parse_expression(as_spark(text), schema)
 
 
-_IDS = pa.field(ROW_ID, pa.uint64())
-
-
 def _unless(fields: Mapping[str, pa.Field], chosen: Mapping[str, object]) -> dict[str, pa.Field]:
     """The fields whose names are not among those that were chosen."""
     return {name: f for name, f in fields.items() if name not in chosen}
@@ -99,9 +96,9 @@ def _root(view: View, name: str) -> str:
     return view.columns([name]).names[0]
 
 
-def _reads_ids(projection: Projection, own: Mapping[str, pa.Field]) -> bool:
-    """Whether row ids are read, and not a column of their name."""
-    return ROW_ID in projection.reads and ROW_ID in own
+def _read_places(projection: Projection, own: Mapping[str, pa.Field]) -> tuple[str, ...]:
+    """The columns that say where rows are among those read, and not columns of their names."""
+    return tuple(name for name in PLACES if name in projection.reads and name in own)
 
 
 #: Names of columns, or SQL by the name of the column that it makes.
@@ -112,11 +109,11 @@ ColumnsLike = Sequence[str] | Mapping[str, str]
 class Selection:
     """The columns to read for those that were asked for, and what is made of them.
 
-    ``_rowid`` and ``_rowaddr`` are one number, as rows of the format do not move: the scan makes the first of them.
+    ``places`` are those that say where rows are, which the scan makes.
     """
 
     columns: LanceSchema
-    with_row_id: bool
+    places: tuple[str, ...] = ()
     projection: Projection | None = None
 
     @classmethod
@@ -140,36 +137,34 @@ class Selection:
             it is one of them; others stand before them, but for SQL that has their names.
         scored: whether the last one is returned where it is not asked for.
 
-        Names may be those of ``scores``, ``_rowid`` and ``_rowaddr``, SQL may have the first two of these.  Raises as
-        :meth:`Projection.of` does.
+        Names, and those in SQL, may be those of ``scores`` and of :data:`~trilake.lance.scan.fragment_reader.PLACES`.
+        Raises as :meth:`Projection.of` does.
         """
-        own = {f.name: f for f in (*scores, _IDS) if f.name not in view.arrow.names}
-        if {ROW_ID, ROW_ADDRESS}.isdisjoint(view.arrow.names):
-            own[ROW_ADDRESS] = _IDS
-        elif with_row_address:
-            raise InvalidArgumentError(
-                "the dataset has a column of the name of row ids or addresses", help="leave with_row_address out"
-            )
-        ends = [*(scores[-1:] if scored else ()), *([_IDS] if with_row_id else [])]
-        behind = {f.name: f for f in ends} | ({ROW_ADDRESS: _IDS} if with_row_address else {})
+        known = [pa.field(name, PLACE_TYPE) for name in PLACES]
+        own = {f.name: f for f in (*scores, *known) if f.name not in view.arrow.names}
+        places = [ROW_ID] * with_row_id + [ROW_ADDRESS] * with_row_address
+        taken = [name for name in places if name not in own]
+        if taken and taken != [ROW_ID]:
+            raise InvalidArgumentError(f"the dataset has a column {taken[-1]!r}", help="leave with_row_address out")
+        behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, PLACE_TYPE) for n in places}
         if isinstance(columns, Mapping):
-            schema = pa.schema([*view.arrow, *(f for n, f in own.items() if n == f.name)], view.arrow.metadata)
+            schema = pa.schema([*view.arrow, *own.values()], view.arrow.metadata)
             projection = Projection.of(columns, schema, before=scores[:-1], behind=behind)
             stored = [name for name in view.schema.names if name in projection.reads]
-            return cls(view.schema.project(stored), _reads_ids(projection, own), projection)
+            return cls(view.schema.project(stored), _read_places(projection, own), projection)
         if isinstance(columns, str):
             view.columns(columns)  # which refuses it
         first = {f.name: f for f in scores[:-1]}
         names = [n for n in columns or () if n not in first or n not in own]
-        if (scored or not scores) and not with_row_address and own.keys().isdisjoint(names):
-            return cls(view.columns(names or None), with_row_id)
+        if (scored or not scores) and own.keys().isdisjoint(names):
+            return cls(view.columns(names or None), tuple(places))
         names = names or view.schema.names
         read = view.columns([n for n in names if n not in own]) if set(names) - set(own) else LanceSchema(())
         fields = {f.name: f for f in read.to_arrow()}
         asked = {n: own[n] if n in own else fields[_root(view, n)] for n in names}
         chosen = {n if n in own else f.name: f for n, f in asked.items()}
         projection = Projection(_unless(first, chosen) | chosen | _unless(behind, chosen), view.arrow.metadata)
-        return cls(read, _reads_ids(projection, own), projection)
+        return cls(read, _read_places(projection, own), projection)
 
     def show(self, rows: pa.Table) -> pa.Table:
         """Rows that were read, as they were asked for."""

@@ -23,6 +23,7 @@ from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Or, Pred
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
+from trilake.lance.scan.fragment_reader import split
 from trilake.lance.scan.id_conditions import is_of_ids, named_ids
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
@@ -285,21 +286,19 @@ def _text(leaf: Compare | In | StartsWith) -> str:
             return f"{name} LIKE {prefix.as_py()}%"
 
 
-def candidates(query: IndexQuery | None, check: Callable[[RowIds], object]) -> dict[int, Rows] | None:
+def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds]) -> dict[int, Rows] | None:
     """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all.
 
-    ``check`` raises for row ids that no row of the dataset can have.
+    ``locate`` gives the sorted addresses of row ids, and raises for those that no row of the dataset can have.
     """
     if query is None:
         return None
     ids = query.row_ids()
     if ids is None:
         return None
-    check(ids)
     if len(ids) and (ids[1:] == ids[:-1]).any():
         raise CorruptFileError(f"an index names a row twice for {query.text}", help=REMAKE)
-    of = (ids >> np.uint64(32)).astype(np.int64)
-    offsets = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    of, offsets = split(locate(ids))
     edges = np.flatnonzero(np.diff(of)) + 1
     parts = zip(of[np.concatenate(([0], edges))].tolist(), np.split(offsets, edges)) if len(of) else ()
     covered = {id: rows for id, rows in parts if id in query.fragments}

@@ -25,7 +25,7 @@ import pyarrow as pa
 from trilake.expr import Filter
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, Rows, row_ids
+from trilake.lance.scan.fragment_reader import PLACE_TYPE, ROW_ID, FragmentReader, Rows
 from trilake.lance.scan.id_conditions import asked_ids, with_ids
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.table.data_files import no_columns
@@ -62,7 +62,7 @@ class ScanPlan:
     filter: keeps the rows for which it is true; bound to the view's Arrow schema, and to the columns of row ids.
     limit, offset: rows to return, and matching rows to pass over before.
     batch_size: rows of a batch at most.
-    with_row_id: whether a column ``_rowid`` comes last.
+    places: those of :data:`~trilake.lance.scan.fragment_reader.PLACES` that come last.
     use_stats: whether statistics may skip row groups.
     use_index: whether scalar indices may be asked which rows can match.
     include_deleted: whether rows that are deleted come too, without a row id.
@@ -78,7 +78,7 @@ class ScanPlan:
     limit: int | None = None
     offset: int = 0
     batch_size: int | None = None
-    with_row_id: bool = False
+    places: tuple[str, ...] = ()
     use_stats: bool = True
     use_index: bool = True
     include_deleted: bool = False
@@ -90,7 +90,7 @@ class ScanPlan:
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
         schema = self.columns.to_arrow()
-        return schema.append(pa.field(ROW_ID, pa.uint64())) if self.with_row_id else schema
+        return with_places_schema(schema, self.places)
 
 
 @dataclass(frozen=True)
@@ -207,28 +207,37 @@ def _whole(plan: ScanPlan, chunk: Chunk) -> list[pa.RecordBatch]:
     for batch in read(stored, chunk.start, chunk.stop):
         rows = batch.num_rows
         mask = None if plan.include_deleted else chunk.reader.live_mask(at, at + rows)
-        ids = None
-        if plan.with_row_id:
-            ids = np.arange(at, at + rows, dtype=np.int64)
+        offsets: Rows | None = None
+        if plan.places:
+            offsets = np.arange(at, at + rows, dtype=np.int64)
         if mask is not None:
             batch = batch.filter(pa.array(mask)) if batch.num_columns else no_columns(int(mask.sum()))
-            ids = None if ids is None else ids[mask]
+            offsets = None if offsets is None else offsets[mask]
         at += rows
         if batch.num_rows:
-            batches.append(finish(plan, chunk.reader, batch, ids))
+            batches.append(finish(plan, chunk.reader, batch, offsets))
     return batches
 
 
 def finish(plan: ScanPlan, reader: FragmentReader, stored: pa.RecordBatch, offsets: Rows | None) -> pa.RecordBatch:
-    """A stored batch as the plan's schema has it, with the row ids of ``offsets``."""
+    """A stored batch as the plan's schema has it, with the places of the rows at ``offsets``."""
     batch = plan.view.show(stored, plan.columns)
-    return batch if offsets is None else _with_ids(plan, batch, reader, offsets)
+    return batch if offsets is None else _with_places(plan, batch, reader, offsets)
 
 
-def _with_ids(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
+def _with_places(plan: ScanPlan, batch: pa.RecordBatch, reader: FragmentReader, offsets: Rows) -> pa.RecordBatch:
+    if not plan.places:
+        return batch
     deleted = ~reader.is_live(offsets) if plan.include_deleted else None
-    ids = pa.array(row_ids(reader.fragment.id, offsets), mask=deleted)
-    return pa.RecordBatch.from_arrays([*batch.columns, ids], schema=batch.schema.append(pa.field(ROW_ID, pa.uint64())))
+    places = [pa.array(reader.places(name, offsets), mask=deleted if name == ROW_ID else None) for name in plan.places]
+    return pa.RecordBatch.from_arrays([*batch.columns, *places], schema=with_places_schema(batch.schema, plan.places))
+
+
+def with_places_schema(schema: pa.Schema, places: Sequence[str]) -> pa.Schema:
+    """A schema with columns behind it that say where rows are."""
+    for name in places:
+        schema = schema.append(pa.field(name, PLACE_TYPE))
+    return schema
 
 
 def _tested(filter: Filter, view: View) -> LanceSchema:
@@ -244,7 +253,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     shown = pa.Table.from_batches(read, schema=tested.to_arrow())
     rows, asked = shown, asked_ids(plan.filter, view.arrow)
     if asked:
-        rows = with_ids(shown, asked, row_ids(reader.fragment.id, np.arange(chunk.start, chunk.stop)))
+        rows = with_ids(shown, asked, reader, np.arange(chunk.start, chunk.stop))
     matching = plan.filter.mask(rows)
     if not _true_count(matching):
         return
@@ -275,7 +284,7 @@ def _matching(
     else:
         parts = _masked(plan, chunk, shown, rest, mask, groups)
     batch = _arranged(plan, parts, len(hits))
-    return _with_ids(plan, batch, reader, offsets) if plan.with_row_id else batch
+    return _with_places(plan, batch, reader, offsets)
 
 
 def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
@@ -287,18 +296,18 @@ def _picked(plan: ScanPlan, chunk: Chunk, rows: Rows) -> list[pa.RecordBatch]:
         return []
     if plan.certain:
         whole = one_batch(reader.take(rows, view.stored(plan.columns)))
-        return [finish(plan, reader, whole, rows if plan.with_row_id else None)]
+        return [finish(plan, reader, whole, rows)]
     tested = _tested(plan.filter, view)
     stored = one_batch(reader.take(rows, view.stored(tested)))
     shown = pa.Table.from_batches([view.show(stored, tested)])
-    shown_with_ids = with_ids(shown, asked_ids(plan.filter, view.arrow), row_ids(reader.fragment.id, rows))
+    shown_with_ids = with_ids(shown, asked_ids(plan.filter, view.arrow), reader, rows)
     hits = np.flatnonzero(np.asarray(plan.filter.mask(shown_with_ids))).astype(np.int64)
     if not len(hits):
         return []
     have = {f.id: f for f in tested.fields}
     rest = LanceSchema(tuple(f for f in plan.columns.fields if have.get(f.id) != f), plan.columns.metadata)
     batch = _arranged(plan, _late_columns(plan, reader, shown, rest, hits, rows[hits]), len(hits))
-    return [_with_ids(plan, batch, reader, rows[hits])] if plan.with_row_id else [batch]
+    return [_with_places(plan, batch, reader, rows[hits])]
 
 
 def _late_columns(

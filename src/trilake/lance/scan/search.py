@@ -24,8 +24,8 @@ from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, row_ids
-from trilake.lance.scan.id_conditions import asked_ids, with_ids
+from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, split
+from trilake.lance.scan.id_conditions import asked_ids
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 
@@ -200,7 +200,7 @@ def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
     schema = plan.columns.to_arrow().append(DISTANCE_FIELD)
     if nearest.batch is not None:
         schema = schema.insert(0, QUERY_INDEX_FIELD)
-    return schema.append(pa.field(ROW_ID, pa.uint64())) if plan.with_row_id else schema
+    return scan.with_places_schema(schema, plan.places)
 
 
 def search(
@@ -237,9 +237,9 @@ def _nearest_rows(
         many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
         allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
         some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
-        if allowed is None and not in_fragments(some[0], index.fragments).all():
-            # It has rows of fragments that it does not cover any more, as their vectors were changed in place.
-            of_covered = partial(in_fragments, fragments=index.fragments)
+        if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
+            # It has rows that it does not cover any more, as their vectors were changed, in place or by a move.
+            of_covered = partial(in_fragments, snapshot, index.fragments)
             some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=of_covered)
         snapshot.check_indexed(some[0])
         if exact:
@@ -279,9 +279,9 @@ def vector_index(snapshot: Snapshot, nearest: Nearest) -> SearchIndex | None:
     return None
 
 
-def in_fragments(ids: Ids, fragments: FrozenBitMap) -> npt.NDArray[np.bool_]:
-    """For each row id whether it is one of some fragments."""
-    of: npt.NDArray[np.bool_] = np.isin(ids >> np.uint64(32), np.array(fragments, np.uint64))
+def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.NDArray[np.bool_]:
+    """For each row id whether its row is in one of some fragments."""
+    of: npt.NDArray[np.bool_] = np.isin(split(snapshot.addresses_of(ids))[0], np.array(fragments, np.int64))
     return of
 
 
@@ -301,12 +301,12 @@ def _allowed(
     def allowed(ids: Ids) -> npt.NDArray[np.bool_]:
         snapshot.check_indexed(ids)
         ok = np.zeros(len(ids), bool)
-        of = (ids >> np.uint64(32)).astype(np.int64)
+        of, all_offsets = split(snapshot.addresses_of(ids))
         for i in np.unique(of).tolist():
             reader = by_id.get(i)
             if reader is not None:
                 of_fragment = of == i
-                offsets = (ids[of_fragment] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+                offsets = all_offsets[of_fragment]
                 ok[of_fragment] = reader.is_live(offsets) if condition is None else np.isin(offsets, matching[i])
         return ok
 
@@ -395,7 +395,7 @@ def _flat(
             keep = valid if keep is None else keep & valid
         if keep is not None:
             at, nearness = at[keep], nearness[keep]
-        ids = row_ids(reader.fragment.id, at)
+        ids = reader.ids_of(at)
         order = nearest_first(nearness, ids, nearest.k)
         return ids[order], nearness[order]
 
@@ -412,12 +412,12 @@ def _rows(
         have = set(tested.names)
         more = [f for f in snapshot.view.schema.fields if f.name in postfilter.columns and f.name not in have]
         tested = LanceSchema((*tested.fields, *more), tested.metadata)
+    asked = [] if postfilter is None else asked_ids(postfilter, snapshot.schema)
     # With their ids, as a table without columns has no rows.
-    table = snapshot.take_rows(ids, tested, with_row_id=True)
+    table = snapshot.take_rows(ids, tested, places=tuple(dict.fromkeys((*plan.places, *asked, ROW_ID))))
     table = table.add_column(len(tested.fields), DISTANCE_FIELD, pa.array(distances))
     if postfilter is not None:
-        asked = asked_ids(postfilter, snapshot.schema)
-        table = table.filter(postfilter.mask(with_ids(table.select(tested.names), asked, ids)))
+        table = table.filter(postfilter.mask(table.select([*tested.names, *asked])))
     table = table.slice(plan.offset, plan.limit)
     return table.select(schema(plan, nearest).names)
 

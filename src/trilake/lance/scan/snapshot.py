@@ -1,7 +1,8 @@
 """``Snapshot``: a dataset at one version, with what is open of it.
 
-Rows are named in two ways: by rank, which counts the rows that live in the order of the fragments, and by row id, which
-is the fragment's id and the offset in it and stays the same while others are deleted.
+Rows are named in three ways: by rank, which counts the rows that live in the order of the fragments; by address, which
+is the fragment's id and the offset in it; and by row id, which is the address, unless the dataset keeps ids of its own
+that stay when rows move.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from trilake.lance.file.errors import UnknownRowError
 from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
-from trilake.lance.scan.fragment_reader import FragmentReader, Rows, row_ids
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Ids, Rows, addresses, split
 from trilake.lance.scan.id_conditions import asked_ids, condition_schema
 from trilake.lance.scan.open_indices import OpenIndices
 from trilake.lance.scan.scalar_search import IndexQuery
@@ -34,6 +35,9 @@ from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
 from trilake.storage.base import Store
 from trilake.table.table import FilterLike
+
+#: The address of no row.
+_NOWHERE = np.uint64(2**64 - 1)
 
 
 class Snapshot:
@@ -131,7 +135,7 @@ class Snapshot:
         if last is None or last[0] is not plan.filter:
             # One answer is kept: commands ask fragment by fragment.
             query = self.index_query(plan.filter)
-            found = scalar_search.candidates(query, self.check_indexed)
+            found = scalar_search.candidates(query, self.indexed_addresses)
             last = plan.filter, found, query is not None and query.certain
             self._answered = last
         return plan if last[1] is None else replace(plan, candidates=last[1], certain=last[2])
@@ -151,7 +155,7 @@ class Snapshot:
         """The rank at which each fragment begins, and the number of rows at the end."""
         return np.cumsum([0, *(reader.num_rows for reader in self.readers)], dtype=np.int64)
 
-    def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
+    def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
         """The rows at some ranks, in the order asked for.  Raises ``UnknownRowError`` for one out of range."""
         wanted = np.asarray(ranks, np.int64)
         total = int(self.rank_offsets[-1])
@@ -163,19 +167,21 @@ class Snapshot:
         def offsets(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> Rows:
             return self.readers[i].offsets_of_live(wanted[of_fragment] - self.rank_offsets[i])
 
-        return self._gathered(at, offsets, columns, with_row_id)
+        return self._gathered(at, offsets, columns, places)
 
-    def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, with_row_id: bool = False) -> pa.Table:
+    def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
         """The rows with some row ids, in the order asked for.
 
         Raises ``UnknownRowError`` for one that is not there, or is deleted.
         """
-        wanted = np.asarray(ids, np.uint64)
-        of = (wanted >> np.uint64(32)).astype(np.int64)
+        return self.take_addresses(self.addresses_of(np.asarray(ids, np.uint64)), columns, places=places)
+
+    def take_addresses(self, addresses: Ids, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
+        """The rows at some addresses; errors as :meth:`take_rows`."""
+        of, low = split(addresses)
         known = {reader.fragment.id: i for i, reader in enumerate(self.readers)}
         unique, inverse = np.unique(of, return_inverse=True)
         at = np.array([known.get(int(f), -1) for f in unique], np.int64)[inverse] if len(unique) else of
-        low = (wanted & np.uint64(0xFFFFFFFF)).astype(np.int64)
 
         def offsets(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> Rows:
             offsets = low[of_fragment]
@@ -183,24 +189,59 @@ class Snapshot:
                 raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
             return offsets
 
-        return self._gathered(at, offsets, columns, with_row_id)
+        return self._gathered(at, offsets, columns, places)
 
-    def live_rows(self, ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    @cached_property
+    def _located(self) -> tuple[Ids, Ids]:
+        """The stable row ids of all rows that live, sorted, and the address of each."""
+        ids, where = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        for reader in self.readers:
+            offsets = reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64))
+            ids.append(reader.ids_of(offsets))
+            where.append(addresses(reader.fragment.id, offsets))
+        every, at = np.concatenate(ids), np.concatenate(where)
+        order = np.argsort(every, kind="stable")
+        return every[order], at[order]
+
+    def addresses_of(self, ids: Ids) -> Ids:
+        """The address of each row id; that of no row for one that is not there."""
+        if not self.manifest.has_stable_row_ids:
+            return ids
+        known, where = self._located
+        if not len(known):
+            return np.full(len(ids), _NOWHERE)
+        at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+        return np.where(known[at] == ids, where[at], _NOWHERE)
+
+    def live_rows(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """For each row id whether it names a row that is there and lives."""
         live = np.zeros(len(ids), bool)
-        of = (ids >> np.uint64(32)).astype(np.int64)
+        of, offsets = split(self.addresses_of(ids))
         for fragment_id in np.unique(of):
             reader = self._by_id.get(int(fragment_id))
             if reader is not None:
                 of_fragment = of == fragment_id
-                live[of_fragment] = reader.is_live((ids[of_fragment] & np.uint64(0xFFFFFFFF)).astype(np.int64))
+                live[of_fragment] = reader.is_live(offsets[of_fragment])
         return live
 
-    def check_indexed(self, ids: npt.NDArray[np.uint64]) -> None:
+    def indexed_addresses(self, ids: Ids) -> Ids:
+        """The sorted addresses of row ids that an index has.
+
+        Raises ``CorruptFileError`` where one of them cannot be, or have been, that of a row.
+        """
+        self.check_indexed(ids)
+        if not self.manifest.has_stable_row_ids:
+            return ids
+        found = self.addresses_of(ids)
+        return np.sort(found[found != _NOWHERE])
+
+    def check_indexed(self, ids: Ids) -> None:
         """Raise ``CorruptFileError`` unless all row ids that an index has can be, or have been, those of rows.
 
         An index may know fragments that are gone, and rows that are deleted, but no row behind the end of a fragment.
         """
+        if self.manifest.has_stable_row_ids:
+            return  # ids of rows that are gone are known to nothing else
         of = ids >> np.uint64(32)
         for number in np.unique(of).tolist():
             reader = self._by_id.get(number)
@@ -218,17 +259,17 @@ class Snapshot:
         at: Rows,
         offsets: Callable[[int, npt.NDArray[np.bool_] | slice], Rows],
         columns: LanceSchema,
-        with_row_id: bool,
+        places: Sequence[str],
     ) -> pa.Table:
         """Rows of several fragments, put into the order of ``at``, which says the fragment of each."""
-        plan = ScanPlan(self.view, columns, with_row_id=with_row_id)
+        plan = ScanPlan(self.view, columns, places=tuple(places))
         stored = self.view.stored(columns)
         fragments = np.unique(at).tolist()
 
         def rows_of(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> pa.RecordBatch:
             rows = offsets(i, of_fragment)
             batch = scan.one_batch(self.readers[i].take(rows, stored))
-            return scan.finish(plan, self.readers[i], batch, rows if with_row_id else None)
+            return scan.finish(plan, self.readers[i], batch, rows)
 
         if not fragments:
             return plan.schema.empty_table()
@@ -236,21 +277,19 @@ class Snapshot:
             return pa.Table.from_batches([rows_of(fragments[0], slice(None))])
         chosen = [at == i for i in fragments]
         tables = self.store.at_once([partial(rows_of, *one) for one in zip(fragments, chosen, strict=True)])
-        places = [np.flatnonzero(mask) for mask in chosen]
+        masks = [np.flatnonzero(mask) for mask in chosen]
         table = pa.Table.from_batches(tables, schema=tables[0].schema)
         order = np.empty(len(at), np.int64)
-        order[np.concatenate(places)] = np.arange(len(at))
+        order[np.concatenate(masks)] = np.arange(len(at))
         return scan.rows_at(table, pa.array(order)).combine_chunks()
 
     # --- what commands need ------------------------------------------------------------------------------------------
 
     def matching(self, filter: Filter | None, reader: FragmentReader, *, use_index: bool = True) -> Rows:
         """The offsets of a fragment's live rows for which ``filter`` is true."""
-        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, with_row_id=True, use_index=use_index))
-        row_ids = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
-        if not row_ids:
-            return np.array([], np.int64)
-        return (np.concatenate(row_ids) & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        plan = self.indexed(ScanPlan(self.view, LanceSchema(()), filter, places=(ROW_ADDRESS,), use_index=use_index))
+        found = [b.column(0).to_numpy(zero_copy_only=False) for b in self.scan(plan, [reader])]
+        return split(np.concatenate([np.empty(0, np.uint64), *found]))[1]
 
     def validate(self) -> None:
         """Check fields, fragments, data files, deletion files and the files of indices: all are there and as they must.
@@ -292,6 +331,3 @@ class Snapshot:
         begun = transaction.begin(self.version if read_version is None else read_version, operation, self.runtime)
         base = self.manifest if begun.read_version == self.version else None
         return self.at(transaction.commit(self.store, begun, self.runtime, base=base))
-
-
-__all__ = ["Snapshot", "row_ids"]

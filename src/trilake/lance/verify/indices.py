@@ -112,7 +112,7 @@ def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str]) -> pa.T
     snapshot = table.snapshot
     covered = entry.fragment_bitmap or ()
     readers = [r for r in snapshot.readers if r.fragment.id in covered]
-    plan = snapshot.plan(columns, with_row_id=True)
+    plan = snapshot.plan(columns, places=(ROW_ID,))
     batches = list(snapshot.scan(plan, readers))
     return pa.Table.from_batches(batches) if batches else plan.schema.empty_table()
 

@@ -23,7 +23,7 @@ from trilake.lance.commands.delete import mark
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, write_fragments
 from trilake.lance.commands.merge_insert import MergeInsert, MergeStats, pair_schema
 from trilake.lance.commands.replan import replanned_with_files
-from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.manifest import Fragment
@@ -138,8 +138,8 @@ def _pairs(
         paths = update_if.paths
         whole = (_TARGET,) in paths
         needed |= {n for n in snapshot.schema.names if whole or any(p[:2] == (_TARGET, n) for p in paths)}
-    schema = pa.schema([f for f in snapshot.schema if f.name in needed]).append(pa.field(ROW_ID, pa.int64()))
-    reader = spark.read.format("trilake-lance").option("version", str(snapshot.version)).option("rowId", "true")
+    schema = pa.schema([f for f in snapshot.schema if f.name in needed]).append(pa.field(ROW_ADDRESS, pa.int64()))
+    reader = spark.read.format("trilake-lance").option("version", str(snapshot.version)).option("rowAddress", "true")
     for name, value in store.items():
         reader = reader.option(name, value)
     target = reader.schema(rows_schema(schema, snapshot.store.uri)).load(snapshot.store.uri)
@@ -157,7 +157,7 @@ def _pairs(
     deletes = F.col(_SOURCE).isNull() & F.coalesce(F.col("removed"), F.lit(False))
     deletes = deletes | updates | (matched if clauses.delete_matched else F.lit(False))
     return joined.select(
-        _SOURCE, f"{_TARGET}.{ROW_ID}", matched.alias("matched"), updates.alias(_UPDATES), deletes.alias(_DELETES)
+        _SOURCE, f"{_TARGET}.{ROW_ADDRESS}", matched.alias("matched"), updates.alias(_UPDATES), deletes.alias(_DELETES)
     )
 
 
@@ -187,9 +187,9 @@ def _mark_rows(
             done.append(json.dumps({"id": id, "rows": len(rows), "left": None if left is None else text_of(left)}))
         yield pa.RecordBatch.from_arrays([pa.array(done, pa.string())], ["done"])
 
-    deletes = pairs.where(_DELETES).select(ROW_ID)
+    deletes = pairs.where(_DELETES).select(ROW_ADDRESS)
     # All rows of a fragment in one task: it has one deletion file.
-    deletes = deletes.repartition(F.shiftright(F.col(ROW_ID), 32))
+    deletes = deletes.repartition(F.shiftright(F.col(ROW_ADDRESS), 32))
     results = [json.loads(row.done) for row in collected(map_in_arrow(deletes, run, "done string"))]
     if any("twice" in r for r in results):
         raise InvalidArgumentError(

@@ -21,12 +21,13 @@ from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_wri
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search
-from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
+from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan, one_batch, scan
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import OPTIONS, version_at, write_options
 from trilake.lance.versions import transaction
+from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.stream import parse_options
 from trilake.lance.versions.versions import list_versions, read_tag
@@ -51,16 +52,16 @@ from trilake.spark.session.stream_options import EXISTING, STREAM_WRITE_OPTIONS
 from trilake.storage import open_store
 from trilake.table.table import table_gone
 
-READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "mlVectors")
+READ_OPTIONS = ("version", "tag", "timestamp", "filter", "batchSize", "rowId", "rowAddress", "mlVectors")
 WRITE_OPTIONS = ("vectors", "vectorType", *OPTIONS)
 
 
 class LanceDataSource(DataSource):
     """A Lance dataset as a Spark data source.
 
-    Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL text that chooses rows; ``batchSize``;
-    ``rowId``, which adds the column ``_rowid``; ``mlVectors``, the columns that come as vectors of Spark ML (``*`` for
-    all, nothing for none; by default those that were written from such).  Of a write: those of
+    Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL that chooses rows; ``batchSize``;
+    ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the columns that come
+    as vectors of Spark ML (``*`` for all, nothing for none; by default those that were written from such).  Of a write: those of
     :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that become vectors in
     a new dataset, whose size the first row tells where it is not given; and ``vectorType``, ``float`` or ``double``.
     Vectors of Spark ML become vectors of doubles.
@@ -80,8 +81,9 @@ class LanceDataSource(DataSource):
         snapshot, options = self.opened(LANCE_STREAM_OPTIONS)
         self.analysed = replace(snapshot.manifest, fragments=(), indices=())
         schema = snapshot.schema
-        if options.flag("rowId"):
-            schema = schema.append(pa.field(ROW_ID, pa.int64()))
+        for option, name in (("rowId", ROW_ID), ("rowAddress", ROW_ADDRESS)):
+            if options.flag(option):
+                schema = schema.append(pa.field(name, pa.int64()))
         rows = rows_schema(schema, snapshot.store.uri)
         names = ml_vectors.chosen(options.get("mlVectors"), schema)
         return ml_vectors.declared(rows, names) if names else rows
@@ -160,7 +162,8 @@ class LanceReader(RowsReader):
         self.uri, self.store = snapshot.store.uri, dict(store)
         self.stored = snapshot.manifest.schema
         self.snapshot: Snapshot | None = snapshot
-        self.columns, self.row_id = _columns(snapshot.view.schema, self.declared, self.uri)
+        self.base_paths = snapshot.manifest.base_paths
+        self.columns, self.places = _columns(snapshot.view.schema, self.declared, self.uri)
         self.batch_size = batch_size
 
     def pieces(self) -> list[Fragment]:
@@ -168,7 +171,7 @@ class LanceReader(RowsReader):
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
-            candidates = scalar_search.candidates(snapshot.index_query(self.filter), snapshot.check_indexed) or {}
+            candidates = scalar_search.candidates(snapshot.index_query(self.filter), snapshot.indexed_addresses) or {}
             # Where an index knows of no row of a fragment, no task is needed for it.
             readers = tuple(r for r in readers if len(candidates.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))
@@ -182,8 +185,10 @@ class LanceReader(RowsReader):
     def rows_of(self, piece: Fragment) -> Iterator[pa.RecordBatch]:
         view = View(self.stored)
         columns = view.schema.project(list(dict.fromkeys(self.columns)))
-        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, with_row_id=self.row_id is not None)
-        reader = FragmentReader(open_store(self.uri, self.store), piece, self.stored)
+        places = tuple(name for name in self.declared.names if name in self.places)
+        plan = ScanPlan(view, columns, self.filter, batch_size=self.batch_size, places=places)
+        store = open_store(self.uri, self.store)
+        reader = FragmentReader(store, piece, self.stored, Bases(store, self.base_paths))
         plans = [plan]
         if self.filter is None and self.batch_size is None:  # a few rows first, since Spark may want no more
             plans = [replace(plan, limit=_FIRST_ROWS), replace(plan, offset=_FIRST_ROWS, joined=True)]
@@ -192,12 +197,12 @@ class LanceReader(RowsReader):
 
     def _arranged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The columns in the order and under the names declared."""
-        if self.row_id is None and batch.schema.names == self.columns:
+        if not self.places and batch.schema.names == self.columns:
             return batch
         names = iter(self.columns)
         arrays = [
-            batch.column(ROW_ID).cast(pa.int64()) if i == self.row_id else batch.column(next(names))
-            for i in range(len(self.declared))
+            batch.column(name).cast(pa.int64()) if name in self.places else batch.column(next(names))
+            for name in self.declared.names
         ]
         if not arrays:
             return batch.select([])
@@ -222,11 +227,11 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield one_batch(pa.Table.from_batches(some))
 
 
-def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], int | None]:
-    """The dataset's names of the columns declared, and the place of the row ids among those."""
-    has_own = ROW_ID in (name.lower() for name in schema.names)
-    row_id = None if has_own or ROW_ID not in declared.names else declared.names.index(ROW_ID)
-    return stored_names(schema, [n for i, n in enumerate(declared.names) if i != row_id], uri), row_id
+def _columns(schema: LanceSchema, declared: pa.Schema, uri: str) -> tuple[list[str], frozenset[str]]:
+    """The dataset's names of the columns declared, and those that say where rows are."""
+    own = {name.lower() for name in schema.names}
+    places = frozenset(name for name in (ROW_ID, ROW_ADDRESS) if name in declared.names and name not in own)
+    return stored_names(schema, [n for n in declared.names if n not in places], uri), places
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

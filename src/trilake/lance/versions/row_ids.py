@@ -1,0 +1,174 @@
+"""Row ids that stay when rows move, and the versions of rows: sequences with a number for each physical row.
+
+A sequence is a message of segments: ranges, ranges without some values, and arrays.  Here it is an array of numpy.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from trilake.errors import CorruptLogError, ObjectNotFoundError
+from trilake.lance.proto import DecodeError, Message
+from trilake.lance.proto import rows_pb2 as pb
+from trilake.lance.versions.manifest import ExternalFile, Placed
+from trilake.storage.base import Store
+
+Ids = npt.NDArray[np.uint64]
+
+_M = TypeVar("_M", bound=Message)
+#: Where numbers are in more runs than this part of them, they are written one by one.
+_FEW = 8
+
+
+def read(store: Store, placed: Placed, file: str) -> bytes | None:
+    """The bytes of a sequence, wherever they are; ``None`` where there is none.  Raises ``CorruptLogError``."""
+    if not isinstance(placed, ExternalFile):
+        return placed
+    try:
+        data = store.read_range(placed.path, placed.offset, placed.size).to_pybytes()
+    except ObjectNotFoundError as e:
+        raise CorruptLogError(f"the row ids in {placed.path} are not there", file=file) from e
+    if len(data) != placed.size:
+        raise CorruptLogError(f"{placed.path} ends before the row ids in it", file=file)
+    return bytes(data)
+
+
+def parse_ids(data: bytes, rows: int, *, file: str) -> Ids:
+    """The row ids of a fragment with ``rows`` physical rows.  Raises ``CorruptLogError``."""
+    message = _parse(data, pb.RowIdSequence, file)
+    ids = _concatenated([_values(s, rows, file) for s in message.segments])
+    if len(ids) != rows:
+        raise CorruptLogError(f"a fragment of {rows} rows has {len(ids)} row ids", file=file)
+    return ids
+
+
+def serialise_ids(ids: Ids) -> bytes:
+    """The message of row ids.
+
+    >>> parse_ids(serialise_ids(np.array([5, 6, 9], np.uint64)), 3, file="").tolist()
+    [5, 6, 9]
+    """
+    message = pb.RowIdSequence()
+    edges = np.flatnonzero(np.diff(ids.astype(np.int64)) != 1) + 1
+    if len(ids) and (len(edges) + 1) * _FEW <= len(ids) + _FEW:
+        starts, ends = ids[np.concatenate(([0], edges))], ids[np.concatenate((edges - 1, [len(ids) - 1]))]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+            message.segments.add().range.CopyFrom(pb.U64Segment.Range(start=start, end=end + 1))
+    elif len(ids):
+        segment = message.segments.add()
+        increasing = bool((np.diff(ids.astype(np.int64)) > 0).all())
+        _encode(segment.sorted_array if increasing else segment.array, ids)
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def parse_versions(data: bytes, rows: int, *, file: str) -> Ids:
+    """The version of each of ``rows`` physical rows.  Raises ``CorruptLogError``."""
+    message = _parse(data, pb.RowVersions, file)
+    lengths = np.array([_length(run.span, file) for run in message.runs], np.int64)
+    if (lengths < 0).any() or (lengths > rows).any() or int(lengths.sum()) != rows:
+        raise CorruptLogError(f"a fragment of {rows} rows has versions of {int(lengths.sum())}", file=file)
+    versions: Ids = np.repeat(np.array([run.version for run in message.runs], np.uint64), lengths)
+    return versions
+
+
+def serialise_versions(versions: Ids) -> bytes:
+    """The message of the versions of rows.
+
+    >>> parse_versions(serialise_versions(np.array([1, 1, 4], np.uint64)), 3, file="").tolist()
+    [1, 1, 4]
+    """
+    message = pb.RowVersions()
+    if len(versions):
+        starts = np.concatenate(([0], np.flatnonzero(np.diff(versions)) + 1))
+        ends = [*starts[1:].tolist(), len(versions)]
+        for start, end, version in zip(starts.tolist(), ends, versions[starts].tolist(), strict=True):
+            run = message.runs.add(version=version)
+            run.span.range.start, run.span.range.end = start, end
+            run.span.range.SetInParent()
+    return bytes(message.SerializeToString(deterministic=True))
+
+
+def _parse(data: bytes, kind: type[_M], file: str) -> _M:
+    try:
+        return kind.FromString(data)
+    except DecodeError as e:
+        raise CorruptLogError(f"the {kind.DESCRIPTOR.name} cannot be parsed: {e}", file=file) from e
+
+
+def _concatenated(parts: list[Ids]) -> Ids:
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _values(segment: pb.U64Segment, most: int, file: str) -> Ids:
+    """The values of a segment, of which there may be ``most``."""
+    match segment.WhichOneof("segment"):
+        case "range":
+            return _range(segment.range.start, segment.range.end, most, file)
+        case "range_with_holes":
+            r = segment.range_with_holes
+            holes = _decode(r.holes, file)
+            values = _range(r.start, r.end, most + len(holes), file)
+            return values[~np.isin(values, holes)]
+        case "range_with_bitmap":
+            b = segment.range_with_bitmap
+            bits = np.unpackbits(np.frombuffer(b.bitmap, np.uint8), bitorder="little")
+            if b.end < b.start or b.end - b.start > len(bits):
+                raise CorruptLogError("a bitmap of row ids is shorter than their range", file=file)
+            return np.uint64(b.start) + np.flatnonzero(bits[: b.end - b.start]).astype(np.uint64)
+        case "sorted_array":
+            return _decode(segment.sorted_array, file)
+        case "array":
+            return _decode(segment.array, file)
+    raise CorruptLogError("a segment of row ids is of an unknown kind", file=file)
+
+
+def _length(segment: pb.U64Segment, file: str) -> int:
+    """The number of values in a segment."""
+    match segment.WhichOneof("segment"):
+        case "range":
+            return int(segment.range.end - segment.range.start)
+        case "range_with_holes":
+            r = segment.range_with_holes
+            return int(r.end - r.start) - len(_decode(r.holes, file))
+    return len(_values(segment, 0, file))
+
+
+def _range(start: int, end: int, most: int, file: str) -> Ids:
+    if end < start or end - start > most:
+        raise CorruptLogError(f"a range of row ids is from {start} to {end}, for {most} rows", file=file)
+    return np.arange(start, end, dtype=np.uint64)
+
+
+#: Of each kind of array the type of its numbers.
+_TYPES: dict[str, str] = {"u16": "<u2", "u32": "<u4", "u64": "<u8"}
+
+
+def _decode(array: pb.EncodedU64Array, file: str) -> Ids:
+    kind = array.WhichOneof("array")
+    if kind is None:
+        raise CorruptLogError("an array of row ids is of an unknown kind", file=file)
+    data, base = (array.u64.values, 0) if kind == "u64" else _offsets(array, kind)
+    dtype = np.dtype(_TYPES[kind])
+    if len(data) % dtype.itemsize:
+        raise CorruptLogError(f"an array of row ids has {len(data)} bytes", file=file)
+    return np.frombuffer(data, dtype).astype(np.uint64) + np.uint64(base)
+
+
+def _offsets(array: pb.EncodedU64Array, kind: str) -> tuple[bytes, int]:
+    offsets = array.u16 if kind == "u16" else array.u32
+    return offsets.offsets, offsets.base
+
+
+def _encode(array: pb.EncodedU64Array, ids: Ids) -> None:
+    base = int(ids.min())
+    span = int(ids.max()) - base
+    for kind, bits in (("u16", 16), ("u32", 32)):
+        if span < 1 << bits:
+            offsets = getattr(array, kind)
+            offsets.base = base
+            offsets.offsets = (ids - np.uint64(base)).astype(_TYPES[kind]).tobytes()
+            return
+    array.u64.values = ids.astype("<u8").tobytes()
