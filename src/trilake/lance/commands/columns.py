@@ -28,6 +28,7 @@ from trilake.lance.scan.scan import one_array, one_batch
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import operations as op
+from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.manifest import Fragment, Manifest
 
 #: From the live rows of a row group to the new columns of these rows.
@@ -241,7 +242,7 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         if not {f.id for f in fields_left} - set(masks.values()):
             raise InvalidArgumentError("a dataset must keep a column")
         schema = LanceSchema(fields_left, current.manifest.schema.metadata)
-        return op.Merge(needed(current.manifest.fragments, schema), _with_values(current, schema))
+        return op.Merge(with_files_of(current.manifest.fragments, schema), _with_values(current, schema))
 
     if not columns:
         raise InvalidArgumentError("there is no column to drop")
@@ -261,16 +262,6 @@ def _without(field: Field, ids: set[int]) -> Field | None:
         return field
     children = tuple(c for c in (_without(c, ids) for c in field.children) if c is not None)
     return replace(field, children=children) if children else None
-
-
-def needed(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
-    """The fragments without data files of which nothing is left in the schema; each keeps one, to be rows at all."""
-    ids = set(schema.field_ids)
-    needed = []
-    for fragment in fragments:
-        files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
-        needed.append(replace(fragment, files=files))
-    return tuple(needed)
 
 
 def alter_columns(
@@ -321,7 +312,7 @@ def alter_columns(
         schema = LanceSchema(fields_left, schema.metadata)
         if len(set(schema.names)) < len(fields_left):
             raise InvalidArgumentError("two columns would have the same name")
-        return op.Merge(needed(fragments, schema), _with_values(current, schema))
+        return op.Merge(with_files_of(fragments, schema), _with_values(current, schema))
 
     return replanned_with_files(snapshot, make)
 

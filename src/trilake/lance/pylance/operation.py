@@ -15,13 +15,14 @@ import pyarrow as pa
 from pyroaring import FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.columns import needed, next_field_id
+from trilake.lance.commands.columns import next_field_id
 from trilake.lance.file.null_masks import companions, masked_schema, renamed
 from trilake.lance.file.schema import Field
 from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.file.view import View
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
+from trilake.lance.versions.effects import with_files_of
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment, IndexDetails, IndexMetadata, Manifest
 
@@ -160,7 +161,9 @@ class LanceOperation:
             if base is None:
                 raise InvalidArgumentError("there is no dataset whose columns could be chosen")
             schema = _projected(self.schema.stored, base.schema)
-            return op.Merge(needed(base.fragments, schema), schema)
+            if base.storage_version.is_first:  # whose readers do not know projections
+                return op.Merge(with_files_of(base.fragments, schema), schema)
+            return op.Project(schema)
 
     @dataclass
     class Restore(BaseOperation):

@@ -56,16 +56,14 @@ def read(snapshot: Snapshot, version: int) -> Transaction | None:
     Raises ``VersionNotFoundError`` and ``CorruptLogError``.
     """
     store = snapshot.store
-    name = transactions.load(store, version).transaction_file
-    if not name:
-        return None
-    key = f"{transactions.TRANSACTIONS}/{name}"
     try:
-        made = transactions.parse(store.read(key).to_pybytes(), file=f"{store.uri}/{key}")
+        made = transactions.of_manifest(store, transactions.load(store, version))
     except ObjectNotFoundError:
         return None
-    operation = shown(made.operation)
-    return None if operation is None else Transaction(made.read_version, operation, made.uuid)
+    operation = None if made is None else shown(made.operation)
+    if made is None or operation is None:
+        return None
+    return Transaction(made.read_version, operation, made.uuid, dict(made.properties))
 
 
 def recent(snapshot: Snapshot, count: Any) -> list[Transaction | None]:

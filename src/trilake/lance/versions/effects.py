@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
+import numpy as np
 from pyroaring import BitMap, FrozenBitMap
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import CommitConflictError
+from trilake.lance.file.schema import TOMBSTONE, Field, LanceSchema
+from trilake.lance.file.storage_version import FIRST
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.manifest import MAX_FRAGMENT_ID, Fragment, IndexMetadata, Manifest, with_flags
+from trilake.lance.versions.manifest import (
+    MAX_FRAGMENT_ID,
+    STABLE_ROW_IDS,
+    DataFile,
+    Fragment,
+    IndexMetadata,
+    Manifest,
+    Placed,
+    with_flags,
+)
+from trilake.lance.versions.row_ids import count_ids, parse_ids, parse_versions, serialise_ids, serialise_versions
 
 
 def apply(
@@ -25,19 +38,19 @@ def apply(
     fragments or fields that are not there any more, and ``InvalidArgumentError`` for one that cannot begin a dataset.
     """
     if isinstance(operation, op.Overwrite):
-        last = -1 if newest is None else newest.max_fragment_id
-        fragments, _ = _numbered(operation.fragments, -1)
-        last = max([last, *(f.id for f in fragments)])
-        base = Manifest(0, operation.schema, fragments, max_fragment_id=last)
-        if newest is not None:
-            base = replace(base, version=newest.version, data_format=newest.data_format, extra=newest.extra)
+        base = _overwritten(newest, operation)
     elif newest is None:
         raise InvalidArgumentError("a dataset begins with an Overwrite", help="commit that first")
     elif isinstance(operation, op.Restore):
         assert old is not None
         # Ids are never used twice, whatever the restored version says: index files may know them.
         base = replace(
-            old, version=newest.version, max_fragment_id=max(old.max_fragment_id, newest.max_fragment_id), tag=""
+            old,
+            version=newest.version,
+            max_fragment_id=max(old.max_fragment_id, newest.max_fragment_id),
+            next_row_id=max(old.next_row_id, newest.next_row_id),
+            branch=newest.branch,
+            tag="",
         )
     else:
         base = _changed(newest, operation)
@@ -57,7 +70,92 @@ def apply(
         writer_version=Manifest.writer_version,
         tag="",
     )
-    return with_flags(made)
+    if newest is not None:
+        made = replace(made, fragments=_with_updates(newest, made, operation))
+    return with_flags(with_row_ids(made))
+
+
+def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
+    """The manifest of an overwrite; the table's configuration and metadata outlive it."""
+    if newest is None:
+        version = operation.storage_version or FIRST
+        fragments, last = _numbered(operation.fragments, -1)
+        flags = STABLE_ROW_IDS if operation.stable_row_ids else 0
+        return Manifest(
+            0,
+            operation.schema,
+            fragments,
+            max_fragment_id=last,
+            # The first writers do not say it.
+            data_format=None if version.is_first else ("lance", str(version)),
+            config=dict(operation.config),
+            base_paths=operation.initial_bases,
+            reader_feature_flags=flags,
+            writer_feature_flags=flags,
+        )
+    version = operation.storage_version or newest.storage_version
+    # Writers of the first format count fragments from 0 again.
+    fragments, last = _numbered(operation.fragments, -1 if version.is_first else newest.max_fragment_id)
+    return replace(
+        newest,
+        schema=operation.schema,
+        fragments=fragments,
+        indices=(),
+        max_fragment_id=max(last, newest.max_fragment_id),
+        config={**newest.config, **operation.config},
+        base_paths=(*newest.base_paths, *operation.initial_bases),
+        data_format=newest.data_format if version == newest.storage_version else ("lance", str(version)),
+    )
+
+
+def with_row_ids(manifest: Manifest) -> Manifest:
+    """The manifest with stable row ids for rows that have none yet, where it has such, and the versions of these."""
+    if not manifest.has_stable_row_ids:
+        return manifest
+    following, fragments = manifest.next_row_id, []
+    for fragment in manifest.fragments:
+        count = 0 if fragment.row_ids is None else _count(fragment.row_ids)
+        if count is None or count >= fragment.physical_rows:
+            fragments.append(fragment)
+            continue
+        new = fragment.physical_rows - count
+        ids = np.arange(following, following + new, dtype=np.uint64)
+        if count and isinstance(fragment.row_ids, bytes):
+            ids = np.concatenate([parse_ids(fragment.row_ids, count, file=""), ids])
+        created = np.full(new, manifest.version, np.uint64)
+        if count and isinstance(fragment.created, bytes):
+            created = np.concatenate([parse_versions(fragment.created, count, file=""), created])
+        updated = np.full(fragment.physical_rows, manifest.version, np.uint64)
+        following += new
+        fragments.append(
+            replace(
+                fragment,
+                row_ids=serialise_ids(ids),
+                created=serialise_versions(created if len(created) == len(ids) else updated),
+                last_updated=serialise_versions(updated),
+            )
+        )
+    return replace(manifest, fragments=tuple(fragments), next_row_id=following)
+
+
+def _count(row_ids: Placed) -> int | None:
+    """The number of row ids; ``None`` where they are not in the manifest."""
+    return count_ids(row_ids, file="") if isinstance(row_ids, bytes) else None
+
+
+def _with_updates(newest: Manifest, made: Manifest, operation: op.Operation) -> tuple[Fragment, ...]:
+    """The fragments, with the version of those whose rows got other values where they are."""
+    if not made.has_stable_row_ids or not isinstance(operation, op.Merge | op.Update | op.DataReplacement):
+        return made.fragments
+    before = {f.id: {file.path for file in f.files} for f in newest.fragments}
+
+    def current(fragment: Fragment) -> Fragment:
+        if {file.path for file in fragment.files} <= before.get(fragment.id, set()):
+            return fragment
+        versions = np.full(fragment.physical_rows, made.version, np.uint64)
+        return replace(fragment, last_updated=serialise_versions(versions)) if len(versions) else fragment
+
+    return tuple(map(current, made.fragments))
 
 
 def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
@@ -100,6 +198,21 @@ def _changed(newest: Manifest, operation: op.Operation) -> Manifest:
             )
         case op.Rewrite():
             return _rewritten(newest, operation)
+        case op.Project(schema):
+            left = {f.id for f in schema.walk()}
+            dictionaries = {id: values for id, values in newest.schema.dictionaries.items() if id in left}
+            return replace(
+                newest,
+                schema=replace(schema, metadata=newest.schema.metadata).with_dictionaries(dictionaries),
+                fragments=with_files_of(newest.fragments, schema),
+                indices=tuple(i for i in newest.indices if set(i.fields) <= left),
+            )
+        case op.UpdateConfig() as update:
+            return _configured(newest, update)
+        case op.DataReplacement(replacements):
+            return _with_files(newest, replacements)
+        case op.UpdateBases(bases):
+            return replace(newest, base_paths=(*newest.base_paths, *bases))
         case op.ReserveFragments(count):
             return replace(newest, max_fragment_id=_last_id(newest) + count)
     raise InvalidArgumentError(f"{operation!r} cannot be committed")
@@ -204,3 +317,74 @@ def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadat
     version = None if index.index_version is None else rewritten.version
     details = None if index.details is None else rewritten.details or index.details
     return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"")
+
+
+def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:
+    """The fragments without data files of which nothing is left in a schema; each keeps one, to be rows at all."""
+    ids = set(schema.field_ids)
+    left = []
+    for fragment in fragments:
+        files = tuple(f for f in fragment.files if ids.intersection(f.fields)) or fragment.files[:1]
+        left.append(replace(fragment, files=files))
+    return tuple(left)
+
+
+def _configured(newest: Manifest, update: op.UpdateConfig) -> Manifest:
+    changed = newest
+    if update.config is not None:
+        changed = replace(changed, config=update.config.apply(newest.config))
+    if update.table_metadata is not None:
+        changed = replace(changed, table_metadata=update.table_metadata.apply(newest.table_metadata))
+    schema = newest.schema
+    if update.schema_metadata is not None:
+        schema = replace(schema, metadata=_encoded(update.schema_metadata.apply(_decoded(schema.metadata))))
+    unknown = [id for id in update.field_metadata if schema.by_id(id) is None]
+    if unknown:
+        raise CommitConflictError(f"field {unknown[0]} is not there any more", version=newest.version)
+
+    def of_field(field: Field) -> Field:
+        own = update.field_metadata.get(field.id)
+        metadata = field.metadata if own is None else _encoded(own.apply(_decoded(field.metadata)))
+        return replace(field, metadata=metadata, children=tuple(map(of_field, field.children)))
+
+    if update.field_metadata:
+        schema = replace(schema, fields=tuple(map(of_field, schema.fields)))
+    return replace(changed, schema=schema)
+
+
+#: Metadata need not be UTF-8.
+_ANY = "surrogateescape"
+
+
+def _decoded(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {k.decode(errors=_ANY): v.decode(errors=_ANY) for k, v in metadata.items()}
+
+
+def _encoded(metadata: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {k.encode(errors=_ANY): v.encode(errors=_ANY) for k, v in metadata.items()}
+
+
+def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) -> Manifest:
+    """The manifest with data files in the place of those that have the same fields."""
+    new: dict[int, list[DataFile]] = {}
+    for id, file in replacements:
+        new.setdefault(id, []).append(file)
+    missing = new.keys() - {f.id for f in newest.fragments}
+    if missing:
+        raise CommitConflictError(f"fragment {min(missing)} is not there any more", version=newest.version)
+    fragments = []
+    for fragment in newest.fragments:
+        files = fragment.files
+        for file in new.get(fragment.id, ()):
+            ids = set(file.fields)
+            files = (*(f for f in (_without_fields(f, ids) for f in files) if f is not None), file)
+        fragments.append(replace(fragment, files=files))
+    modified = tuple({id for files in new.values() for file in files for id in file.fields})
+    touched = [f for f in newest.fragments if f.id in new]
+    return replace(newest, fragments=tuple(fragments), indices=_without_stale(newest.indices, modified, touched))
+
+
+def _without_fields(file: DataFile, ids: set[int]) -> DataFile | None:
+    """A data file that does not have some fields any more; ``None`` where it has no others."""
+    left = tuple(TOMBSTONE if id in ids else id for id in file.fields)
+    return None if all(id == TOMBSTONE for id in left) else replace(file, fields=left)

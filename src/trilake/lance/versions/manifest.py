@@ -446,6 +446,18 @@ def fragment_message(fragment: Fragment) -> pb.DataFragment:
     return message
 
 
+def parse_base_path(message: pb.BasePath) -> BasePath:
+    """A place of files as the format has it."""
+    return BasePath(
+        message.id, message.path, message.is_dataset_root, message.name if message.HasField("name") else None
+    )
+
+
+def base_path_message(base: BasePath) -> pb.BasePath:
+    """The message of a place of files."""
+    return pb.BasePath(id=base.id, path=base.path, is_dataset_root=base.is_dataset_root, name=base.name)
+
+
 def parse_index(message: pb.IndexMetadata, *, file: str = "") -> IndexMetadata:
     """An index entry as the format has it.  Raises ``CorruptLogError``."""
     if len(message.uuid.uuid) != 16:
@@ -558,10 +570,7 @@ def parse_manifest(data: pa.Buffer, *, file: str, version: int | None = None) ->
         next_row_id=message.next_row_id,
         config=dict(message.config),
         table_metadata=dict(message.table_metadata),
-        base_paths=tuple(
-            BasePath(b.id, b.path, b.is_dataset_root, b.name if b.HasField("name") else None)
-            for b in message.base_paths
-        ),
+        base_paths=tuple(map(parse_base_path, message.base_paths)),
         branch=message.branch if message.HasField("branch") else None,
         transaction=own_transaction,
         has_fragment_tree=message.HasField("fragment_tree"),
@@ -592,10 +601,7 @@ def serialise_manifest(manifest: Manifest) -> bytes:
         next_row_id=manifest.next_row_id,
         config=manifest.config,
         table_metadata=manifest.table_metadata,
-        base_paths=[
-            pb.BasePath(id=b.id, path=b.path, is_dataset_root=b.is_dataset_root, name=b.name)
-            for b in manifest.base_paths
-        ],
+        base_paths=map(base_path_message, manifest.base_paths),
         branch=manifest.branch,
     )
     message.fragments.extend(fragment_message(f) for f in manifest.fragments)

@@ -6,13 +6,14 @@ for: :func:`conflict` says whether it may be.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 from uuid import UUID
 
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.versions.manifest import Fragment, IndexDetails, IndexMetadata
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.versions.manifest import BasePath, DataFile, Fragment, IndexDetails, IndexMetadata
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,11 @@ class Append:
     """Adds fragments at the end."""
 
     fragments: tuple[Fragment, ...]
+
+    @property
+    def is_first(self) -> bool:
+        """Whether its files are of the first format, whose readers want each column in a file."""
+        return any(file.storage_version.is_first for fragment in self.fragments for file in fragment.files)
 
 
 @dataclass(frozen=True)
@@ -33,10 +39,17 @@ class Delete:
 
 @dataclass(frozen=True)
 class Overwrite:
-    """Replaces all fragments and the schema; creates the dataset where there is none."""
+    """Replaces all fragments and the schema; creates the dataset where there is none.
+
+    ``storage_version`` and ``stable_row_ids`` are for a dataset that begins, or ``None`` to keep what there is.
+    """
 
     fragments: tuple[Fragment, ...]
     schema: LanceSchema
+    config: Mapping[str, str] = field(default_factory=dict)
+    initial_bases: tuple[BasePath, ...] = ()
+    storage_version: StorageVersion | None = field(default=None, compare=False)
+    stable_row_ids: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -113,6 +126,80 @@ class Update:
 
 
 @dataclass(frozen=True)
+class Project:
+    """Replaces the schema by one with other names, or with fewer fields; files stay as they are."""
+
+    schema: LanceSchema
+
+
+@dataclass(frozen=True)
+class MapUpdate:
+    """New values by key, ``None`` where the key is removed; with ``replace`` all other keys are removed."""
+
+    entries: Mapping[str, str | None]
+    replace: bool = False
+
+    def apply(self, current: Mapping[str, str]) -> dict[str, str]:
+        """The map with these changes."""
+        changed = {**({} if self.replace else current), **self.entries}
+        return {key: value for key, value in changed.items() if value is not None}
+
+    def overlaps(self, other: MapUpdate) -> bool:
+        """Whether both say something of one key."""
+        return self.replace or other.replace or not self.entries.keys().isdisjoint(other.entries)
+
+
+@dataclass(frozen=True)
+class UpdateConfig:
+    """Changes the table's configuration or metadata, or the metadata of the schema or of fields, by field id."""
+
+    config: MapUpdate | None = None
+    table_metadata: MapUpdate | None = None
+    schema_metadata: MapUpdate | None = None
+    field_metadata: Mapping[int, MapUpdate] = field(default_factory=dict)
+
+    @property
+    def changes_schema(self) -> bool:
+        """Whether it changes what a schema says."""
+        return self.schema_metadata is not None or bool(self.field_metadata)
+
+    def overlaps(self, other: UpdateConfig) -> bool:
+        """Whether both change the same keys."""
+        pairs = [
+            (self.config, other.config),
+            (self.table_metadata, other.table_metadata),
+            (self.schema_metadata, other.schema_metadata),
+            *((self.field_metadata[id], other.field_metadata.get(id)) for id in self.field_metadata),
+        ]
+        return any(a is not None and b is not None and a.overlaps(b) for a, b in pairs)
+
+
+@dataclass(frozen=True)
+class DataReplacement:
+    """Puts data files in the place of those with the same fields, by fragment id."""
+
+    replacements: tuple[tuple[int, DataFile], ...]
+
+
+@dataclass(frozen=True)
+class Clone:
+    """Begins a dataset, or a branch of one, with the files of a version of another."""
+
+    ref_path: str
+    ref_version: int
+    ref_name: str | None = None
+    branch_name: str | None = None
+    is_shallow: bool = True
+
+
+@dataclass(frozen=True)
+class UpdateBases:
+    """Adds places of files."""
+
+    new_bases: tuple[BasePath, ...]
+
+
+@dataclass(frozen=True)
 class Unknown:
     """An operation of a newer writer; ``field`` is its number in the message.  It excludes everything."""
 
@@ -120,7 +207,21 @@ class Unknown:
 
 
 Operation: TypeAlias = (
-    Append | Delete | Overwrite | CreateIndex | Rewrite | Merge | Restore | ReserveFragments | Update | Unknown
+    Append
+    | Delete
+    | Overwrite
+    | CreateIndex
+    | Rewrite
+    | Merge
+    | Restore
+    | ReserveFragments
+    | Update
+    | Project
+    | UpdateConfig
+    | DataReplacement
+    | Clone
+    | UpdateBases
+    | Unknown
 )
 
 
@@ -131,21 +232,27 @@ def modified_ids(operation: Operation) -> frozenset[int]:
             return frozenset(removed) | {f.id for f in updated}
         case Rewrite(groups):
             return frozenset(f.id for group in groups for f in group.old)
+        case DataReplacement(replacements):
+            return frozenset(id for id, _ in replacements)
     return frozenset()
 
 
 #: Mine, and for each kind of theirs that was committed first: "+" may follow, "-" may not, "i" may follow if both
 #: change different fragments.  The columns are those of _COLUMN.
 _TABLE: dict[type, str] = {
-    Append: "++-++--+",
-    Delete: "-i-+i--+",
-    Update: "-i-+i--+",
-    Overwrite: "++++++++",
-    Restore: "++++++++",
-    CreateIndex: "++-+-+-+",
-    Rewrite: "+i--i--+",
-    Merge: "---+---+",
-    ReserveFragments: "++-+++-+",
+    Append: "++-++--+++++",
+    Delete: "-i-+i--+-+i+",
+    Update: "-i-+i--+-+i+",
+    Overwrite: "++++++++++++",
+    Restore: "++++++++++++",
+    CreateIndex: "++-+-+-+++++",
+    Rewrite: "+i--i--+++i+",
+    Merge: "---+---+-+-+",
+    ReserveFragments: "++-+++-+++++",
+    Project: "++-++--+-+++",
+    UpdateConfig: "++-+++-+++++",
+    DataReplacement: "+i--i--+-+i+",
+    UpdateBases: "++-+++-++++-",
 }
 _COLUMN: dict[type, int] = {
     Append: 0,
@@ -157,6 +264,10 @@ _COLUMN: dict[type, int] = {
     Merge: 5,
     Restore: 6,
     ReserveFragments: 7,
+    Project: 8,
+    UpdateConfig: 9,
+    DataReplacement: 10,
+    UpdateBases: 11,
 }
 
 
@@ -179,14 +290,24 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
         # Its new rows are an append: what was looked for here, to be deleted or because it must not be there twice, may
         # be among them.
         return f"{_with_article(_name(mine))} cannot follow an update that adds rows"
-    if isinstance(mine, CreateIndex) and isinstance(theirs, Merge):
+    if isinstance(theirs, UpdateConfig) and isinstance(mine, UpdateConfig) and mine.overlaps(theirs):
+        return "both change the same keys of the configuration or metadata"
+    if isinstance(theirs, UpdateConfig) and theirs.changes_schema and isinstance(mine, Merge | Project):
+        return f"{_with_article(_name(mine))} cannot follow a change of the schema's metadata"
+    if isinstance(mine, Append) and isinstance(theirs, Merge) and not mine.is_first:
+        # The rows have no values of columns that were added, so that these must be nullable.
+        have = {id for fragment in mine.fragments for file in fragment.files for id in file.fields}
+        absent = [f.name for f in theirs.schema.walk() if f.is_column and f.id not in have and not f.nullable]
+        return f"the rows have no values of the new column {absent[0]!r}" if absent else None
+    if isinstance(mine, CreateIndex) and isinstance(theirs, Merge | Project):
         # A column that comes after one was dropped may have its id, and none of its values.
         known = {f.id for f in theirs.schema.walk()}
         dropped = [i.name for i in mine.new_indices if not known.issuperset(i.fields)]
         if dropped:
             return f"the column of index {dropped[0]} was dropped meanwhile"
-    if isinstance(mine, CreateIndex) and isinstance(theirs, Update):
-        stale = [i.name for i in mine.new_indices if not set(theirs.fields_modified).isdisjoint(i.fields)]
+    if isinstance(mine, CreateIndex) and isinstance(theirs, Update | DataReplacement):
+        modified = _modified_fields(theirs)
+        stale = [i.name for i in mine.new_indices if not modified.isdisjoint(i.fields)]
         if stale:
             return f"the column of index {stale[0]} got other values meanwhile"
     if isinstance(mine, CreateIndex) and isinstance(theirs, CreateIndex):
@@ -206,8 +327,21 @@ def conflict(mine: Operation, theirs: Operation) -> str | None:
     return None
 
 
+def _modified_fields(operation: Update | DataReplacement) -> frozenset[int]:
+    """The fields that get other values in rows that stay where they are."""
+    if isinstance(operation, Update):
+        return frozenset(operation.fields_modified)
+    return frozenset(id for _, file in operation.replacements for id in file.fields)
+
+
 def _name(operation: Operation) -> str:
-    names = {CreateIndex: "creation of an index", ReserveFragments: "reservation of fragments"}
+    names = {
+        CreateIndex: "creation of an index",
+        ReserveFragments: "reservation of fragments",
+        UpdateConfig: "change of the configuration",
+        DataReplacement: "replacement of data files",
+        UpdateBases: "change of base paths",
+    }
     if isinstance(operation, Unknown):
         return f"operation of kind {operation.field}, which this version does not know"
     return names.get(type(operation), type(operation).__name__.lower())

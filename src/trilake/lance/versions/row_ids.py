@@ -45,6 +45,11 @@ def parse_ids(data: bytes, rows: int, *, file: str) -> Ids:
     return ids
 
 
+def count_ids(data: bytes, *, file: str) -> int:
+    """How many row ids a message has.  Raises ``CorruptLogError``."""
+    return sum(_length(segment, file) for segment in _parse(data, pb.RowIdSequence, file).segments)
+
+
 def serialise_ids(ids: Ids) -> bytes:
     """The message of row ids.
 

@@ -17,9 +17,9 @@ manifest names its transaction file, whose name is random, so the dataset itself
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from uuid import UUID
@@ -47,9 +47,11 @@ from trilake.lance.versions.holds import held
 from trilake.lance.versions.manifest import (
     Fragment,
     Manifest,
+    base_path_message,
     details_message,
     fragment_message,
     index_message,
+    parse_base_path,
     parse_details,
     parse_fragment,
     parse_index,
@@ -76,11 +78,12 @@ MAX_ATTEMPTS = 100
 
 @dataclass(frozen=True)
 class Transaction:
-    """An operation, the version it was made for (0: none yet), and an id that no other has."""
+    """An operation, the version it was made for (0: none yet), an id that no other has, and what users say of it."""
 
     read_version: int
     uuid: str
     operation: op.Operation
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -93,7 +96,9 @@ class Transaction:
 
 def serialise(transaction: Transaction) -> bytes:
     """The content of a transaction file."""
-    message = tx.Transaction(read_version=transaction.read_version, uuid=transaction.uuid)
+    message = tx.Transaction(
+        read_version=transaction.read_version, uuid=transaction.uuid, transaction_properties=transaction.properties
+    )
 
     def fragments(entries: Iterable[Fragment]) -> list[pb.DataFragment]:
         return [fragment_message(f) for f in entries]
@@ -107,10 +112,14 @@ def serialise(transaction: Transaction) -> bytes:
                     updated_fragments=fragments(updated), deleted_fragment_ids=removed, predicate=predicate
                 )
             )
-        case op.Overwrite(new, schema):
+        case op.Overwrite(new, schema, config, bases):
             message.overwrite.CopyFrom(
                 tx.Transaction.Overwrite(
-                    fragments=fragments(new), schema=schema.to_proto(), schema_metadata=schema.metadata_to_proto()
+                    fragments=fragments(new),
+                    schema=schema.to_proto(),
+                    schema_metadata=schema.metadata_to_proto(),
+                    config_upsert_values=config,
+                    initial_bases=map(base_path_message, bases),
                 )
             )
         case op.CreateIndex(added, dropped):
@@ -150,9 +159,45 @@ def serialise(transaction: Transaction) -> bytes:
                     fields_modified=modified,
                 )
             )
+        case op.Project(schema):
+            message.project.CopyFrom(tx.Transaction.Project(schema=schema.to_proto()))
+        case op.UpdateConfig() as update:
+            message.update_config.CopyFrom(
+                tx.Transaction.UpdateConfig(
+                    config=_map_message(update.config),
+                    table_metadata=_map_message(update.table_metadata),
+                    schema_metadata=_map_message(update.schema_metadata),
+                )
+            )
+            for id, entries in update.field_metadata.items():
+                message.update_config.field_metadata[id].CopyFrom(_map_message(entries) or tx.Transaction.UpdateMap())
+        case op.DataReplacement(replacements):
+            for id, file in replacements:
+                group = message.data_replacement.replacements.add(fragment_id=id)
+                group.new_file.CopyFrom(fragment_message(Fragment(0, (file,))).files[0])
+        case op.Clone(path, version, name, branch, is_shallow):
+            message.clone.CopyFrom(
+                tx.Transaction.Clone(
+                    is_shallow=is_shallow, ref_name=name, ref_version=version, ref_path=path, branch_name=branch
+                )
+            )
+        case op.UpdateBases(bases):
+            message.update_bases.CopyFrom(tx.Transaction.UpdateBases(new_bases=map(base_path_message, bases)))
         case op.Unknown(number):
             raise InvalidArgumentError(f"operation {number} cannot be written, only recognised")
     return message.SerializeToString(deterministic=True)
+
+
+def _map_message(update: op.MapUpdate | None) -> tx.Transaction.UpdateMap | None:
+    if update is None:
+        return None
+    entries = [tx.Transaction.UpdateMap.Entry(key=key, value=value) for key, value in update.entries.items()]
+    return tx.Transaction.UpdateMap(entries=entries, replace=update.replace)
+
+
+def _map_update(message: tx.Transaction.UpdateMap) -> op.MapUpdate:
+    entries = {e.key: e.value if e.HasField("value") else None for e in message.entries}
+    return op.MapUpdate(entries, message.replace)
 
 
 def _rewritten_message(index: op.RewrittenIndex) -> tx.Transaction.Rewrite.RewrittenIndex:
@@ -174,7 +219,8 @@ def parse(data: bytes, *, file: str = "") -> Transaction:
         message = tx.Transaction.FromString(data)
     except DecodeError as e:
         raise CorruptLogError(f"the transaction cannot be parsed: {e}", file=file) from e
-    return Transaction(message.read_version, message.uuid, _operation(message, file))
+    properties = dict(message.transaction_properties)
+    return Transaction(message.read_version, message.uuid, _operation(message, file), properties)
 
 
 def _operation(message: tx.Transaction, file: str) -> op.Operation:
@@ -190,7 +236,10 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
         case "overwrite":
             o = message.overwrite
             return op.Overwrite(
-                fragments(o.fragments), LanceSchema.from_proto(o.schema, dict(o.schema_metadata), file=file)
+                fragments(o.fragments),
+                LanceSchema.from_proto(o.schema, dict(o.schema_metadata), file=file),
+                dict(o.config_upsert_values),
+                tuple(map(parse_base_path, o.initial_bases)),
             )
         case "create_index":
             c = message.create_index
@@ -219,6 +268,27 @@ def _operation(message: tx.Transaction, file: str) -> op.Operation:
             return op.Update(
                 tuple(u.removed_fragment_ids), fragments(u.updated_fragments), new, tuple(u.fields_modified)
             )
+        case "project":
+            return op.Project(LanceSchema.from_proto(message.project.schema, file=file))
+        case "update_config":
+            changed = message.update_config
+            config, table, schema = (
+                _map_update(getattr(changed, name)) if changed.HasField(name) else None
+                for name in ("config", "table_metadata", "schema_metadata")
+            )
+            by_field = {id: _map_update(m) for id, m in changed.field_metadata.items()}
+            return op.UpdateConfig(config, table, schema, by_field)
+        case "data_replacement":
+            new_files = message.data_replacement.replacements
+            files = [(one.fragment_id, pb.DataFragment(files=[one.new_file])) for one in new_files]
+            return op.DataReplacement(tuple((id, parse_fragment(f, file=file).files[0]) for id, f in files))
+        case "clone":
+            clone = message.clone
+            name = clone.ref_name if clone.HasField("ref_name") else None
+            branch = clone.branch_name if clone.HasField("branch_name") else None
+            return op.Clone(clone.ref_path, clone.ref_version, name, branch, clone.is_shallow)
+        case "update_bases":
+            return op.UpdateBases(tuple(map(parse_base_path, message.update_bases.new_bases)))
     return op.Unknown(_unknown_number(message))
 
 
@@ -253,6 +323,19 @@ def load(store: Store, version: int | None = None, listing: Listing | None = Non
 def read_manifest(store: Store, key: str, version: int) -> Manifest:
     """The manifest under a key, which must be of the version that its name says."""
     return parse_manifest(store.read(key), file=f"{store.uri}/{key}", version=version)
+
+
+def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
+    """The transaction that made a version; ``None`` where the version does not say it.
+
+    Raises ``ObjectNotFoundError`` where its file is gone, and ``CorruptLogError``.
+    """
+    if manifest.transaction is not None:
+        return parse(manifest.transaction, file=store.uri)
+    if not manifest.transaction_file:
+        return None
+    key = f"{TRANSACTIONS}/{manifest.transaction_file}"
+    return parse(store.read(key).to_pybytes(), file=f"{store.uri}/{key}")
 
 
 # --- committing ------------------------------------------------------------------------------------------------------
@@ -291,7 +374,8 @@ def commit(
     ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.
     """
     key = f"{TRANSACTIONS}/{transaction.file}"
-    put = partial(_put_transaction, store, key, serialise(transaction))
+    message = serialise(transaction)
+    put = partial(_put_transaction, store, key, message)
     read = partial(_manifest_or_none, store, known, transaction.read_version)
     first = [] if finish is None else [finish]
     *_, listing, guessed = store.at_once([*first, put, partial(list_versions, store), read])
@@ -322,6 +406,8 @@ def commit(
                 check_place(store)
             old = None if back is None else load(store, back, listing)
             manifest = apply(newest, transaction.operation, file=transaction.file, now_ns=runtime.clock_ns(), old=old)
+            if not manifest.storage_version.is_first:
+                manifest = replace(manifest, transaction=message)
             data = serialise_manifest(manifest)
             used = listing.scheme if listing.versions else scheme
             key = manifest_key(manifest.version, used)
@@ -398,15 +484,14 @@ def _check_winners(store: Store, listing: Listing, own: Transaction, checked: in
         except ObjectNotFoundError as e:
             message = "a commit to be checked was cleaned up"
             raise CommitConflictError(message, help=help, file=store.uri, version=version) from e
-        if not winner.transaction_file:
+        try:
+            other = of_manifest(store, winner)
+        except ObjectNotFoundError as e:
+            raise CommitConflictError("what another commit did was cleaned up", help=help, version=version) from e
+        if other is None:
             raise CommitConflictError(
                 "another commit does not say what it did", help=help, file=store.uri, version=version
             )
-        key = f"{TRANSACTIONS}/{winner.transaction_file}"
-        try:
-            other = parse(store.read(key).to_pybytes(), file=key)
-        except ObjectNotFoundError as e:
-            raise CommitConflictError("what another commit did was cleaned up", help=help, version=version) from e
         reason = op.conflict(own.operation, other.operation)
         if reason is not None:
             raise CommitConflictError(reason, help=help, file=store.uri, version=version)
