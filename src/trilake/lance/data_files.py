@@ -46,8 +46,9 @@ def open_data_file(
             f"the file is of version {version} of Lance's file format; expected one of {', '.join(map(str, READABLE))}",
             file=f"{store.uri}/{key}",
         )
-    reader = import_module("trilake.lance.v2.file").V2File
-    return cast(DataFileReader, reader.open(store, key, schema, field_ids, column_indices))
+    from trilake.lance.v2.file import V2File
+
+    return V2File.open(store, key, schema, field_ids, column_indices)
 
 
 def new_data_file(

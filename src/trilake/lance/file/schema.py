@@ -7,7 +7,7 @@ renamed keeps its id, one that is dropped and added again gets another.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -24,6 +24,7 @@ from trilake.errors import (
     UnsupportedProtocolError,
 )
 from trilake.lance.file import extensions, types
+from trilake.lance.file.blobs import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.file.errors import UnknownColumnError
 from trilake.lance.file.types import ARROW_JSON, EXTENSION_METADATA, EXTENSION_NAME, LANCE_JSON, Encoding
 from trilake.lance.proto import format_pb2
@@ -62,6 +63,7 @@ class Field:
     encoding: of its pages, as the manifest names it.
     dictionary: place of the dictionary's values in the file that the field was read from; of the first format only.
     primary_key: whether it is part of a primary key, which nothing enforces, and its place in that.
+    as_bytes: of a blob in a projection, whether its bytes are read, and not where they are.
     """
 
     name: str
@@ -74,6 +76,7 @@ class Field:
     encoding: Encoding = Encoding.NONE
     dictionary: DictionaryPlace | None = field(default=None, compare=False)
     primary_key: tuple[bool, int] = (False, 0)
+    as_bytes: bool = False
 
     @cached_property
     def arrow_type(self) -> pa.DataType:
@@ -94,6 +97,26 @@ class Field:
     def storage_field(self) -> pa.Field:
         """The Arrow field with extension types as metadata."""
         return pa.field(self.name, self.arrow_type, self.nullable, dict(self.metadata) or None)
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether its values are shown as they are stored: neither JSON nor blobs are in it."""
+        return not any(f.is_json or f.is_blob for f in self.walk())
+
+    @cached_property
+    def read_field(self) -> pa.Field:
+        """The Arrow field of what readers of files give: of blobs, where they are, unless bytes are asked for."""
+        return self.storage_field if self.is_plain else _converted(self, _read_type)
+
+    @cached_property
+    def shown_field(self) -> pa.Field:
+        """The Arrow field of what scans give: JSON is strings."""
+        return self.storage_field if self.is_plain else _converted(self, _shown_type)
+
+    @cached_property
+    def dataset_field(self) -> pa.Field:
+        """The Arrow field as the schema of a dataset has it: blobs are bytes, JSON is strings."""
+        return self.storage_field if self.is_plain else _converted(self, _json_type)
 
     @property
     def is_dictionary(self) -> bool:
@@ -195,7 +218,24 @@ class LanceSchema:
 
     def to_arrow(self) -> pa.Schema:
         """The Arrow schema; extension types that Arrow knows are themselves, others are metadata."""
-        schema = self.storage_schema
+        return self._restored([f.dataset_field for f in self.fields])
+
+    def read_schema(self) -> pa.Schema:
+        """The schema of what readers of files give."""
+        return self._restored([f.read_field for f in self.fields])
+
+    @cached_property
+    def shown_schema(self) -> pa.Schema:
+        """The schema of what scans give."""
+        return self._restored([f.shown_field for f in self.fields])
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether all values are shown as they are stored."""
+        return all(f.is_plain for f in self.fields)
+
+    def _restored(self, fields: list[pa.Field]) -> pa.Schema:
+        schema = pa.schema(fields, dict(self.metadata) or None)
         return extensions.restore_schema(schema) if self.has_extensions else schema
 
     @cached_property
@@ -329,6 +369,11 @@ class LanceSchema:
             above.insert(0, parent)
         return above
 
+    def column_ids(self, field: Field) -> set[int]:
+        """The ids of the columns of files that a field is, or is in."""
+        whole = next((f for f in self.above(field) if f.is_column), field)
+        return {f.id for f in whole.columns()}
+
     def path_of(self, field: Field) -> list[str]:
         """The names of a field and of those that it is in, from the top."""
         return [f.name for f in (*self.above(field), field)]
@@ -449,6 +494,47 @@ def _names_of(path: str) -> list[str]:
     if "`" not in path or _QUOTED_PATH.fullmatch(path) is None:
         return path.split(".")
     return [name.strip("`") for name in re.findall(_NAME, path)]
+
+
+def _converted(field: Field, type_of: Callable[[Field], pa.Field | None]) -> pa.Field:
+    """The Arrow field with other types where ``type_of`` gives some, at any depth."""
+    own = type_of(field)
+    if own is not None:
+        return own
+    if field.is_plain or not field.children:
+        return field.storage_field
+    children = [_converted(child, type_of) for child in field.children]
+    if field.logical_type == "struct":
+        kind = pa.struct(children)
+    elif field.logical_type == "map":
+        kind = pa.map_(children[0].type.field(0), children[0].type.field(1))
+    elif types.is_struct_vector(field.logical_type):
+        kind = pa.list_(children[0], types.list_size(field.logical_type))
+    else:
+        kind = (pa.large_list if field.logical_type.startswith("large") else pa.list_)(children[0])
+    return field.storage_field.with_type(kind)
+
+
+def _json_type(field: Field) -> pa.Field | None:
+    if not field.is_json:
+        return None
+    metadata = {**field.metadata, EXTENSION_NAME: ARROW_JSON.encode()}
+    return pa.field(field.name, pa.string(), field.nullable, metadata)
+
+
+def _read_type(field: Field) -> pa.Field | None:
+    if not field.is_blob:
+        return None
+    if field.as_bytes:
+        metadata = None if field.is_blob_v2 else dict(field.metadata)
+        return pa.field(field.name, pa.large_binary(), field.nullable, metadata)
+    if field.is_blob_v2:
+        return pa.field(field.name, DESCRIPTION_V2, field.nullable, {BLOB: b"true", PACKED: b"true"})
+    return pa.field(field.name, DESCRIPTION, field.nullable, dict(field.metadata))
+
+
+def _shown_type(field: Field) -> pa.Field | None:
+    return _json_type(field) or _read_type(field)
 
 
 def _is_true(value: bytes | None) -> bool:

@@ -7,32 +7,41 @@ is not a column of its own here: it is read with the column it belongs to, and f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
 
-from trilake.lance.file import null_masks
+from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file import jsonb, null_masks
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.extensions import restore_batch, storage_array
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.types import LISTS
 
 
 @dataclass(frozen=True)
 class View:
     """The columns of a dataset.
 
-    ``whole`` is its schema as the manifest has it; unless ``folded``, companions are columns like others.
+    Parameters
+    ----------
+    whole: its schema as the manifest has it.
+    folded: unless it is, companions are columns like others.
+    blob_bytes: whether blobs are read as their bytes, and not as descriptions of where they are.
     """
 
     whole: LanceSchema
     folded: bool = True
+    blob_bytes: bool = False
 
     @cached_property
     def schema(self) -> LanceSchema:
         """The columns that users see."""
         hidden = {f.id for f in self._masks.values()}
-        return LanceSchema(tuple(f for f in self.whole.fields if f.id not in hidden), self.whole.metadata)
+        fields = (f for f in self.whole.fields if f.id not in hidden)
+        return LanceSchema(tuple(map(_with_bytes, fields) if self.blob_bytes else fields), self.whole.metadata)
 
     @cached_property
     def _masks(self) -> dict[str, Field]:
@@ -71,7 +80,37 @@ class View:
 
     def show(self, batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
         """A stored batch as users see it."""
-        if not self._masks:
-            return batch
-        masks = {f.name: self._masks[f.name].name for f in columns.fields if f.name in self._masks}
-        return null_masks.fold(batch, masks) if masks else batch
+        if self._masks:
+            masks = {f.name: self._masks[f.name].name for f in columns.fields if f.name in self._masks}
+            batch = null_masks.fold(batch, masks) if masks else batch
+        return batch if columns.is_plain or not columns.fields else _shown(batch, columns)
+
+
+def _with_bytes(field: Field) -> Field:
+    if field.is_plain or field.is_json:
+        return field
+    return replace(field, as_bytes=field.is_blob, children=tuple(map(_with_bytes, field.children)))
+
+
+def _shown(batch: pa.RecordBatch, columns: LanceSchema) -> pa.RecordBatch:
+    """A batch with JSON as strings."""
+    arrays = [_strings(field, array) for field, array in zip(columns.fields, batch.columns, strict=True)]
+    storage = pa.schema([f.shown_field for f in columns.fields], columns.shown_schema.metadata)
+    shown = pa.RecordBatch.from_arrays(arrays, schema=storage)
+    return restore_batch(shown) if columns.has_extensions else shown
+
+
+def _strings(field: Field, array: pa.Array) -> pa.Array:
+    array = storage_array(array)
+    if field.is_json:
+        return jsonb.decode(array)
+    if field.is_plain or field.is_blob:
+        return array
+    kind, mask = field.shown_field.type, array.is_null() if array.null_count else None
+    if field.logical_type == "struct":
+        children = [_strings(child, array.field(i)) for i, child in enumerate(field.children)]
+        return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
+    if field.logical_type in LISTS:
+        items = _strings(field.children[0], array.values)
+        return type(array).from_arrays(array.offsets, items, kind, mask=mask)
+    raise UnsupportedProtocolError(f"JSON in {field.logical_type!r} cannot be read", column=field.name)

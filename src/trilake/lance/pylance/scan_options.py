@@ -12,9 +12,10 @@ SCAN_OPTIONS = (
     *("columns", "filter", "limit", "offset", "nearest", "batch_size", "batch_size_bytes", "batch_readahead"),
     *("fragment_readahead", "scan_in_order", "fragments", "prefilter", "with_row_id", "with_row_address", "use_stats"),
     *("use_scalar_index", "include_deleted_rows", "strict_batch_size", "order_by", "disable_scoring_autoprojection"),
+    "blob_handling",
 )
-#: Hints of pylance, which change nothing here; a dataset of the format has no blobs that could be handled.
-LANCE_HINTS = frozenset(("io_buffer_size", "late_materialization", "blob_handling"))
+#: Hints of pylance, which change nothing here.
+LANCE_HINTS = frozenset(("io_buffer_size", "late_materialization"))
 #: These, and options of Arrow's scanners.
 HINTS = LANCE_HINTS | {"use_threads", "memory_pool", "fragment_scan_options", "cache_metadata"}
 #: All that a scan may be told.

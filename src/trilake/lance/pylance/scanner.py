@@ -52,6 +52,7 @@ class ScannerBuilder:
     _batch_bytes: int | None = None
     _order_by: Orderings = ()
     _scored: bool = True
+    _blob_bytes: bool = False
     _in_order: bool = field(default=True, repr=False)
 
     def columns(self, cols: ColumnsLike | None = None) -> ScannerBuilder:
@@ -114,7 +115,7 @@ class ScannerBuilder:
         return self
 
     def with_row_address(self, with_row_address: bool = True) -> ScannerBuilder:
-        """Return a column ``_rowaddr`` too, which is the same as ``_rowid``."""
+        """Return a column ``_rowaddr`` too, which is the same as ``_rowid`` unless row ids are stable."""
         self._with_row_address = flag("with_row_address", with_row_address)
         return self
 
@@ -152,6 +153,16 @@ class ScannerBuilder:
     def disable_scoring_autoprojection(self, disable: bool = True) -> ScannerBuilder:
         """Leave ``_distance`` out of what a search returns, unless it is among the columns."""
         self._scored = not flag("disable_scoring_autoprojection", disable)
+        return self
+
+    def blob_handling(self, blob_handling: str | None) -> ScannerBuilder:
+        """Whether blobs come as their bytes, ``"all_binary"``, or as descriptions of where these are."""
+        if blob_handling not in (None, "all_binary", "blobs_descriptions", "all_descriptions"):
+            raise InvalidArgumentError(
+                f"blob_handling is {blob_handling!r}",
+                help="expected all_binary, blobs_descriptions or all_descriptions",
+            )
+        self._blob_bytes = blob_handling == "all_binary"
         return self
 
     def apply_defaults(self, default_opts: Mapping[str, Any]) -> ScannerBuilder:
@@ -227,8 +238,9 @@ class ScannerBuilder:
         if columns is not None and not columns and (self._with_row_id or self._with_row_address):
             columns = [f.name for f in (scores if self._scored else scores[:-1])]
             columns += [ROW_ID] * self._with_row_id + [ROW_ADDRESS] * self._with_row_address
+        view = replace(snapshot.view, blob_bytes=True) if self._blob_bytes else snapshot.view
         chosen = Selection.of(
-            snapshot.view,
+            view,
             columns,
             with_row_id=self._with_row_id,
             with_row_address=self._with_row_address,
@@ -236,7 +248,7 @@ class ScannerBuilder:
             scored=self._scored,
         )
         plan = ScanPlan(
-            snapshot.view,
+            view,
             chosen.columns,
             snapshot.filter(self._filter),
             self._limit,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -22,9 +22,11 @@ from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundErr
 from trilake.expr import ColumnStats
 from trilake.expr.terms.datatypes import Path
 from trilake.lance.data_files import open_data_file
+from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.scan import blob_bytes
 from trilake.lance.versions import deletions, row_ids
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
@@ -66,10 +68,40 @@ def split(addresses: Ids) -> tuple[Rows, Rows]:
 
 @dataclass(frozen=True)
 class _Part:
-    """The columns of a projection that one file has, and where each of its columns goes."""
+    """The columns of a projection that one file has.
+
+    Parameters
+    ----------
+    file: that has them.
+    schema: the columns, as parts of the projection.
+    stored: what is read for them.
+    place: where the file is.
+    """
 
     file: DataFileReader
     schema: LanceSchema
+    stored: LanceSchema
+    place: tuple[Store, str]
+
+    def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """What was read, as the columns of the part."""
+        if self.schema.is_plain and self.stored is self.schema:
+            return batch
+        pairs = zip(self.schema.fields, self.stored.fields, batch.columns, strict=True)
+        arrays = [self._finished(field, stored, array) for field, stored, array in pairs]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema.read_schema())
+
+    def _finished(self, field: Field, stored: Field, array: pa.Array) -> pa.Array:
+        if field.as_bytes:
+            return blob_bytes.read(*self.place, storage_array(array))
+        if field.is_blob or field.logical_type != "struct" or (field.is_plain and field == stored):
+            return array
+        children = []
+        for child in field.children:
+            index = next(i for i, f in enumerate(stored.children) if f.id == child.id)
+            children.append(self._finished(child, stored.children[index], array.field(index)))
+        mask = array.is_null() if array.null_count else None
+        return pa.StructArray.from_arrays(children, fields=list(field.read_field.type), mask=mask)
 
 
 class FragmentReader:
@@ -258,9 +290,21 @@ class FragmentReader:
         for entry in reversed(self.fragment.files):  # of files with one column, the last has its values
             field_ids = ids.intersection(entry.fields)
             if field_ids:
-                parts.append(_Part(self.file(entry), projection.project_ids(field_ids)))
+                schema = projection.project_ids(field_ids)
+                fields = tuple(map(self._whole, schema.fields))
+                stored = schema if fields == schema.fields else LanceSchema(fields, schema.metadata)
+                parts.append(_Part(self.file(entry), schema, stored, self.bases.data_file(entry)))
                 ids -= field_ids
         return parts[::-1]
+
+    def _whole(self, field: Field) -> Field:
+        """A field as it can be read: packed structs with all fields in them."""
+        if field.is_packed:
+            return self.schema.by_id(field.id) or field
+        if not field.children or field.is_column:
+            return field
+        children = tuple(map(self._whole, field.children))
+        return field if children == field.children else replace(field, children=children)
 
     def read_batches(
         self, projection: LanceSchema, start: int = 0, stop: int | None = None
@@ -268,14 +312,14 @@ class FragmentReader:
         """The rows from ``start`` to ``stop``, deleted ones included, as one batch for each batch of the files."""
         stop = self.physical_rows if stop is None else stop
         parts = self._parts(projection)
-        arrow = projection.to_arrow()
+        arrow = projection.read_schema()
         bounds = self.batch_offsets.tolist()
         whole = len(parts) == 1 and parts[0].schema.fields == projection.fields
         inside = bounds[bisect_right(bounds, start) : bisect_left(bounds, stop)]
         ranges = [(low, high) for low, high in pairwise([start, *inside, stop]) if low < high]
-        read = [part.file.read_ranges(ranges, part.schema) for part in parts]
+        read = [part.file.read_ranges(ranges, part.stored) for part in parts]
         for low, high in ranges:
-            pieces = [next(batches) for batches in read]
+            pieces = [part.finish(next(batches)) for part, batches in zip(parts, read, strict=True)]
             yield pieces[0] if whole else _combined(pieces, arrow, high - low)
 
     def read_range(self, projection: LanceSchema, start: int, stop: int) -> list[pa.RecordBatch]:
@@ -283,22 +327,23 @@ class FragmentReader:
         parts = self._parts(projection)
         if stop <= start:
             return []
-        read = [part.file.read_rows(start, stop, part.schema) for part in parts]
+        read = [part.finish(part.file.read_rows(start, stop, part.stored)) for part in parts]
         if len(parts) == 1 and parts[0].schema.fields == projection.fields:
             return read
-        return [_combined(read, projection.to_arrow(), stop - start)]
+        return [_combined(read, projection.read_schema(), stop - start)]
 
     def take(self, offsets: Rows, projection: LanceSchema) -> pa.Table:
         """The rows at some offsets, in the order asked for; they may be deleted, and may come several times."""
-        arrow = projection.to_arrow()
+        arrow = projection.read_schema()
         parts = self._parts(projection)
         if not parts:
             return pa.Table.from_batches([_combined([], arrow, len(offsets))])
-        tables = [part.file.take(offsets, part.schema) for part in parts]
-        if len(tables) == 1 and tables[0].schema.equals(arrow):
+        tables = [part.file.take(offsets, part.stored) for part in parts]
+        if len(tables) == 1 and tables[0].schema.equals(arrow) and parts[0].schema.is_plain:
             return tables[0]
         batches = [t.combine_chunks().to_batches() for t in tables]
-        pieces = [b[0] if b else _combined([], t.schema, 0) for b, t in zip(batches, tables)]
+        read = [b[0] if b else _combined([], t.schema, 0) for b, t in zip(batches, tables)]
+        pieces = [part.finish(batch) for part, batch in zip(parts, read, strict=True)]
         return pa.Table.from_batches([_combined(pieces, arrow, len(offsets))])
 
     def check_offsets(self, offsets: Rows) -> None:

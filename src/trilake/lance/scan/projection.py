@@ -6,10 +6,11 @@ The plan names the columns that the expressions read; the scan or the search run
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Expression, evaluate_all, parse_expression
@@ -22,10 +23,28 @@ from trilake.lance.scan.sql_text import as_spark
 
 
 @dataclass(frozen=True)
-class Projection:
-    """Columns by name, in order: each an expression, or the field of a column that is handed on as it is."""
+class Part:
+    """A field in structs: the names on the way to it, and the Arrow field that it becomes."""
 
-    columns: Mapping[str, Expression | pa.Field]
+    path: tuple[str, ...]
+    field: pa.Field
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The column that it is in."""
+        return frozenset(self.path[:1])
+
+    def of(self, rows: pa.RecordBatch) -> pa.Array:
+        """Its values; null where a struct that it is in is null."""
+        array = rows.column(self.path[0])
+        return pc.struct_field(array, list(self.path[1:]))
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Columns by name, in order: each an expression, a field in structs, or a column that is handed on as it is."""
+
+    columns: Mapping[str, Expression | Part | pa.Field]
     metadata: Mapping[bytes, bytes] | None = None
 
     @classmethod
@@ -49,31 +68,43 @@ class Projection:
         return cls(_unless(first, columns) | columns | _unless(behind or {}, columns))
 
     def __str__(self) -> str:
-        texts = {n: one.text if isinstance(one, Expression) else one.name for n, one in self.columns.items()}
-        return ", ".join(f"{text} as {name}" for name, text in texts.items())
+        return ", ".join(f"{_text(one)} as {name}" for name, one in self.columns.items())
 
     @cached_property
     def reads(self) -> frozenset[str]:
         """The columns that a batch must have."""
-        own = [one.columns if isinstance(one, Expression) else {one.name} for one in self.columns.values()]
+        own = [one.columns if isinstance(one, Expression | Part) else {one.name} for one in self.columns.values()]
         return frozenset().union(*own)
 
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the projected rows."""
-        return pa.schema(
-            pa.field(name, one.type) if isinstance(one, Expression) else one.with_name(name)
-            for name, one in self.columns.items()
-        ).with_metadata(self.metadata)
+        return pa.schema(_field(name, one) for name, one in self.columns.items()).with_metadata(self.metadata)
 
     def project(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The columns of a batch.  Raises ``ExpressionError`` where a value cannot be computed."""
         expressions = {name: one for name, one in self.columns.items() if isinstance(one, Expression)}
         values = dict(zip(expressions, map(one_array, evaluate_all(list(expressions.values()), rows)), strict=True))
-        arrays = [
-            values[n] if isinstance(one, Expression) else rows.column(one.name) for n, one in self.columns.items()
-        ]
+
+        def array(name: str, one: Expression | Part | pa.Field) -> pa.Array:
+            if isinstance(one, Part):
+                return one.of(rows)
+            return values[name] if isinstance(one, Expression) else rows.column(one.name)
+
+        arrays = [array(name, one) for name, one in self.columns.items()]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _text(one: Expression | Part | pa.Field) -> str:
+    if isinstance(one, Part):
+        return ".".join(one.path)
+    return str(one.text if isinstance(one, Expression) else one.name)
+
+
+def _field(name: str, one: Expression | Part | pa.Field) -> pa.Field:
+    if isinstance(one, Part):
+        return one.field.with_name(name)
+    return pa.field(name, one.type) if isinstance(one, Expression) else one.with_name(name)
 
 
 def _bound(name: object, text: object, schema: pa.Schema) -> Expression | pa.Field:
@@ -99,6 +130,16 @@ def _root(view: View, name: str) -> str:
 def _read_places(projection: Projection, own: Mapping[str, pa.Field]) -> tuple[str, ...]:
     """The columns that say where rows are among those read, and not columns of their names."""
     return tuple(name for name in PLACES if name in projection.reads and name in own)
+
+
+def _part(view: View, name: str) -> Part | None:
+    """The field in structs that a name means; ``None`` for a column, and for a field that lists are on the way to."""
+    field = view.schema.field(name)
+    path = view.schema.path_of(field)
+    if len(path) == 1 or any(f.logical_type != "struct" for f in view.schema.above(field)):
+        return None
+    nullable = field.nullable or any(f.nullable for f in view.schema.above(field))
+    return Part(tuple(path), LanceSchema((replace(field, nullable=nullable),)).shown_schema.field(0))
 
 
 #: Names of columns, or SQL by the name of the column that it makes.
@@ -156,13 +197,18 @@ class Selection:
             view.columns(columns)  # which refuses it
         first = {f.name: f for f in scores[:-1]}
         names = [n for n in columns or () if n not in first or n not in own]
-        if (scored or not scores) and own.keys().isdisjoint(names):
+        parts = {n: part for n in names if n not in own and (part := _part(view, n)) is not None}
+        if (scored or not scores) and own.keys().isdisjoint(names) and not parts:
             return cls(view.columns(names or None), tuple(places))
         names = names or view.schema.names
         read = view.columns([n for n in names if n not in own]) if set(names) - set(own) else LanceSchema(())
-        fields = {f.name: f for f in read.to_arrow()}
-        asked = {n: own[n] if n in own else fields[_root(view, n)] for n in names}
-        chosen = {n if n in own else f.name: f for n, f in asked.items()}
+        fields = {f.name: f for f in read.shown_schema}
+        chosen: dict[str, Part | pa.Field] = {}
+        for name in names:
+            if name in own or name in parts:
+                chosen[name] = own.get(name) or parts[name]
+            else:
+                chosen[_root(view, name)] = fields[_root(view, name)]
         projection = Projection(_unless(first, chosen) | chosen | _unless(behind, chosen), view.arrow.metadata)
         return cls(read, _read_places(projection, own), projection)
 

@@ -89,7 +89,7 @@ class ScanPlan:
     @cached_property
     def schema(self) -> pa.Schema:
         """The schema of the batches."""
-        schema = self.columns.to_arrow()
+        schema = self.columns.shown_schema
         return with_places_schema(schema, self.places)
 
 
@@ -250,7 +250,7 @@ def _filtered(plan: ScanPlan, chunk: Chunk) -> Iterator[pa.RecordBatch]:
     reader, view = chunk.reader, plan.view
     tested = _tested(plan.filter, view)
     read = [view.show(b, tested) for b in reader.read_range(view.stored(tested), chunk.start, chunk.stop)]
-    shown = pa.Table.from_batches(read, schema=tested.to_arrow())
+    shown = pa.Table.from_batches(read, schema=tested.shown_schema)
     rows, asked = shown, asked_ids(plan.filter, view.arrow)
     if asked:
         rows = with_ids(shown, asked, reader, np.arange(chunk.start, chunk.stop))
@@ -370,7 +370,7 @@ def _masked(
 
 
 def _arranged(plan: ScanPlan, parts: dict[str, pa.Array], rows: int) -> pa.RecordBatch:
-    arrow = plan.columns.to_arrow()
+    arrow = plan.columns.shown_schema
     if not arrow.names:
         return no_columns(rows)
     return pa.RecordBatch.from_arrays([parts[name] for name in arrow.names], schema=arrow)

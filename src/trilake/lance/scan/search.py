@@ -197,7 +197,7 @@ def metric_name(metric: str | None) -> str | None:
 
 def schema(plan: ScanPlan, nearest: Nearest) -> pa.Schema:
     """The schema of what a search returns: the columns asked for, and the distance."""
-    schema = plan.columns.to_arrow().append(DISTANCE_FIELD)
+    schema = plan.columns.shown_schema.append(DISTANCE_FIELD)
     if nearest.batch is not None:
         schema = schema.insert(0, QUERY_INDEX_FIELD)
     return scan.with_places_schema(schema, plan.places)

@@ -22,7 +22,7 @@ def candidate_groups(reader: FragmentReader, filter: Filter, view: View) -> list
         field = view.schema.find(path)
         if field is None:
             return None
-        ids = {f.id for f in field.walk()}
+        ids = view.schema.column_ids(field)
         if not any(ids.intersection(f.fields) for f in reader.fragment.files):
             # No file has the column: it is null in every row.
             return ColumnStats(value=pa.nulls(groups, field.arrow_type))

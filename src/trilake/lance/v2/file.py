@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, InvalidArgumentError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file import extensions
+from trilake.lance.file.blobs import DESCRIPTION, DESCRIPTION_V2
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.file.sources import Int64s, PlacedJob, open_source, together
@@ -21,7 +22,7 @@ from trilake.lance.v2.arrays import read_array
 from trilake.lance.v2.column import Column
 from trilake.lance.v2.container import MAX_ROWS, Container, Page
 from trilake.lance.v2.layers import Rows
-from trilake.lance.v2.nesting import BLOB_PLACE, BLOB_V2_PLACE, Node, assemble, tree
+from trilake.lance.v2.nesting import Node, assemble, tree
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.storage.base import Store
 
@@ -39,7 +40,7 @@ class V2File(DataFileReader):
         self._container = container
         self._source = container.source
         self._columns = columns
-        self._place = BLOB_V2_PLACE if container.version >= (2, 2) else BLOB_PLACE
+        self._place = DESCRIPTION_V2 if container.version >= (2, 2) else DESCRIPTION
         #: The version of the file.
         self.version: tuple[int, int] = container.version
         nodes = [tree(field, columns, self._place) for field in schema.fields]

@@ -18,17 +18,6 @@ from trilake.lance.v2.layers import ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 
 _MAX_INT32 = 2**31 - 1
-#: What the column of a blob holds.
-BLOB_PLACE = pa.struct([pa.field("position", pa.uint64()), pa.field("size", pa.uint64())])
-BLOB_V2_PLACE = pa.struct(
-    [
-        pa.field("kind", pa.uint8(), nullable=False),
-        pa.field("position", pa.uint64(), nullable=False),
-        pa.field("size", pa.uint64(), nullable=False),
-        pa.field("blob_id", pa.uint32(), nullable=False),
-        pa.field("blob_uri", pa.string(), nullable=False),
-    ]
-)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,198 @@
+"""The bytes of blobs: in data files, in files beside them, or at a URI."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, UnsupportedProtocolError
+from trilake.lance.file.blobs import DEDICATED, EXTERNAL, INLINE, PACKED, side_file
+from trilake.storage import open_store
+from trilake.storage.base import Store
+
+
+@dataclass(frozen=True)
+class BlobPlace:
+    """Where the bytes of one blob are; a size of ``None`` stands for a whole object."""
+
+    store: Store
+    key: str
+    position: int
+    size: int | None
+
+    @cached_property
+    def length(self) -> int:
+        """The number of its bytes."""
+        if self.size is not None:
+            return self.size
+        try:
+            return self.store.read_sized(self.key, 0, end=True)[0]
+        except ObjectNotFoundError as e:
+            raise _missing(self) from e
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Some of its bytes.  Raises ``MissingFileError`` and ``CorruptFileError``."""
+        if stop <= start:
+            return b""
+        return bytes(_ranges(self.store, self.key, [(self.position + start, stop - start)])[0].to_pybytes())
+
+
+def places(store: Store, key: str, descriptions: pa.StructArray) -> list[BlobPlace | None]:
+    """The places of blobs of a data file, by their descriptions; ``None`` for a null."""
+    if descriptions.type.get_field_index("kind") < 0:
+        return [_in_file(store, key, one) for one in descriptions.to_pylist()]
+    return [None if one is None else _place(store, key, one) for one in descriptions.to_pylist()]
+
+
+def _in_file(store: Store, key: str, one: dict[str, int] | None) -> BlobPlace | None:
+    # Files of 2.0 have no nulls: one is a size of 0 at a position that holds nothing.
+    if one is None or (one["size"] == 0 and one["position"] != 0):
+        return None
+    return BlobPlace(store, key, one["position"], one["size"])
+
+
+def _place(store: Store, key: str, one: dict[str, Any]) -> BlobPlace:
+    kind, position, size = one["kind"], one["position"], one["size"]
+    if kind == INLINE:
+        return BlobPlace(store, key, position, size)
+    if kind in (PACKED, DEDICATED):
+        return BlobPlace(store, side_file(key, one["blob_id"]), position, size)
+    if kind == EXTERNAL:
+        folder, _, name = str(one["blob_uri"]).rpartition("/")
+        whole = not position and not size
+        return BlobPlace(open_store(folder, dict(store.options)), name, position, None if whole else size)
+    raise UnsupportedProtocolError(
+        f"a blob is of kind {kind}", help="it was written by a newer version of Lance", file=f"{store.uri}/{key}"
+    )
+
+
+def read(store: Store, key: str, descriptions: pa.StructArray) -> pa.Array:
+    """The bytes of blobs, file by file, in as few requests as the store makes of that."""
+    found = places(store, key, descriptions)
+    by_file: dict[tuple[int, str], list[int]] = {}
+    for i, place in enumerate(found):
+        if place is not None and place.length:
+            by_file.setdefault((id(place.store), place.key), []).append(i)
+    values: list[Any] = [None if place is None else b"" for place in found]
+    for rows in by_file.values():
+        some = [place for i in rows if (place := found[i]) is not None]
+        data = _ranges(some[0].store, some[0].key, [(place.position, place.length) for place in some])
+        for i, buffer in zip(rows, data, strict=True):
+            values[i] = buffer
+    valid = np.array([value is not None for value in values], bool)
+    sizes = np.array([0 if value is None else len(memoryview(value)) for value in values], np.int64)
+    offsets = np.concatenate(([0], np.cumsum(sizes)))
+    joined = pa.py_buffer(b"".join(memoryview(value) for value in values if value is not None))
+    validity = None if valid.all() else pc.is_valid(pa.array(valid, mask=~valid)).buffers()[1]
+    return pa.Array.from_buffers(pa.large_binary(), len(values), [validity, pa.py_buffer(offsets), joined])
+
+
+def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
+    try:
+        data = list(store.read_ranges(key, ranges))
+    except ObjectNotFoundError as e:
+        raise MissingFileError("the file of a blob is not there", file=f"{store.uri}/{key}") from e
+    for (start, length), buffer in zip(ranges, data, strict=True):
+        if buffer.size != length:
+            raise CorruptFileError(
+                f"a blob is at bytes {start} to {start + length}, behind the end of its file", file=f"{store.uri}/{key}"
+            )
+    return data
+
+
+def _missing(place: BlobPlace) -> MissingFileError:
+    return MissingFileError("the file of a blob is not there", file=f"{place.store.uri}/{place.key}")
+
+
+class BlobFile(io.BufferedIOBase):
+    """A blob as a file to read; its bytes are fetched when they are read.
+
+    Parameters
+    ----------
+    place: where it is.
+    buffer_size: bytes that are fetched at least, when reading goes on from one place to the next; 0 for none.
+    """
+
+    def __init__(self, place: BlobPlace, buffer_size: int = 512 << 10) -> None:
+        self._place, self._buffer_size = place, buffer_size
+        self._at = 0
+        self._ahead: tuple[int, bytes] = 0, b""
+
+    def __repr__(self) -> str:
+        return f"BlobFile({self._place.key!r}, size={self.size()})"
+
+    def size(self) -> int:
+        """The number of its bytes."""
+        return self._place.length
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_open()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self.size()}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}")
+        self._at = base + offset
+        return self._at
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        self._check_open()
+        end = self.size()
+        stop = end if size is None or size < 0 else min(self._at + size, end)
+        data = self._buffered(self._at, max(stop, self._at), end)
+        self._at += len(data)
+        return data
+
+    def read1(self, size: int = -1, /) -> bytes:
+        return self.read(size)
+
+    def readall(self) -> bytes:
+        """All bytes from here on."""
+        return self.read()
+
+    def readinto(self, buffer: Any, /) -> int:
+        data = self.read(len(memoryview(buffer).cast("B")))
+        memoryview(buffer).cast("B")[: len(data)] = data
+        return len(data)
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """Some bytes, wherever reading is."""
+        return self.read_ranges([(offset, length)])[0]
+
+    def read_ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Several pieces, wherever reading is.  Raises ``ValueError`` for one that is not in the blob."""
+        self._check_open()
+        for offset, length in ranges:
+            if offset < 0 or length < 0 or offset + length > self.size():
+                raise ValueError(f"bytes {offset} to {offset + length} are not in a blob of {self.size()}")
+        place = self._place
+        wanted = [(place.position + offset, length) for offset, length in ranges if length]
+        data = iter(_ranges(place.store, place.key, wanted) if wanted else [])
+        return [next(data).to_pybytes() if length else b"" for _, length in ranges]
+
+    def _buffered(self, start: int, stop: int, end: int) -> bytes:
+        at, data = self._ahead
+        if not (at <= start and stop <= at + len(data)):
+            at, ahead = start, max(stop, min(start + self._buffer_size, end))
+            data = self._place.read(start, ahead)
+            self._ahead = at, data
+        return data[start - at : stop - at]
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
