@@ -20,9 +20,9 @@ from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
-from trilake.lance.versions.branches import BRANCHES, branch_points
+from trilake.lance.versions.branches import BRANCHES, branch_points, root_store
 from trilake.lance.versions.holds import Notice, announce, holds, removals
-from trilake.lance.versions.manifest import Manifest
+from trilake.lance.versions.manifest import ExternalFile, Manifest
 from trilake.lance.versions.transaction import load, read_manifest
 from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
 from trilake.storage import open_store
@@ -36,7 +36,7 @@ UNVERIFIED_MS = 7 * 24 * 3600 * 1000
 _FOLDERS = ("data", "_deletions", "_indices", "_transactions")
 #: What clean-ups remove: the names that writers of datasets give.
 _NAMES = (
-    r"data/[^/]+\.lance|_deletions/[0-9]+-[0-9]+-[0-9]+\.(?:arrow|bin)|_transactions/[^/]+\.txn"
+    r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob|_deletions/[0-9]+-[0-9]+-[0-9]+\.(?:arrow|bin)|_transactions/[^/]+\.txn"
     r"|_indices/[0-9a-fA-F-]{36}/(?:[^/]+/)?[^/]+|_versions/[0-9]+\.manifest"
 )
 
@@ -65,10 +65,18 @@ class CleanupPlan:
 
 
 def files_of(manifest: Manifest) -> set[str]:
-    """The keys of all files that a version needs; of an index, its folder with a slash."""
-    keys = {f.key for fragment in manifest.fragments for f in fragment.files}
-    keys |= {f.deletion_file.key(f.id) for f in manifest.fragments if f.deletion_file is not None}
-    keys |= {f"_indices/{i.uuid}/" for i in manifest.indices}
+    """The keys of all files of the dataset that a version needs; of an index, its folder with a slash.
+
+    What it names of other datasets, by a base path, is theirs.
+    """
+    keys = {f.key for fragment in manifest.fragments for f in fragment.files if f.base_id is None}
+    for fragment in manifest.fragments:
+        deletion = fragment.deletion_file
+        if deletion is not None and deletion.base_id is None:
+            keys.add(deletion.key(fragment.id))
+        placed = (fragment.row_ids, fragment.created, fragment.last_updated)
+        keys |= {one.path for one in placed if isinstance(one, ExternalFile)}
+    keys |= {f"_indices/{i.uuid}/" for i in manifest.indices if i.base_id is None}
     if manifest.transaction_file:
         keys.add(f"_transactions/{manifest.transaction_file}")
     return keys
@@ -157,8 +165,9 @@ def _candidates(
     if not listing.versions:
         return _Candidates(listing)
     now_ms = agreed_time(store, runtime.clock_ms())
-    tagged = {tag.version: name for name, tag in read_tags(store).items()}
-    needed = _branched(store, listing).union(listing.versions[-retain:])
+    branch = read_manifest(store, listing.key(listing.latest), listing.latest).branch
+    tagged = _tagged(store, branch)
+    needed = _branched(store, listing, branch).union(listing.versions[-retain:])
     keep: set[str] = set()
     old_files: set[str] = set()
     old: list[int] = []
@@ -203,8 +212,8 @@ def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
     if not found.listing.versions:
         return CleanupPlan()
     held = [hold for hold in holds(store) if not hold.forgotten(found.now_ms)]
-    tagged = {tag.version for tag in read_tags(store).values()}
-    needed = tagged.union(_branched(store, found.listing))
+    branch = None if found.newest is None else found.newest.branch
+    needed = {*_tagged(store, branch), *_branched(store, found.listing, branch)}
     kept = [v for v in found.old if v in needed or any(hold.names(v) for hold in held)]
     newer = _named_since(store, found.listing.latest) | _named_by(store, found.listing, kept)
     files, manifests = (tuple(m for m in metas if not _named(m.key, newer)) for metas in (found.files, found.manifests))
@@ -213,12 +222,18 @@ def _unneeded(store: Store, found: _Candidates) -> CleanupPlan:
     return CleanupPlan(files, found.unfinished, manifests, gone)
 
 
-def _branched(store: Store, listing: Listing) -> set[int]:
+def _tagged(store: Store, branch: str | None) -> dict[int, str]:
+    """The versions of a branch that have a tag, each with one."""
+    tags = read_tags(root_store(store, branch))
+    return {tag.version: name for name, tag in tags.items() if tag.branch == branch}
+
+
+def _branched(store: Store, listing: Listing, branch: str | None) -> set[int]:
     """The versions that branches come from.  Raises ``CorruptLogError`` where one of them is not there.
 
     What such a branch needs is not known then.
     """
-    branches = branch_points(store)
+    branches = branch_points(root_store(store, branch), branch)
     for version, name in branches.items():
         if version not in listing.versions and version <= listing.latest:
             raise CorruptLogError(
@@ -307,6 +322,9 @@ def _named_by(store: Store, listing: Listing, versions: Iterable[int]) -> set[st
 def _named(key: str, names: set[str]) -> bool:
     if key.startswith("_indices/"):
         return "/".join(key.split("/")[:2]) + "/" in names
+    folder, _, name = key.rpartition("/")
+    if name.endswith(".blob"):  # which goes with the data file that it is of
+        key = f"{folder}.lance"
     return key in names
 
 

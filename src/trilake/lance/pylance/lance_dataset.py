@@ -27,14 +27,15 @@ from trilake.lance.pylance.changed_dataset import ChangedDataset
 from trilake.lance.pylance.operation import LanceOperation
 from trilake.lance.pylance.sql_query import SqlQueryBuilder
 from trilake.lance.pylance.stats import LanceStats
-from trilake.lance.pylance.tags import Reference, Tags, numbered
+from trilake.lance.pylance.tags import Branches, Line, Reference, Tags
 from trilake.lance.pylance.transactions import Transaction, merged
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
+from trilake.lance.versions.branches import TREE, clone, create_branch
 from trilake.lance.versions.manifest import parse_manifest
 from trilake.lance.versions.operations import Restore
-from trilake.lance.versions.versions import list_versions
+from trilake.lance.versions.versions import check_place, list_versions
 from trilake.storage import open_store
 
 
@@ -96,8 +97,11 @@ class LanceDataset(ChangedDataset):
     ) -> None:
         check_nulls(nulls)
         self._uri, self._options, self.nulls = os.fspath(uri), options, nulls
-        store = open_store(uri, options)
-        self.snapshot = Snapshot.open(store, runtime_with(commit_lock), numbered(store, version), index_cache_size)
+        root = open_store(uri, options)
+        line, number = Line(root).resolve(version)
+        store = root if line.branch is None else line.store
+        self._uri = self._uri if line.branch is None else f"{self._uri}/{TREE}/{line.branch}"
+        self.snapshot = Snapshot.open(store, runtime_with(commit_lock), number, index_cache_size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopen, (self._uri, self.version, self._options, self.nulls, dict(self._scan_options))
@@ -128,6 +132,62 @@ class LanceDataset(ChangedDataset):
         """The tags of the dataset."""
         return Tags(self.snapshot)
 
+    @property
+    def branches(self) -> Branches:
+        """The branches of the dataset."""
+        return Branches(self.snapshot)
+
+    def create_branch(
+        self,
+        branch: str,
+        reference: Reference = None,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> LanceDataset:
+        """Begin a branch, called ``branch``, from the version that is shown, or from ``reference``.
+
+        ``storage_options`` are the dataset's own.  Raises ``InvalidArgumentError`` where there is one of this name.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-branch")
+        >>> trial = made.create_branch("trial")
+        >>> _ = trial.delete("a > 1")
+        >>> trial.count_rows(), made.count_rows()
+        (1, 3)
+        """
+        del storage_options
+        line, number = Line.of(self.snapshot).resolve(reference)
+        source = self.snapshot.manifest if reference is None else line.load(number)[1]
+        create_branch(line.root, branch, source, self.snapshot.runtime)
+        return self._on(Line(line.root, branch), None)
+
+    def shallow_clone(
+        self,
+        target_path: str | os.PathLike[str],
+        reference: Reference = None,
+        storage_options: Mapping[str, str] | None = None,
+        **later: Any,
+    ) -> LanceDataset:
+        """A new dataset at ``target_path`` with the rows of a version, the one shown by default, whose files it shares.
+
+        The files stay where they are: neither a clean-up there nor a drop may remove them.
+
+        Raises ``TableExistsError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-clone-of")
+        >>> made.shallow_clone("memory://doc-lance-clone").count_rows()
+        3
+        """
+        check_format(later, of="shallow_clone")
+        line, number = Line.of(self.snapshot).resolve(reference)
+        store, source = (self.snapshot.store, self.snapshot.manifest) if reference is None else line.load(number)
+        target = open_store(target_path, {**store.options, **(storage_options or {})})
+        check_place(target)
+        made = clone(source, store, target, self.snapshot.runtime)
+        return self.of(Snapshot(target, made, self.snapshot.runtime), target_path, self.nulls)
+
     def versions(self) -> list[dict[str, Any]]:
         """All versions, oldest first: ``version``, ``timestamp`` (local time without a zone) and ``metadata``.
 
@@ -148,7 +208,7 @@ class LanceDataset(ChangedDataset):
         return rows
 
     def checkout_version(self, version: Reference) -> LanceDataset:
-        """Another ``version`` of the dataset, by number or tag, as another object; ``("main", number)`` is a number.
+        """Another ``version`` of the dataset, by number, tag or ``(branch, number)``, as another object.
 
         Raises ``VersionNotFoundError``.
 
@@ -159,8 +219,19 @@ class LanceDataset(ChangedDataset):
         >>> made.checkout_version(1).count_rows(), made.count_rows()
         (3, 2)
         """
-        store = self.snapshot.store
-        return self._beside(self.snapshot.at(transaction.load(store, numbered(store, version))))
+        line, number = Line.of(self.snapshot).resolve(version)
+        if line.branch == self.snapshot.manifest.branch:
+            return self._beside(self.snapshot.at(transaction.load(self.snapshot.store, number)))
+        return self._on(line, number)
+
+    def _on(self, line: Line, version: int | None) -> LanceDataset:
+        """A version of another line, as another object."""
+        store, manifest = line.load(version)
+        base = self._uri.removesuffix(f"/{TREE}/{self.snapshot.manifest.branch}")
+        uri = base if line.branch is None else f"{base}/{TREE}/{line.branch}"
+        other = self.of(Snapshot(store, manifest, self.snapshot.runtime), uri, self.nulls)
+        other._scan_options = self._scan_options
+        return other
 
     def checkout_latest(self) -> None:
         """Show the newest version from now on.

@@ -10,7 +10,7 @@ from threading import Lock
 
 from trilake.errors import CorruptLogError
 from trilake.lance.versions.manifest import BasePath, DataFile, DeletionFile, IndexMetadata
-from trilake.storage import open_store
+from trilake.storage import open_sibling
 from trilake.storage.base import Store
 
 
@@ -50,5 +50,5 @@ class Bases:
             raise CorruptLogError(f"the manifest has no base path {base_id}", file=self.store.uri)
         with self._lock:
             if base_id not in self._stores:
-                self._stores[base_id] = open_store(base.path, dict(self.store.options))
+                self._stores[base_id] = open_sibling(self.store, base.path)
             return self._stores[base_id], f"{folder}/{name}" if base.is_dataset_root else name

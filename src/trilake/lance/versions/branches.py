@@ -1,84 +1,281 @@
-"""Branches, which newer writers make: the versions of a dataset that they begin from.
+"""Branches: lines of versions that begin from a version of another line.
 
-A branch is a dataset of its own below ``tree/``, which this library does not open.  Its manifests name files of the
-version that it began from, so that version keeps its files as long as the branch is there.
-``_refs/branches/<name>.json`` says where a branch began: in the main line, or in another branch, and so at last in the
-main line.
+A branch is a dataset of its own below ``tree/``.  Its manifests name files of the version that it began from by a base
+path, so that version keeps its files as long as the branch is there.  ``_refs/branches/<name>.json`` at the root says
+where a branch began: in the main line, or in another branch, and so at last in the main line.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import orjson
 
-from trilake.errors import CorruptLogError, ObjectNotFoundError
+from trilake.common.runtime import Runtime
+from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectExistsError, ObjectNotFoundError
+from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFoundError
+from trilake.lance.versions import operations as op
+from trilake.lance.versions import transaction
+from trilake.lance.versions.manifest import BasePath, Fragment, IndexMetadata, Manifest, serialise_manifest, with_flags
+from trilake.lance.versions.versions import Scheme, list_versions, manifest_key
+from trilake.storage import open_sibling
 from trilake.storage.base import Store
 
-BRANCHES = "_refs/branches"
-#: How often branches are listed anew where one goes while they are read.
+BRANCHES, TREE = "_refs/branches", "tree"
+#: How often branches are listed again where one goes while they are read.
 _LOOKS = 5
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(?:/[A-Za-z0-9][A-Za-z0-9._-]*)*\Z")
 
 
-def branch_points(store: Store) -> Mapping[int, str]:
-    """The versions of the main line that branches come from, each with the name of one of them.
+@dataclass(frozen=True)
+class Branch:
+    """A branch, and where it began.
 
-    Raises ``CorruptLogError`` for a branch that does not say where it began: what it needs cannot be told.
+    Parameters
+    ----------
+    name: of the branch.
+    parent_branch: the branch that it began from; ``None`` for the main line.
+    parent_version: the version that it began from; ``None`` where its file does not say it.
+    identifier: for each line on the way to it the version that was left, and an id.
+    created: in seconds since 1970.
+    manifest_size: of its first manifest, in bytes.
+    metadata: what users say of it.
     """
+
+    name: str
+    parent_branch: str | None
+    parent_version: int | None
+    identifier: tuple[tuple[int, str], ...] = ()
+    created: int | None = None
+    manifest_size: int | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_branches(root: Store) -> Mapping[str, Branch]:
+    """All branches by name.  Raises ``CorruptLogError``."""
     for left in reversed(range(_LOOKS)):
-        keys = [m.key for m in store.list(BRANCHES) if m.key.endswith(".json") and m.key.count("/") == 2]
+        keys = [m.key for m in root.list(BRANCHES) if m.key.endswith(".json") and m.key.count("/") == 2]
         try:
-            contents = {
-                _name(key): _parse(store, key, data.to_pybytes()) for key, data in zip(keys, store.read_many(keys))
-            }
+            branches = [_parse(root, key, data.to_pybytes()) for key, data in zip(keys, root.read_many(keys))]
         except ObjectNotFoundError:
             if not left:
                 raise
-            continue  # somebody deleted one meanwhile
-        return {_root(store, name, contents): name for name in contents}
+            continue  # one was deleted in between
+        return {branch.name: branch for branch in branches}
     raise AssertionError("the last look raises")
 
 
-def _name(key: str) -> str:
-    """The name of a branch; a slash in it is ``%2F`` in its file's."""
-    return unquote(key.rpartition("/")[2].removesuffix(".json"))
+def branch_points(root: Store, branch: str | None = None) -> Mapping[int, str]:
+    """The versions of a line, the main one by default, that branches come from, each with the name of one of them.
+
+    Raises ``CorruptLogError`` for a branch that does not say where it began: what it needs cannot be told.
+    """
+    branches = read_branches(root)
+    points = {name: _point(root, name, branch, branches) for name in branches if name != branch}
+    return {version: name for name, version in points.items() if version is not None}
 
 
-def _parse(store: Store, key: str, data: bytes) -> dict[str, Any]:
+def _point(root: Store, name: str, line: str | None, branches: Mapping[str, Branch]) -> int | None:
+    """The version of a line that a branch comes from, through others or not; ``None`` where it comes from elsewhere."""
+    if line is None and branches[name].identifier:
+        return branches[name].identifier[0][0]
+    at, seen = name, set[str]()
+    while at in branches and at not in seen:
+        seen.add(at)
+        version, parent = branches[at].parent_version, branches[at].parent_branch
+        if parent == line and version is not None:
+            return version
+        if parent is None:
+            if version is not None:
+                return None
+            break
+        at = parent
+    if line is not None and branches[name].identifier:
+        return None
+    raise CorruptLogError(
+        f"the branch {name!r} does not say which version it began from",
+        help="delete the branch, or clean up with the library that made it",
+        file=f"{root.uri}/{BRANCHES}",
+    )
+
+
+def _key(name: str) -> str:
+    if name == "main" or _NAME.match(name) is None or ".." in name or name.endswith((".", ".lock")):
+        raise InvalidArgumentError(
+            f"{name!r} cannot be the name of a branch",
+            help="use letters, digits, '.', '-', '_' and '/', beginning with a letter or digit; main is the main line",
+        )
+    return f"{BRANCHES}/{quote(name, safe='')}.json"
+
+
+def _parse(root: Store, key: str, data: bytes) -> Branch:
+    file = f"{root.uri}/{key}"
     try:
         content = orjson.loads(data)
     except orjson.JSONDecodeError as e:
-        raise CorruptLogError(f"the branch is not JSON: {e}", file=f"{store.uri}/{key}") from e
+        raise CorruptLogError(f"the branch is not JSON: {e}", file=file) from e
     if not isinstance(content, dict):
-        raise CorruptLogError("the branch is no JSON object", file=f"{store.uri}/{key}")
-    return content
+        raise CorruptLogError("the branch is not a JSON object", file=file)
+    name = unquote(key.rpartition("/")[2].removesuffix(".json"))
+    metadata = content.get("metadata")
+    return Branch(
+        name,
+        content["parentBranch"] if isinstance(content.get("parentBranch"), str) else None,
+        _number(content.get("parentVersion")),
+        _identifier(content.get("identifier")),
+        _number(content.get("createAt")),
+        _number(content.get("manifestSize")),
+        {k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {},
+    )
 
 
-def _root(store: Store, name: str, contents: Mapping[str, dict[str, Any]]) -> int:
-    """The version of the main line that a branch comes from, through others or not."""
-    version = _first_of_identifier(contents[name])
-    at, seen = name, set[str]()
-    while version is None and at in contents and at not in seen:
-        seen.add(at)
-        parent = contents[at].get("parentBranch")
-        if parent is None:
-            version = contents[at].get("parentVersion")
-            break
-        at = parent if isinstance(parent, str) else ""
-    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise CorruptLogError(
-            f"the branch {name!r} does not say which version it began from",
-            help="delete the branch, or clean up with the library that made it",
-            file=f"{store.uri}/{BRANCHES}",
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
+
+
+def _identifier(value: Any) -> tuple[tuple[int, str], ...]:
+    match value:
+        case {"version_mapping": list(pairs)}:
+            valid = [p for p in pairs if isinstance(p, list) and len(p) == 2 and _number(p[0]) is not None]
+            return tuple((p[0], str(p[1])) for p in valid) if len(valid) == len(pairs) else ()
+    return ()
+
+
+# --- stores ----------------------------------------------------------------------------------------------------------
+
+
+def branch_store(root: Store, branch: str | None) -> Store:
+    """The store of a branch's own files; the root itself for the main line."""
+    return root if branch is None else open_sibling(root, f"{root.uri}/{TREE}/{branch}")
+
+
+def root_store(store: Store, branch: str | None) -> Store:
+    """The store of the dataset that a branch belongs to."""
+    below = f"/{TREE}/{branch}"
+    if branch is None or not store.uri.endswith(below):
+        return store
+    return open_sibling(store, store.uri.removesuffix(below))
+
+
+# --- making and removing ---------------------------------------------------------------------------------------------
+
+
+def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str, now_ns: int) -> Manifest:
+    """The first manifest of a clone of a version: it names the files where they are.
+
+    ``path`` is where the version is, ``branch`` the name of the clone if it is one, ``file`` its transaction's.
+    """
+    id = max((base.id for base in source.base_paths), default=-1) + 1
+    base = BasePath(id, path, is_dataset_root=True, name=source.branch)
+    return with_flags(
+        replace(
+            source,
+            fragments=tuple(_elsewhere(fragment, id) for fragment in source.fragments),
+            indices=tuple(_indexed_elsewhere(index, id) for index in source.indices),
+            base_paths=(*source.base_paths, base),
+            branch=branch,
+            transaction_file=file,
+            timestamp_ns=now_ns,
+            writer_version=Manifest.writer_version,
+            tag="",
         )
-    return version
+    )
 
 
-def _first_of_identifier(content: Mapping[str, Any]) -> Any:
-    """The version of the main line in the whole way to a branch, where its writer has noted that."""
-    match content.get("identifier"):
-        case {"version_mapping": [[version, *_], *_]}:
-            return version
-    return None
+def _elsewhere(fragment: Fragment, id: int) -> Fragment:
+    deletion = fragment.deletion_file
+    return replace(
+        fragment,
+        files=tuple(f if f.base_id is not None else replace(f, base_id=id) for f in fragment.files),
+        deletion_file=deletion if deletion is None or deletion.base_id is not None else replace(deletion, base_id=id),
+    )
+
+
+def _indexed_elsewhere(index: IndexMetadata, id: int) -> IndexMetadata:
+    return index if index.base_id is not None else replace(index, base_id=id)
+
+
+def clone(source: Manifest, store: Store, target: Store, runtime: Runtime, *, branch: str | None = None) -> Manifest:
+    """Make a version of the dataset in ``store`` the first one of a dataset in ``target``, which shares its files.
+
+    Raises ``TableExistsError`` where a dataset is there.
+    """
+    if list_versions(target).versions:
+        raise DatasetExistsError("there is a Lance dataset already", file=target.uri)
+    scheme: Scheme = list_versions(store).scheme
+    path = store.uri.removeprefix("file://") if store.uri.startswith("file:///") else store.uri
+    operation = op.Clone(path, source.version, source.branch, branch)
+    begun = transaction.begin(source.version, operation, runtime)
+    made = clone_manifest(source, path, branch=branch, file=begun.file, now_ns=runtime.clock_ns())
+    message = transaction.serialise(begun)
+    target.put_if_absent(f"{transaction.TRANSACTIONS}/{begun.file}", message)
+    if not made.storage_version.is_first:
+        made = replace(made, transaction=message)
+    try:
+        target.put_if_absent(manifest_key(made.version, scheme), serialise_manifest(made))
+    except ObjectExistsError as e:
+        raise DatasetExistsError("there is a Lance dataset already", file=target.uri) from e
+    return made
+
+
+def create_branch(root: Store, name: str, source: Manifest, runtime: Runtime) -> Manifest:
+    """Begin a branch from a version, and return its first manifest.
+
+    Raises ``InvalidArgumentError`` for a name that cannot be, or of a branch that there is.
+    """
+    key, branches = _key(name), read_branches(root)
+    if name in branches:
+        raise InvalidArgumentError(f"there is a branch {name!r} already", help="choose another name", file=root.uri)
+    store = branch_store(root, source.branch)
+    made = clone(source, store, branch_store(root, name), runtime, branch=name)
+    way = () if source.branch is None else branches[source.branch].identifier
+    content = {
+        "parentBranch": source.branch,
+        "identifier": {"version_mapping": [*map(list, way), [source.version, runtime.new_id().replace("-", "")]]},
+        "parentVersion": source.version,
+        "createAt": runtime.clock_ns() // 10**9,
+        "manifestSize": store.head(list_versions(store).key(source.version)).size,
+        "metadata": {},
+    }
+    try:
+        root.put_if_absent(key, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    except ObjectExistsError as e:
+        raise InvalidArgumentError(f"there is a branch {name!r} already", file=root.uri) from e
+    return made
+
+
+def branch_of(root: Store, name: str) -> Branch:
+    """A branch by its name.  Raises ``VersionNotFoundError`` where there is none."""
+    key = _key(name)
+    try:
+        return _parse(root, key, root.read(key).to_pybytes())
+    except ObjectNotFoundError as e:
+        raise DatasetVersionNotFoundError(f"the dataset has no branch {name!r}", file=root.uri) from e
+
+
+def delete_branch(root: Store, name: str) -> None:
+    """Remove a branch with its files.
+
+    Raises ``VersionNotFoundError`` where there is none, and ``InvalidArgumentError`` where others come from it.
+    """
+    branch_of(root, name)
+    others = branch_points(root, name)
+    if others:
+        raise InvalidArgumentError(
+            f"the branch {min(others.values())!r} comes from {name!r}", help="delete that one first", file=root.uri
+        )
+    root.delete([_key(name)])
+    inside = [other for other in read_branches(root) if other.startswith(f"{name}/")]
+    keys = [m.key for m in root.list(f"{TREE}/{name}")]
+    root.delete([k for k in keys if not any(k.startswith(f"{TREE}/{other}/") for other in inside)])
+
+
+def say_of_branch(root: Store, name: str, metadata: Mapping[str, str]) -> None:
+    """Put other metadata in the place of a branch's.  Raises as :func:`branch_of` does."""
+    branch_of(root, name)
+    content = orjson.loads(root.read(_key(name)).to_pybytes()) | {"metadata": dict(metadata)}
+    root.put(_key(name), orjson.dumps(content, option=orjson.OPT_INDENT_2))

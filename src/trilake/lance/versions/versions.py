@@ -62,7 +62,7 @@ class Listing:
 
     def key(self, version: int) -> str:
         """The key of a version's manifest."""
-        return manifest_key(version, self.scheme)
+        return f"{VERSIONS}/d{version}.manifest" if version >> 63 else manifest_key(version, self.scheme)
 
 
 def list_versions(store: Store) -> Listing:
@@ -125,6 +125,8 @@ def choose_version(store: Store, listing: Listing, version: int | None) -> int:
         )
     if version is None:
         return listing.latest
+    if version >> 63 == 1:
+        return version  # detached: in no line of versions
     if version not in listing.versions:
         raise DatasetVersionNotFoundError(
             f"the dataset has no version {version}",
@@ -156,6 +158,8 @@ class Tag:
     created: str | None = None
     updated: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    #: The branch that the version is of; ``None`` for the main line.
+    branch: str | None = None
 
 
 def _tag_key(name: str) -> str:
@@ -166,19 +170,20 @@ def _tag_key(name: str) -> str:
     return f"{TAGS}/{name}.json"
 
 
-def _parse_tag(store: Store, key: str, data: bytes) -> Tag | None:
-    """The tag in a file; ``None`` for one of a branch: this library knows no branches."""
+def _parse_tag(store: Store, key: str, data: bytes) -> Tag:
+    """The tag in a file."""
     name = key.rpartition("/")[2].removesuffix(".json")
     content = _parse_json(store, key, data)
     version = content.get("version") if isinstance(content, dict) else None
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise CorruptLogError(f"the tag names version {version!r}", file=f"{store.uri}/{key}")
-    if content.get("branch") is not None:
-        return None
+    branch = content.get("branch")
+    if branch is not None and not isinstance(branch, str):
+        raise CorruptLogError(f"the tag names branch {branch!r}", file=f"{store.uri}/{key}")
     size, said = content.get("manifestSize"), content.get("metadata")
     texts = [content.get(k) if isinstance(content.get(k), str) else None for k in ("createdAt", "updatedAt")]
     metadata = {k: v for k, v in said.items() if isinstance(v, str)} if isinstance(said, dict) else {}
-    return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1], metadata)
+    return Tag(name, version, size if isinstance(size, int) else None, texts[0], texts[1], metadata, branch)
 
 
 def _parse_json(store: Store, key: str, data: bytes) -> Any:
@@ -189,7 +194,7 @@ def _parse_json(store: Store, key: str, data: bytes) -> Any:
 
 
 def read_tags(store: Store) -> Mapping[str, Tag]:
-    """All tags by name, those of branches left out.  Raises ``CorruptLogError`` for one without a version."""
+    """All tags by name.  Raises ``CorruptLogError`` for one without a version."""
     for left in reversed(range(_LOOKS)):
         keys = [m.key for m in store.list(TAGS) if m.key.endswith(".json") and m.key.count("/") == 2]
         try:
@@ -198,7 +203,7 @@ def read_tags(store: Store) -> Mapping[str, Tag]:
             if not left:
                 raise
             continue  # somebody deleted one meanwhile
-        return {tag.name: tag for tag in tags if tag is not None}
+        return {tag.name: tag for tag in tags}
     raise AssertionError("the last look raises")
 
 
@@ -206,16 +211,15 @@ def read_tag(store: Store, name: str) -> Tag:
     """One tag.  Raises ``VersionNotFoundError`` where there is none of this name."""
     key = _tag_key(name)
     try:
-        tag = _parse_tag(store, key, store.read(key).to_pybytes())
-    except ObjectNotFoundError:
-        tag = None
-    if tag is None:
-        raise DatasetVersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri)
-    return tag
+        return _parse_tag(store, key, store.read(key).to_pybytes())
+    except ObjectNotFoundError as e:
+        raise DatasetVersionNotFoundError(f"the dataset has no tag {name!r}", file=store.uri) from e
 
 
-def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False) -> Tag:
-    """Create a tag, or with ``update`` move one that is there.
+def write_tag(
+    store: Store, name: str, version: int, *, size: int, now_ns: int, update: bool = False, branch: str | None = None
+) -> Tag:
+    """Create a tag of a version of a branch, or with ``update`` move one that is there.
 
     ``size`` is that of the version's manifest in bytes.  What else is said of a tag that is moved stays.
 
@@ -228,7 +232,7 @@ def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, 
     content: dict[str, Any] = {"branch": None, "version": version, "createdAt": text, "metadata": {}}
     if update:
         content |= _content(store, name)
-    content |= {"version": version, "updatedAt": text, "manifestSize": size}
+    content |= {"branch": branch, "version": version, "updatedAt": text, "manifestSize": size}
     data = orjson.dumps(content, option=orjson.OPT_INDENT_2)
     if update:
         store.put(key, data)
@@ -239,14 +243,12 @@ def write_tag(store: Store, name: str, version: int, *, size: int, now_ns: int, 
             raise InvalidArgumentError(
                 f"there is a tag {name!r} already", help="update it instead", file=store.uri
             ) from None
-    tag = _parse_tag(store, key, data)
-    assert tag is not None
-    return tag
+    return _parse_tag(store, key, data)
 
 
 def _content(store: Store, name: str) -> dict[str, Any]:
     """All that the file of a tag says.  Raises as :func:`read_tag` does."""
-    read_tag(store, name)  # there is one, and it is no branch's
+    read_tag(store, name)  # which raises where there is none
     key = _tag_key(name)
     content: dict[str, Any] = _parse_json(store, key, store.read(key).to_pybytes())
     return content
