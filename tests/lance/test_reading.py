@@ -95,7 +95,7 @@ def test_the_corpus_is_not_touched_by_reading(shared: Path) -> None:
 
 def test_columns_and_parts_of_structs(ds: LanceDataset) -> None:
     found = ds.to_table(["s.b.c", "id"], limit=2)
-    assert found.to_pylist() == [{"s": {"b": {"c": "1"}}, "id": 1}, {"s": {"b": {"c": "2"}}, "id": 2}]
+    assert found.to_pylist() == [{"s.b.c": "1", "id": 1}, {"s.b.c": "2", "id": 2}]
     assert ds.to_table(columns=[]).schema == ds.schema
     assert ds.to_table(columns=["kind", "id"]).schema.names == ["kind", "id"]
     with pytest.raises(InvalidArgumentError, match="no column 'nope'"):

@@ -102,7 +102,7 @@ def test_damaged_tags(content: bytes) -> None:
         read_tags(store)
 
 
-def test_tags_of_branches_are_passed_over() -> None:
+def test_tags_say_which_branch_their_version_is_of() -> None:
     store = MemoryStore()
     store.put("_refs/tags/t.json", b'{"version": 1, "branch": "b"}')
-    assert read_tags(store) == {}
+    assert {name: (tag.branch, tag.version) for name, tag in read_tags(store).items()} == {"t": ("b", 1)}

@@ -121,12 +121,19 @@ def _parse(root: Store, key: str, data: bytes) -> Branch:
     if not isinstance(content, dict):
         raise CorruptLogError("the branch is not a JSON object", file=file)
     name = unquote(key.rpartition("/")[2].removesuffix(".json"))
-    metadata = content.get("metadata")
+    metadata, parent = content.get("metadata"), content.get("parentBranch")
+    identifier = _identifier(content.get("identifier"))
+    if identifier is None or not isinstance(parent, str | None):
+        raise CorruptLogError(
+            f"the branch {name!r} does not say where it began",
+            help="delete the branch, or clean up with the library that made it",
+            file=file,
+        )
     return Branch(
         name,
-        content["parentBranch"] if isinstance(content.get("parentBranch"), str) else None,
+        parent,
         _number(content.get("parentVersion")),
-        _identifier(content.get("identifier")),
+        identifier,
         _number(content.get("createAt")),
         _number(content.get("manifestSize")),
         {k: v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {},
@@ -137,11 +144,12 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 1 else None
 
 
-def _identifier(value: Any) -> tuple[tuple[int, str], ...]:
+def _identifier(value: Any) -> tuple[tuple[int, str], ...] | None:
+    """The way to a branch, as far as its file has it; ``None`` where that is damaged."""
     match value:
         case {"version_mapping": list(pairs)}:
             valid = [p for p in pairs if isinstance(p, list) and len(p) == 2 and _number(p[0]) is not None]
-            return tuple((p[0], str(p[1])) for p in valid) if len(valid) == len(pairs) else ()
+            return tuple((p[0], str(p[1])) for p in valid) if len(valid) == len(pairs) else None
     return ()
 
 

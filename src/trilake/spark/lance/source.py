@@ -60,11 +60,11 @@ class LanceDataSource(DataSource):
     """A Lance dataset as a Spark data source.
 
     Options of a read: ``version``, ``tag`` or ``timestamp``; ``filter``, SQL that chooses rows; ``batchSize``;
-    ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the columns that come
-    as vectors of Spark ML (``*`` for all, nothing for none; by default those that were written from such).  Of a write: those of
-    :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that become vectors in
-    a new dataset, whose size the first row tells where it is not given; and ``vectorType``, ``float`` or ``double``.
-    Vectors of Spark ML become vectors of doubles.
+    ``rowId`` and ``rowAddress``, which add the columns ``_rowid`` and ``_rowaddr``; ``mlVectors``, the columns that
+    come as vectors of Spark ML (``*`` for all, nothing for none; by default those that were written from such).  Of a
+    write: those of :func:`trilake.lance.table.write_options`; ``vectors``, such as ``"v:128,w"``: array columns that
+    become vectors in a new dataset, whose size the first row tells where it is not given; and ``vectorType``,
+    ``float`` or ``double``.  Vectors of Spark ML become vectors of doubles.
     """
 
     @classmethod
