@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from trilake.lance.file import types
+from trilake.lance.file.blobs import DESCRIPTION
 from trilake.lance.file.schema import BLOB, PACKED, Field
 from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.layers import ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
@@ -59,7 +60,7 @@ class Node:
         """The Arrow field of what is read."""
         if self.kind == "leaf" and self.field.is_blob:
             # A description is not a value of the extension type.
-            metadata = {BLOB: b"true"} if self.type == BLOB_PLACE else {PACKED: b"true", BLOB: b"true"}
+            metadata = {BLOB: b"true"} if self.type == DESCRIPTION else {PACKED: b"true", BLOB: b"true"}
             return pa.field(self.field.name, self.type, self.field.nullable, metadata)
         return self.field.storage_field.with_type(self.type)
 
