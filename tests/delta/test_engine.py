@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,6 +20,7 @@ from trilake.delta.scan.data_files import read_data_file
 from trilake.delta.scan.scan import plan_scan
 from trilake.delta.standard import standard_engine
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.expr.terms.engine import query
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -60,3 +63,17 @@ def test_hooks_run_in_their_order_and_may_give_the_snapshot() -> None:
     hooks = (lambda e: seen.append(f"first {e.version}"), lambda e: seen.append(f"second {e.plan.operation}"))
     write_arrow(DeltaLog(MemoryStore(), Engine((), hooks)), ROWS.schema, ROWS.to_batches(), REQUEST)
     assert seen == ["first 0", "second WRITE"]
+
+
+def test_a_log_evaluates_sql_by_the_engine_it_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    def spied(sql: str, **tables: pa.Table) -> pa.Table:
+        seen.append(sql)
+        return query(sql, **tables)
+
+    trilake.write({"n": [1]}, tmp_path / "t")
+    monkeypatch.setattr("trilake.delta.protocol.commits._FEW_LINES", 0)
+    log = DeltaLog(open_store(tmp_path / "t"), replace(standard_engine(), query=spied))
+    assert log.snapshot().adds.num_rows == 1
+    assert len(seen) == 1

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import InvalidArgumentError
+from trilake.expr.terms.engine import Query, query
 from trilake.storage.base import Store
 from trilake.table.data_files import FileFormat
 from trilake.table.registry import FormatRow
@@ -38,7 +39,8 @@ class Jobs(Protocol):
 
 @dataclass(frozen=True)
 class Engine:
-    """Formats of data files besides those of the Delta room, what follows a commit, and clock, ids and waiting.
+    """Formats of data files in addition to those of the Delta room, what follows a commit, clock, ids and waiting,
+    and the evaluator of SQL over Arrow tables.
 
     ``hooks`` run in their order after a commit is in the log.  An engine without them (``None``) reads and plans; a
     commit through it is refused, because it would leave out what the table asks for.  ``jobs`` says who works on a
@@ -52,6 +54,7 @@ class Engine:
     hooks: tuple[CommitHook, ...] | None = None
     runtime: Runtime = SYSTEM_RUNTIME
     jobs: Callable[[Store, int], Jobs | None] | None = None
+    query: Query = query
 
     def format(self, name: str) -> FileFormat | None:
         """The format of that name, where this engine has it."""

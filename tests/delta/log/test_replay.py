@@ -19,7 +19,7 @@ from trilake.delta.log.segment import commit_key
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol import commits
 from trilake.delta.protocol.actions import FILE_ACTIONS, no_rows
-from trilake.errors import TrilakeError
+from trilake.errors import CorruptLogError, TrilakeError
 from trilake.storage.memory import MemoryStore
 
 _VECTORS: list[dict[str, Any] | None] = [
@@ -232,3 +232,21 @@ def test_files_that_newer_actions_touch_are_left_out(old: list[tuple[str, int]],
     expected = [p for p, v in old if (_canonical(p), v) not in touched]
     found = Touched(actions(new[:2]), actions([]), actions(new[2:])).left_of(actions(old))
     assert found["path"].to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        (["%zz", "%4", "a%", "%%41", "%2541", "%4g", "%"], ["%zz", "%4", "a%", "%A", "%41", "%4g", "%"]),
+        (["a%2", "5b%41", "%", "41"], ["a%2", "5bA", "%", "41"]),
+        (["é%20%C3%A9", None, "", "+%2B"], ["é é", None, "", "++"]),
+    ],
+)
+def test_only_whole_escapes_of_a_path_are_decoded(paths: list[str | None], expected: list[str | None]) -> None:
+    whole = pa.array(["x%41", *paths], pa.string())
+    assert decoded_paths(pa.chunked_array([whole[1:], whole[:0]])).to_pylist() == expected
+
+
+def test_a_path_that_is_not_utf8_is_refused() -> None:
+    with pytest.raises(CorruptLogError, match="cannot be decoded"):
+        decoded_paths(pa.chunked_array([["a", "%ff"]]))

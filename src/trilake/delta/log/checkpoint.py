@@ -21,6 +21,7 @@ from trilake.delta.log.segment import SIDECARS, LogSegment
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, no_rows
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, ObjectNotFoundError, TrilakeError
+from trilake.expr.terms.engine import Query
 from trilake.parquet.files import DAMAGE, Footer, checked_footer, fetched_together, open_parquet
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
@@ -39,7 +40,7 @@ FILE_BYTES = 256
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
-def read_checkpoint(store: Store, segment: LogSegment) -> State:
+def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
     """The state that the segment's checkpoint holds, without its tombstones.
 
     Raises ``CorruptLogError`` where the checkpoint is damaged, or not what is known of it beside it: a line that was
@@ -49,7 +50,7 @@ def read_checkpoint(store: Store, segment: LogSegment) -> State:
         return empty_state()
     rare: list[tuple[str, Any]] = []
     adds = pa.concat_tables([_NO_ACTIONS["add"], *checkpoint_pieces(store, segment, rare=rare)])
-    refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version)
+    refuse_keys_twice(adds, segment.checkpoint_files[0].key, segment.checkpoint_version, query)
     state = empty_state()
     state = apply(state, _batch(segment.checkpoint_version, rare))
     return State(adds, state.removes, state.protocol, state.metadata, state.txns, state.domains)

@@ -22,7 +22,7 @@ from trilake.delta.log.replay import decoded_paths
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.actions import ADD, REMOVE, Metadata
 from trilake.errors import ObjectExistsError, ObjectNotFoundError
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query, query
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
@@ -102,7 +102,7 @@ class FileColumns:
         if as_struct:
             if partition:
                 fields.append(pa.field("partitionValues_parsed", partition_type(metadata.schema, partition)))
-            parser = StatsParser(metadata.schema, partition, metadata.configuration)
+            parser = StatsParser(metadata.schema, partition, metadata.configuration, snapshot.engine.query)
             fields.append(pa.field("stats_parsed", parser.type))
         return FileColumns(pa.struct(fields), parser, metadata, as_struct and bool(partition))
 
@@ -128,12 +128,12 @@ def _removes(files: pa.Table) -> pa.StructArray:
     return pa.StructArray.from_arrays([_one(files[f.name]) for f in _REMOVE], fields=list(_REMOVE))
 
 
-def owners(files: pa.Table, parts: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def owners(files: pa.Table, parts: int, query: Query = query) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Which of ``parts`` files of a checkpoint each file action goes into: by the MD5 of its decoded path.
 
     Every attempt, by whatever version of this library, spreads alike.
     """
-    parts_of_files = engine.query(
+    parts_of_files = query(
         f"select (md5_number_lower(p) % {parts})::bigint as part from t",
         t=pa.table({"p": decoded_paths(files["path"])}),
     )["part"]

@@ -18,7 +18,7 @@ from trilake.delta.protocol.partitions import partition_fields, typed_partitions
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query, query
 
 #: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
 _BOUNDED = {
@@ -109,6 +109,7 @@ class StatsParser:
     schema: the table's schema.
     partition: display names of its partition columns, which have no statistics.
     configuration: the table's properties, of which those on data skipping are read.
+    query: evaluates SQL.
 
     >>> schema = StructType((StructField("a", PrimitiveType("long")),))
     >>> texts = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])
@@ -117,7 +118,14 @@ class StatsParser:
     (2, {'a': 1}, {'a': 3}, {'a': 0})
     """
 
-    def __init__(self, schema: StructType, partition: tuple[str, ...], configuration: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        schema: StructType,
+        partition: tuple[str, ...],
+        configuration: Mapping[str, str],
+        query: Query = query,
+    ) -> None:
+        self._query = query
         wanted = indexed_paths(schema, partition, configuration)
         bounds = tuple(_nodes(schema.fields, wanted, "", bounds=True))
         counts = tuple(_nodes(schema.fields, wanted, "", bounds=False))
@@ -141,7 +149,7 @@ class StatsParser:
 
     def parse(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
         """One struct a text, null where there is no text or no JSON object."""
-        parsed = engine.query(
+        parsed = self._query(
             f"select case when j is null then null else {self._select} end as v from"
             f" (select json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)",
             t=pa.table({"s": texts}),
@@ -168,9 +176,9 @@ def _exact(sql: str, node: _Node) -> str:
     return sql
 
 
-def stats_text(parsed: pa.ChunkedArray) -> pa.ChunkedArray:
+def stats_text(parsed: pa.ChunkedArray, query: Query = query) -> pa.ChunkedArray:
     """``stats_parsed`` as the JSON texts of ``stats``; null stays null."""
-    return engine.query(
+    return query(
         f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",
         t=pa.table({"s": parsed}),
     )["v"].cast(pa.string())

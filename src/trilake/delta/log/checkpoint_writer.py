@@ -48,6 +48,7 @@ from trilake.errors import (
     ObjectExistsError,
     ObjectNotFoundError,
 )
+from trilake.expr.terms.engine import Query
 from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
@@ -142,7 +143,7 @@ def _part_size(head: Head, part_size: int | None, default: int) -> int:
     return int(text)
 
 
-def _spread(files: Sequence[CheckpointFile], pieces: FilePieces) -> FileTotals:
+def _spread(files: Sequence[CheckpointFile], pieces: FilePieces, query: Query) -> FileTotals:
     """Write file actions, to several files by a hash of their path; what the ``add`` actions come to."""
     totals = FileTotals()
     for kind, piece in pieces:
@@ -151,7 +152,7 @@ def _spread(files: Sequence[CheckpointFile], pieces: FilePieces) -> FileTotals:
         if len(files) == 1:
             files[0].take(kind, piece)
         elif piece.num_rows:
-            owner = owners(piece, len(files))
+            owner = owners(piece, len(files), query)
             for number, file in enumerate(files):
                 file.take(kind, piece.take(pa.array(np.flatnonzero(owner == number))))
     return totals
@@ -173,7 +174,7 @@ def _write_classic(
                 stack.enter_context(CheckpointFile(store, key, columns, schema, each, absent=absent)) for key in keys
             ]
             files[0].take_rare(rare)
-            totals = _spread(files, content.pieces())
+            totals = _spread(files, content.pieces(), log.engine.query)
             check_same_table(log, content.head)
         rows, size = sum(f.rows for f in files), sum(f.size for f in files)
         return _hint(version, rows, totals.num_files, size, parts, schema if parts == 1 else None), totals

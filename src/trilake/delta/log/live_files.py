@@ -34,7 +34,7 @@ def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | N
     seen = np.empty(0, np.uint64)
     for piece in chain(older, [pending.newer.adds]):
         yield piece
-        known, new = len(seen), hashes(one_spelling(piece, pending.uri))
+        known, new = len(seen), hashes(one_spelling(piece, pending.uri), log.engine.query)
         seen.resize(known + len(new), refcheck=False)  # where it is: a copy of them would double what stays of a file
         seen[known:] = new
     if any_twice(seen):

@@ -186,7 +186,7 @@ class DeltaLog:
         return self._past_damage(segment, self._read_pending)
 
     def _read_pending(self, segment: LogSegment) -> PendingSnapshot:
-        state, actions = self._read(segment, read_checkpoint_rare, parse_commits)
+        state, actions = self._read(segment, read_checkpoint_rare, self._parse_files)
         state = apply_rare(state, actions)
         return self._checked(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
 
@@ -196,12 +196,12 @@ class DeltaLog:
         def read(segment: LogSegment) -> Snapshot:
             if segment is not pending.segment:
                 return self._read_whole(segment)
-            return self._whole(segment, read_checkpoint(self.store, segment), pending.actions)
+            return self._whole(segment, self._read_checkpoint(self.store, segment), pending.actions)
 
         return self._past_damage(pending.segment, read)
 
     def _read_whole(self, segment: LogSegment) -> Snapshot:
-        return self._whole(segment, *self._read(segment, read_checkpoint, parse_commits))
+        return self._whole(segment, *self._read(segment, self._read_checkpoint, self._parse_files))
 
     def _whole(self, segment: LogSegment, checkpoint: State, actions: ActionBatch) -> Snapshot:
         state = apply(checkpoint, actions)
@@ -285,7 +285,13 @@ class DeltaLog:
         return listing if known is None or listing.holds(known) else None
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
-        return self._trusted(parse_commits, commits)
+        return self._trusted(self._parse_files, commits)
+
+    def _parse_files(self, contents: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
+        return parse_commits(contents, self.engine.query)
+
+    def _read_checkpoint(self, store: Store, segment: LogSegment) -> State:
+        return read_checkpoint(store, segment, self.engine.query)
 
     def _trusted(self, parse: _Parse, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         """The actions of some commits; of those that a log compaction file stands for without being reconciled, from

@@ -20,7 +20,7 @@ from trilake.delta.log.same_table import check_same_file
 from trilake.delta.log.segment import compacted_key
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query, query
 
 #: Up to this many file actions become lines one by one, which takes less time than a query takes to begin, and does not
 #: load the database.
@@ -45,7 +45,7 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
             help="compact versions that are committed and not yet cleaned up",
             file=log.store.uri,
         )
-    content = compacted(log.parse(commits))
+    content = compacted(log.parse(commits), log.engine.query)
     if not content:
         return None
     check_same_file(log, commits[-1][1])
@@ -55,12 +55,12 @@ def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
     return key
 
 
-def compacted(batch: ActionBatch) -> bytes:
+def compacted(batch: ActionBatch, query: Query = query) -> bytes:
     """The content of the compaction file of some commits' actions."""
     files = apply(empty_state(), ActionBatch(batch.add, batch.remove, batch.cdc))
     lines = [orjson.dumps(action).decode() for action in _reconciled(batch)]
     for kind, table in (("add", files.adds), ("remove", files.removes)):
-        lines += json_lines(kind, table)
+        lines += json_lines(kind, table, query)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -76,7 +76,7 @@ def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
             yield {kind: data}
 
 
-def json_lines(kind: str, files: pa.Table) -> list[str]:
+def json_lines(kind: str, files: pa.Table, query: Query = query) -> list[str]:
     """File actions of one kind as the lines of a commit; fields that are null are left out.
 
     >>> from trilake.delta.log.replay import empty_state
@@ -86,7 +86,7 @@ def json_lines(kind: str, files: pa.Table) -> list[str]:
     if files.num_rows <= _FEW:
         rows = files.to_pylist(maps_as_pydicts="lossy")
         return [orjson.dumps({kind: _stated(row, FILE_ACTIONS[kind])}).decode() for row in rows]
-    lines: list[str] = engine.query(
+    lines: list[str] = query(
         f"""select '{{"{kind}":' || {_object(FILE_ACTIONS[kind])} || '}}' as line from files""",
         files=files,
     )["line"].to_pylist()

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch, Metadata, Protocol, no_rows
 from trilake.delta.protocol.arrow_values import as_numpy, int64_array, text_scalar
 from trilake.errors import CorruptLogError
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,9 @@ _KEY_FIELDS = ["path", "deletionVector"]
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
 #: What makes the keys of file actions.
 KeysOf = Callable[[pa.Table], pa.ChunkedArray]
+#: The values of hexadecimal digits; 255 for any other byte.
+_DIGITS = np.full(256, 255, np.uint8)
+_DIGITS[np.frombuffer(b"0123456789abcdefABCDEF", np.uint8)] = [*range(16), *range(10, 16)]
 _ABSOLUTE = r"^(?:/|[A-Za-z][A-Za-z0-9+.\-]*:)"
 
 
@@ -62,21 +65,42 @@ def empty_state() -> State:
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
     """``path`` fields of actions as file paths: URI-decoded exactly once, ``+`` taken literally.
 
-    Raises ``CorruptLogError`` for a path that is no text once it is decoded.
+    Raises ``CorruptLogError`` for a path that is not UTF-8 once it is decoded.
     """
     if not _holds(paths, b"%"):
         return paths
+    decoded = pa.chunked_array(map(_decoded, paths.chunks), pa.string())
     try:
-        return engine.query(
-            # url_decode of DuckDB leaves '+' alone and decodes %XX as UTF-8, which is what RFC 2396 asks for here.
-            "select url_decode(p) as p from t",
-            t=pa.table({"p": paths}),
-        )["p"]
-    except engine.QueryError as e:
+        decoded.validate(full=True)
+    except pa.ArrowInvalid as e:
         raise CorruptLogError(
-            f"the path of a file cannot be decoded: {e.message}",
+            f"the path of a file cannot be decoded: {e}",
             help="restore the log from a copy, or read an older version",
         ) from e
+    return decoded
+
+
+def _decoded(texts: pa.StringArray) -> pa.StringArray:
+    """Strings whose bytes ``%XX`` are the byte of that number; other percent signs stay."""
+    if not len(texts):
+        return texts
+    _, ends, data = texts.buffers()
+    offsets = np.frombuffer(ends, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    old = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]].copy()
+    offsets = offsets - offsets[0]
+    begins = np.zeros(len(old) + 1, bool)
+    begins[offsets] = True
+    escapes = np.flatnonzero(old[:-2] == ord("%"))
+    high, low = _DIGITS[old[escapes + 1]], _DIGITS[old[escapes + 2]]
+    whole = ((high | low) < 16) & ~(begins[escapes + 1] | begins[escapes + 2])
+    if not whole.all():
+        escapes, high, low = escapes[whole], high[whole], low[whole]
+    old[escapes] = high << 4 | low
+    kept = np.ones(len(old), bool)
+    kept[escapes + 1] = kept[escapes + 2] = False
+    shorter = offsets - 2 * np.searchsorted(escapes, offsets).astype(np.int32)
+    made = pa.StringArray.from_buffers(len(texts), pa.py_buffer(shorter), pa.py_buffer(old[kept]))
+    return pc.if_else(texts.is_valid(), made, None) if texts.null_count else made
 
 
 def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
@@ -159,18 +183,18 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
         refuse_twice(paths if paths is not None else one_spelling(adds, uri), uri, version)
 
 
-def refuse_keys_twice(adds: pa.Table, file: str, version: int) -> None:
+def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> None:
     """Raises ``CorruptLogError`` where a checkpoint has two ``add`` actions for one file."""
     keys = file_keys(adds)
-    if len(keys) > _MANY and not any_twice(hashes(keys)):
+    if len(keys) > _MANY and not any_twice(hashes(keys, query)):
         return
     if pc.count_distinct(keys).as_py() < len(keys):
         refuse_twice(decoded_paths(adds["path"]), file, version)
 
 
-def hashes(texts: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+def hashes(texts: pa.ChunkedArray, query: Query) -> npt.NDArray[np.uint64]:
     """A hash of 64 bits of each text: different ones are of different texts."""
-    hashed = engine.query("select hash(k) as h from t", t=pa.table({"k": texts}))["h"]
+    hashed = query("select hash(k) as h from t", t=pa.table({"k": texts}))["h"]
     return np.concatenate([np.empty(0, np.uint64), *(c.to_numpy() for c in hashed.chunks)])
 
 

@@ -18,14 +18,14 @@ import pyarrow.json as pj
 from trilake.delta.protocol.actions import EMPTY_BATCH, FILE_ACTIONS, RARE_ACTIONS, ActionBatch, action_schema
 from trilake.delta.protocol.arrow_values import int64_array
 from trilake.errors import CorruptLogError
-from trilake.expr.terms import engine
+from trilake.expr.terms.engine import Query, QueryError, query
 
 #: Below this many lines plain parsing beats the start-up cost of a columnar query (measured: 5 ms against 2.5 us a
 #: line).
 _FEW_LINES = 1500
 
 
-def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
+def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query = query) -> ActionBatch:
     """Parse commit files, oldest first, given as ``(version, file name, content)``.
 
     Unknown actions and fields are passed over, as the protocol asks.  Raises ``CorruptLogError`` for a file that is
@@ -33,8 +33,8 @@ def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
     """
     texts = _texts(commits)
     total = sum(t.count(b"\n") + 1 for t in texts)
-    parse = _parse_few if total <= _FEW_LINES else _parse_many
-    return parse([(v, n) for v, n, _ in commits], texts)
+    names = [(v, n) for v, n, _ in commits]
+    return _parse_few(names, texts) if total <= _FEW_LINES else _parse_many(names, texts, query)
 
 
 def parse_rare(commits: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
@@ -269,13 +269,13 @@ def _suspects(parsed: pa.ChunkedArray, lines: pa.Array, vectors: bool) -> np.nda
     return suspect | nothing
 
 
-def _parse_many(names: list[tuple[int, str]], texts: list[bytes]) -> ActionBatch:
+def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query = query) -> ActionBatch:
     lines, owner = _split_lines(names, texts)
     versions = pa.chunked_array([int64_array(np.asarray([v for v, _ in names], dtype=np.int64)[owner])])
     order = pa.chunked_array([int64_array(np.arange(len(lines), dtype=np.int64))])
-    parsed = _transformed(lines)
+    parsed = _transformed(lines, query)
     if parsed is None:
-        version, name = names[int(owner[_first_broken(lines)])]
+        version, name = names[int(owner[_first_broken(lines, query)])]
         raise _corrupt(version, name, "a line is no JSON object")
     odd = np.flatnonzero(_suspects(parsed, lines, any(b'"deletionVector"' in t for t in texts))).tolist()
     if odd:
@@ -312,25 +312,25 @@ def _loaded(text: str, kind: str, version: int, name: str) -> Any:
         raise _corrupt(version, name, str(e)) from e
 
 
-def _transformed(lines: pa.Array) -> pa.ChunkedArray | None:
+def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
     """The lines as one struct each, or ``None`` where one of them is no JSON object."""
     if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
         return None
     try:
         # The parser is the check as well: to ask for valid lines first would be to parse them twice.
-        return engine.query(
-            f"select json_transform(line, '{_STRUCTURE}') as j from lines", lines=pa.table({"line": lines})
-        )["j"]
-    except engine.QueryError:
-        if _first_broken(lines) is None:
+        return query(f"select json_transform(line, '{_STRUCTURE}') as j from lines", lines=pa.table({"line": lines}))[
+            "j"
+        ]
+    except QueryError:
+        if _first_broken(lines, query) is None:
             raise
         return None
 
 
-def _first_broken(lines: pa.Array) -> Any:
+def _first_broken(lines: pa.Array, query: Query) -> Any:
     """The place of the first line that is no JSON object; ``None`` where all are."""
     objects = pc.match_substring_regex(lines, _OBJECT)
-    valid = engine.query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
+    valid = query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
     sound = pc.and_(valid["ok"], pa.chunked_array([objects]))
     return None if pc.all(sound).as_py() else pc.index(sound, False).as_py()
 

@@ -80,6 +80,6 @@ def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jo
     except CorruptLogError:
         return None
     files = pa.concat_tables([*(p.files for p in parts), newer])
-    if any_twice(hashes(one_spelling(files, pending.uri))):
+    if any_twice(hashes(one_spelling(files, pending.uri), log.engine.query)):
         return None
     return with_files(pending, files)

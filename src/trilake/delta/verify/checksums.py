@@ -16,7 +16,6 @@ from trilake.delta.protocol.actions import EMPTY_BATCH
 from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.states import action_keys
 from trilake.errors import CorruptLogError, ObjectNotFoundError
-from trilake.expr.terms import engine
 from trilake.table.findings import Finding
 
 #: The step of repair that removes a checksum file.
@@ -70,7 +69,7 @@ def _totals(table: DeltaContext, start: State, at: int) -> dict[str, npt.NDArray
     # What an action changes is what it leaves of its file, less what the action before it left.
     change = ", ".join(f"sum(k * {c} - coalesce(pk * p{c}, 0))::bigint as {c}" for c in ("n", "b", "d", "c"))
     before = ", ".join(f"lag({c}) over w as p{c}" for c in ("k", "n", "b", "d", "c"))
-    changes = engine.query(
+    changes = table.log.engine.query(
         f"select v, {change} from (select v, k, n, b, d, c, {before} from moves"
         " window w as (partition by f order by o)) group by v order by v",
         moves=moves,

@@ -21,7 +21,9 @@ def same_as_commits(table: DeltaContext) -> Generator[Finding, None, int]:
     for first, last, file in table.listing.compactions:
         mendable = DROP if table.has_commits(first, last) else None
         try:
-            stated = apply(empty_state(), parse_commits([(last, file.key, table.store.read(file.key))]))
+            stated = apply(
+                empty_state(), parse_commits([(last, file.key, table.store.read(file.key))], table.log.engine.query)
+            )
         except TrilakeError as e:
             failure = unreadable("delta.compaction-differs", e)
             yield Finding(failure.code, failure.message, _HELP, file=file.key, version=last, repair=mendable)

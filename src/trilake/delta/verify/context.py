@@ -103,7 +103,9 @@ class DeltaContext:
     def _parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
         try:
             data = self.store.read_many([m.key for _, m in commits])
-            return parse_commits([(v, m.key, d) for (v, m), d in zip(commits, data, strict=True)])
+            return parse_commits(
+                [(v, m.key, d) for (v, m), d in zip(commits, data, strict=True)], self.log.engine.query
+            )
         except TrilakeError as e:
             if len(commits) == 1:
                 self.bad_commits[commits[0][0]] = e
@@ -171,7 +173,7 @@ class DeltaContext:
     def checkpoint(self, version: int, files: tuple[ObjectMeta, ...]) -> State:
         """What a checkpoint holds, tombstones included.  Raises ``CorruptLogError``."""
         segment = LogSegment(version, version, files, ())
-        state = read_checkpoint(self.store, segment)
+        state = read_checkpoint(self.store, segment, self.log.engine.query)
         return replace(state, removes=read_checkpoint_tombstones(self.store, segment))
 
     # --- the version -------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.delta.verify.footers import RECOMPUTE
 from trilake.delta.verify.rows import row_facts
 from trilake.expr import ColumnStats
-from trilake.expr.terms import engine
 from trilake.table.findings import Finding
 
 Mask = npt.NDArray[np.bool_]
@@ -27,7 +26,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
     adds = table.adds
     stats = adds["stats"]
     text = pc.and_(pc.is_valid(stats), pc.not_equal(pc.fill_null(stats, ""), ""))
-    valid = engine.query(
+    valid = table.log.engine.query(
         "select coalesce(json_valid(s) and json_type(case when json_valid(s) then s end) = 'OBJECT', false) as ok"
         " from t",
         t=pa.table({"s": stats}),

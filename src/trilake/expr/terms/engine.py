@@ -17,7 +17,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -28,6 +28,13 @@ if TYPE_CHECKING:
 
 #: Threads of one process's DuckDB.  Spark runs several Python workers on a machine, so this stays small.
 MAX_THREADS = 4
+
+
+class Query(Protocol):
+    """Runs one ``SELECT`` of DuckDB's SQL over Arrow tables, which it names as the keywords do: :func:`query`."""
+
+    def __call__(self, sql: str, **tables: pa.Table) -> pa.Table:
+        """The rows.  Raises :class:`QueryError`."""
 
 
 class QueryError(TrilakeError):

@@ -70,7 +70,7 @@ class Reuse:
                     raise MaybeTwiceError
                 yield "add", left
         compare(log.store, version.segment, known.num_files, known.size_in_bytes, self.rare)
-        if any_twice(hashes(added)):
+        if any_twice(hashes(added, log.engine.query)):
             raise MaybeTwiceError
         yield "add", version.newer.adds
         for sidecar in self.rewritten:
