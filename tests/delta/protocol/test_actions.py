@@ -16,6 +16,7 @@ from trilake.delta.protocol import commits as parser
 from trilake.delta.protocol.actions import ActionBatch, Metadata, Protocol
 from trilake.delta.protocol.commits import parse_commits, parse_rare
 from trilake.errors import CorruptLogError, MissingMetadataError, TrilakeError, UnsupportedProtocolError
+from trilake.expr.terms.engine import query
 
 Commit = tuple[int, str, pa.Buffer]
 
@@ -160,10 +161,13 @@ def test_damaged_commits_name_file_and_version(content: bytes, size: str, monkey
 def test_a_large_commit_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parser, "_FEW_LINES", -1)
     queries: list[str] = []
-    real = parser.engine.query
-    monkeypatch.setattr(parser.engine, "query", lambda sql, **given: queries.append(sql) or real(sql, **given))
+
+    def counted(sql: str, **tables: pa.Table) -> pa.Table:
+        queries.append(sql)
+        return query(sql, **tables)
+
     commit = pa.py_buffer(lines([protocol(), metadata(), *(add(f"f{i}") for i in range(5000))]))
-    batch = parse_commits([(0, "0.json", commit)])
+    batch = parse_commits([(0, "0.json", commit)], counted)
     assert batch.add["path"].to_pylist() == [f"f{i}" for i in range(5000)]
     assert batch.add["order"].to_pylist() == list(range(2, 5002))
     assert len(queries) == 1
