@@ -82,13 +82,38 @@ def test_manifests_of_each_commit_exclude_what_their_readers_do_not_know(other: 
         Case(properties={**other, **manifests})
 
 
-def test_mapping_turned_on_stays_on() -> None:
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize("unset", [False, True])
+def test_mapping_is_turned_off_again(renamed: bool, unset: bool) -> None:
     t = Case()
     t.alter.set_properties(MAPPED)
     assert t.head.protocol == Protocol(2, 7, None, ("appendOnly", "columnMapping", "invariants"))
-    assert t.rows()[0]["s"] == {"x": 1, "y": "a"}
-    with pytest.raises(InvalidArgumentError, match="drop the table feature"):
+    if renamed:
+        t.alter.rename_column("s", "t")
+    name = "t" if renamed else "s"
+    before = t.rows()
+    assert before[0][name] == {"x": 1, "y": "a"}
+    if unset:
         t.alter.unset_properties("delta.columnMapping.mode")
+    else:
+        t.alter.set_properties({"delta.columnMapping.mode": "NONE", "owner": "me"})
+        assert t.head.metadata.configuration["owner"] == "me"
+    assert t.head.metadata.column_mapping_mode == "none"
+    assert ("delta.columnMapping.mode" in t.head.metadata.configuration) != unset
+    assert all(f.metadata == {} for f in t.head.schema.fields)
+    assert t.log.commit_info(t.head.version - (not unset))["operation"] == "REMOVE COLUMN MAPPING"
+    assert "columnMapping" in (t.head.protocol.writer_features or ())
+    assert t.rows() == before
+
+
+def test_names_that_need_mapping_keep_it() -> None:
+    t = Case()
+    t.alter.set_properties(MAPPED)
+    t.alter.rename_column("s", "a b")
+    with pytest.raises(InvalidArgumentError, match="rename these columns first") as e:
+        t.alter.set_properties({"delta.columnMapping.mode": "none"})
+    assert e.value.context["condition"] == "DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING"
+    assert t.head.metadata.column_mapping_mode == "name"
 
 
 def test_row_ids_for_rows_that_are_there() -> None:
@@ -125,7 +150,7 @@ def test_constraints_hold_for_old_and_new_rows() -> None:
             t.alter.add_constraint("wrong", wrong)
     assert t.head.version == 1
     t.alter.drop_constraint("positive")
-    assert t.last() == ("DROP CONSTRAINT", {"name": "positive", "expr": "id > 0"})
+    assert t.last() == ("DROP CONSTRAINT", {"name": "positive", "expr": "id > 0", "existed": True})
     t.append({"id": -1, "p": "u"})
     with pytest.raises(InvalidArgumentError, match="there is no constraint"):
         t.alter.drop_constraint("positive")

@@ -211,7 +211,7 @@ def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exi
     key = next((k for k in metadata.configuration if k.lower() == _constraint_key(name)), None)
     if key is None:
         if if_exists:
-            return MetadataChange(protocol, metadata, "DROP CONSTRAINT", {"name": name})
+            return MetadataChange(protocol, metadata, "DROP CONSTRAINT", {"name": name, "existed": "false"})
         there = sorted(k[len(PREFIX) :] for k in metadata.configuration if k.startswith(PREFIX))
         raise InvalidArgumentError(
             f"there is no constraint {name}",
@@ -221,7 +221,7 @@ def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exi
         )
     expression = metadata.configuration[key]
     new = replace(metadata, configuration={k: v for k, v in metadata.configuration.items() if k != key})
-    return MetadataChange(protocol, new, "DROP CONSTRAINT", {"name": name, "expr": expression})
+    return MetadataChange(protocol, new, "DROP CONSTRAINT", {"name": name, "expr": expression, "existed": "true"})
 
 
 def _constraint_key(name: str) -> str:

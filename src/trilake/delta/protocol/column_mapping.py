@@ -200,7 +200,7 @@ def change_mode(before: Metadata, after: Metadata, *, new_id: Callable[[], str])
         return mapped(after, new_id=new_id)
     if (old, new) != ("none", "name"):
         hint = {
-            "none": "drop the table feature columnMapping instead",
+            "none": "set the property by trilake.alter(...) or ALTER TABLE, which write files again",
             "id": "mode 'id' can be chosen only when a table is created, since its files must hold field ids",
             "name": "the mode of a mapped table stays as it is",
         }

@@ -15,7 +15,7 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from trilake.delta.protocol.schema import StructField, StructType
-from trilake.errors import UnsupportedExpressionError
+from trilake.errors import InvalidArgumentError, UnsupportedExpressionError
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
@@ -54,6 +54,18 @@ def columns_of_rows(rows: StructType, features: Collection[str] | None) -> Struc
     return StructType(
         tuple(replace(f, metadata={k: v for k, v in f.metadata.items() if k != CURRENT_DEFAULT}) for f in rows.fields)
     )
+
+
+def check_defaults_allowed(statement: str, schema: StructType, features: Collection[str]) -> None:
+    """Refuse defaults in a table whose features do not allow them.  Raises ``InvalidArgumentError``."""
+    given = [f.name for f in schema.fields if CURRENT_DEFAULT in f.metadata]
+    if given and _FEATURE not in features:
+        raise InvalidArgumentError(
+            f"{statement} gives column {given[0]} a DEFAULT, and the table does not have the feature {_FEATURE}",
+            help=f"set the table property 'delta.feature.{_FEATURE}' = 'supported' first, or with CREATE TABLE",
+            column=given[0],
+            condition="WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED",
+        )
 
 
 def parse_default(field: StructField, text: str, now: dt.datetime) -> Expression | None:

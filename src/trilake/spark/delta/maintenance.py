@@ -143,10 +143,13 @@ def detail_schema() -> T.StructType:
     return to_spark(from_arrow(DETAIL))
 
 
-def detail_frame(spark: SparkSession, table: ArrowDeltaTable) -> DataFrame:
-    """One row about the table, with delta-spark's columns; the location is spelled as Hadoop does."""
-    row, place = detail(table.log, table.snapshot), pa.array([path_text(table.uri)])
-    return _frame(spark, row.set_column(row.schema.get_field_index("location"), "location", place), DETAIL)
+def detail_frame(spark: SparkSession, table: ArrowDeltaTable, name: str | None = None) -> DataFrame:
+    """One row about the table, with delta-spark's columns and a catalogue's ``name``; the location is Hadoop's."""
+    row = detail(table.log, table.snapshot)
+    for column, value in (("location", path_text(table.uri)), ("name", name)):
+        if value is not None:
+            row = row.set_column(row.schema.get_field_index(column), column, pa.array([value]))
+    return _frame(spark, row, DETAIL)
 
 
 def _frame(spark: SparkSession, table: pa.Table, schema: pa.Schema) -> DataFrame:

@@ -69,6 +69,7 @@ def save_delta(request: SaveRequest, path: str) -> None:
         cluster_by=request.cluster_by,
         operation=request.operation or write.operation,
         managed=None if request.operation is None else request.managed,
+        save_as_table=request.operation == "CREATE OR REPLACE TABLE AS SELECT" and not request.replaces,
         must_exist=request.must_exist,
     )
     if request.replaces or comment is not None:

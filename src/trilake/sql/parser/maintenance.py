@@ -147,10 +147,12 @@ def _optimize(cursor: Cursor) -> Optimize:
     if cursor.accept("ZORDER"):
         cursor.expect("BY")
         if cursor.is_symbol("("):
-            columns = tuple(x.strip() for x in items(cursor.text[slice(*cursor.brackets())]))
+            inside = cursor.text[slice(*cursor.brackets())]
         else:
-            start, end = cursor.until()
-            columns = tuple(x.strip() for x in items(cursor.text[start:end].rstrip("; \n\t")))
+            inside = cursor.text[slice(*cursor.until())].rstrip("; \n\t")
+        columns = tuple(x.strip() for x in items(inside))
+        if not columns or not all(columns) or inside.rstrip().endswith(","):
+            cursor.fail("ZORDER BY names one column or more")
     return Optimize(parts, where, columns, full)
 
 

@@ -291,7 +291,6 @@ def test_a_target_is_replaced_only_if_asked() -> None:
     assert dict(entry["operationParameters"]) == {
         "source": f"delta.`{log.store.uri}`",
         "sourceVersion": "2",
-        "isShallow": "true",
     }
     metrics = dict(entry["operationMetrics"])
     assert sorted(metrics) == [

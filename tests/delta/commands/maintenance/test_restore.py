@@ -81,7 +81,7 @@ def test_rows_and_metrics() -> None:
     )
     (entry,) = ArrowDeltaTable(log.store, standard_engine()).history(1).to_pylist()
     assert (entry["operation"], entry["readVersion"], entry["isBlindAppend"]) == ("RESTORE", 2, False)
-    assert dict(entry["operationParameters"]) == {"version": "1"}
+    assert dict(entry["operationParameters"]) == {"version": "1", "timestamp": None}
     assert entry["isolationLevel"] == "Serializable"
     assert dict(entry["operationMetrics"]) == {
         "tableSizeAfterRestore": str(sum(sizes)),
@@ -116,7 +116,7 @@ def test_by_time() -> None:
     assert restore(log, timestamp_ms=20_500).restored_version == 1
     assert read(log) == [{"n": 1}]
     (entry,) = ArrowDeltaTable(log.store, standard_engine()).history(1).to_pylist()
-    assert dict(entry["operationParameters"]) == {"timestamp": "1970-01-01 00:00:20.500Z"}
+    assert dict(entry["operationParameters"]) == {"version": None, "timestamp": "1970-01-01 00:00:20.500Z"}
     with pytest.raises(VersionNotFoundError):
         restore(log, timestamp_ms=9_999)
     with pytest.raises(InvalidArgumentError, match="newest"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from trilake.common.arguments import checked_methods
@@ -16,6 +16,8 @@ from trilake.delta.metadata.column_changes import ColumnChange, change_columns, 
 from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new_columns
 from trilake.delta.metadata.column_replacement import replace_columns
 from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
+from trilake.delta.protocol.column_mapping import MODE, parse_mode
+from trilake.delta.protocol.properties import parse_keys, parse_properties
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
 from trilake.delta.scan.read import read_tasks
@@ -38,6 +40,8 @@ class Alter(FeatureDrops):
         refused.
     zoned: whether that is a session of another zone than UTC: then it evaluates all that may depend on the zone.
     judge_default: refuses defaults of columns that only Spark knows, and that are none.
+    commits_always: whether a change that changes nothing is a version all the same, as in delta-spark's SQL.
+    defaults_by_feature: whether a default needs the table feature ``allowColumnDefaults`` first.
 
     Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
     be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
@@ -331,8 +335,10 @@ class Alter(FeatureDrops):
         """Set table ``properties``, with the table features that they need.
 
         Turning on ``delta.enableRowTracking`` gives row ids to the files that are there first, which takes up to two
-        commits more.  Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace,
-        ``InvalidArgumentError`` for a value that cannot be.
+        commits more; ``delta.columnMapping.mode=none`` writes files again that know columns by other names.
+
+        Raises ``UnknownOptionError`` for an unknown key of the ``delta.`` namespace, and ``InvalidArgumentError`` for a
+        value that cannot be.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-set-properties")
@@ -347,6 +353,12 @@ class Alter(FeatureDrops):
 
         def attempt() -> int:
             head = self._head()
+            mode = parse_properties(properties).values.get(MODE)
+            if mode is not None and parse_mode(mode) == "none" and head.metadata.column_mapping_mode != "none":
+                version = self._unmapped({MODE: "none"})
+                if len(properties) == 1:
+                    return version
+                head = self._head()
             wanted, key = change(head).metadata.configuration, row_tracking.ENABLED
             if is_on(wanted, key) and not head.properties.is_on(key):
                 return self._tracking(change)
@@ -369,11 +381,21 @@ class Alter(FeatureDrops):
         >>> trilake.alter("memory://doc-unset").unset_properties("owner")
         1
         """
-        return self._run(
-            lambda h: alter_properties.unset_properties(
-                h.protocol, h.metadata, keys, new_id=self.runtime.new_id, if_exists=if_exists
+
+        def change(h: Head, unset: Sequence[str]) -> MetadataChange:
+            return alter_properties.unset_properties(
+                h.protocol, h.metadata, unset, new_id=self.runtime.new_id, if_exists=if_exists
             )
-        )
+
+        def attempt() -> int:
+            head = self._head()
+            if MODE in parse_keys(keys) and head.metadata.column_mapping_mode != "none":
+                version = self._unmapped({})
+                left = [k for k in parse_keys(keys) if k != MODE]
+                return version if not left else self._once(lambda h: change(h, left))
+            return self._once(lambda h: change(h, keys), head)
+
+        return self._again(attempt)
 
     def add_constraint(self, name: str, expression: str) -> int:
         """Add a CHECK constraint.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import orjson
 
 from trilake.delta.commands.alter import feature_removal
@@ -11,6 +13,7 @@ from trilake.delta.log.log_cleanup import DAY_MS, cleanup_log
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata.schema_changes import MetadataChange
 from trilake.delta.protocol.feature import Feature, FeatureRemoval
+from trilake.errors import InvalidArgumentError
 
 
 class FeatureDrops(MetadataCommits):
@@ -41,6 +44,29 @@ class FeatureDrops(MetadataCommits):
             # Readers without the feature begin here, and replay nothing before it.
             write_checkpoint(self.log, self.log.opened(version), self.runtime)
         return version
+
+    def _unmapped(self, properties: Mapping[str, str]) -> int:
+        """Let files know columns by their names again, and set the ``properties``; the table keeps the feature.
+
+        Raises ``InvalidArgumentError`` where names need column mapping, or changes of older versions do.
+        """
+        snapshot = self._snapshot()
+        row, removal = feature_removal.removable(snapshot.protocol, "columnMapping")
+        trace = feature_removal.trace_in(self.log, snapshot, row)
+        if trace is None:
+            after = feature_removal.with_properties(removal.metadata(row.turned_off(snapshot.metadata)), properties)
+            change = MetadataChange(snapshot.protocol, after, "REMOVE COLUMN MAPPING", {})
+            return self._commit(snapshot, change, whole=True)
+        done = feature_removal.rewrite_files(
+            self.log, snapshot, row, runtime=self.runtime, run=self.run, properties=properties
+        )
+        if done is None:
+            raise InvalidArgumentError(
+                f"column mapping cannot be turned off: {trace.what}",
+                help=trace.help,
+                condition="DELTA_INVALID_COLUMN_NAMES_WHEN_REMOVING_COLUMN_MAPPING",
+            )
+        return done
 
     def _turned_off(self, snapshot: Snapshot, row: Feature, removal: FeatureRemoval) -> tuple[Snapshot, bool]:
         """The table with a feature turned off, and no longer used where writing files again helps; whether that took a

@@ -117,8 +117,18 @@ def removable(protocol: Protocol, name: str, *, truncate_history: bool = False) 
     return row, row.removal
 
 
-def rewrite_files(log: DeltaLog, snapshot: Snapshot, row: Feature, *, runtime: Runtime, run: Runner) -> int | None:
+def rewrite_files(
+    log: DeltaLog,
+    snapshot: Snapshot,
+    row: Feature,
+    *,
+    runtime: Runtime,
+    run: Runner,
+    properties: Mapping[str, str] | None = None,
+) -> int | None:
     """Write the files again that use a feature; the version of that, ``None`` where it cannot be done.
+
+    ``properties`` are set with it, where the metadata changes.
 
     Raises as :func:`trilake.delta.commands.optimize.optimize.optimize` does.
     """
@@ -129,18 +139,23 @@ def rewrite_files(log: DeltaLog, snapshot: Snapshot, row: Feature, *, runtime: R
     if not removal.renames:
         work = RewriteRequest(bins, "REORG", {"predicate": [], "applyPurge": True}, TARGET_SIZE)
         return rewrite(log, snapshot, work, runtime=runtime, run=run).version
-    after = removal.metadata(row.turned_off(snapshot.metadata))
+    after = with_properties(removal.metadata(row.turned_off(snapshot.metadata)), properties or {})
     columns = clustering.clustering_columns(snapshot)
     domain = clustering.clustering_domain(after.schema, columns, partitioned=bool(after.partition_columns))
     work = RewriteRequest(
         bins,
         "REMOVE COLUMN MAPPING",
-        {"featureName": row.name},
+        {},
         TARGET_SIZE,
         metadata=after,
         domains={clustering.DOMAIN: domain} if columns else {},
     )
     return rewrite(log, snapshot, work, runtime=runtime, run=run).version
+
+
+def with_properties(metadata: Metadata, properties: Mapping[str, str]) -> Metadata:
+    """Metadata with some properties beside its own."""
+    return replace(metadata, configuration={**metadata.configuration, **properties})
 
 
 def in_use(name: str, trace: Trace | None) -> FeatureInUseError:

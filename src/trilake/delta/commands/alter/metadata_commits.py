@@ -27,9 +27,10 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange
-from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.features import check_writable, features_of
+from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
-from trilake.delta.rules.defaults import JudgeDefault
+from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
@@ -60,9 +61,12 @@ class MetadataCommits:
         zoned: bool = False,
         run: Runner = run_here,
         judge_default: JudgeDefault | None = None,
+        commits_always: bool = False,
+        defaults_by_feature: bool = False,
     ) -> None:
         self.log, self.runtime, self.run = log, runtime or log.engine.runtime, run
         self.find_violation, self.zoned, self.judge = find_violation, zoned, judge_default
+        self.commits_always, self.defaults_by_feature = commits_always, defaults_by_feature
 
     def _now(self) -> dt.datetime:
         return self.runtime.now()
@@ -95,8 +99,12 @@ class MetadataCommits:
     def _once(self, work_out: Callable[[Head], MetadataChange], head: Head | None = None) -> int:
         head = head or self._head()
         change = work_out(head)
-        if not change.changes(head.protocol, head.metadata):
+        if not self.commits_always and not change.changes(head.protocol, head.metadata):
             return head.version
+        if self.defaults_by_feature and change.operation in ("CHANGE COLUMN", "CHANGE COLUMNS"):
+            before = head.schema.fields
+            changed = StructType(tuple(f for f in change.metadata.schema.fields if f not in before))
+            check_defaults_allowed("ALTER TABLE", changed, features_of(head.protocol))
         if not change.conditions:
             return self._commit(head, change)
         snapshot = self._snapshot()

@@ -27,6 +27,7 @@ from trilake.delta.commands.rows.row_changes import Runner, run_here
 from trilake.delta.commit import row_tracking
 from trilake.delta.commit.conflicts import ReadSet
 from trilake.delta.commit.plan import CommitPlan
+from trilake.delta.commit.symlink_manifest import path_text
 from trilake.delta.commit.transaction import commit, remove_action
 from trilake.delta.files.place import check_place
 from trilake.delta.log.clustering import DOMAIN
@@ -68,6 +69,7 @@ def clone(
     replace_target: bool = False,
     properties: Mapping[str, str] | None = None,
     parquet: str | None = None,
+    name: str | None = None,
     runtime: Runtime | None = None,
     run: Runner = run_here,
 ) -> CloneResult:
@@ -82,6 +84,7 @@ def clone(
     replace_target: clone over a table that is there; its rows and schema go, its history stays.
     properties: table properties that the target gets besides or instead of the source's.
     parquet: the folder of Parquet files that the source was made of, where it is no Delta table itself.
+    name: what a catalogue calls the source, for the history.
     runtime: clock and ids.
     run: who copies.
 
@@ -127,8 +130,8 @@ def clone(
         removed_files_size=0 if base is None else total_size(not_staying(base, deep.staying)),
         copied_files_size=sum(deep.sizes),
     )
-    shown = f"delta.`{source.uri}`" if parquet is None else f"parquet.`{parquet}`"
-    plan = _plan(source, shown, base, metadata, protocol, deep, result, shallow=shallow, runtime=runtime)
+    place = f"delta.`{path_text(source.uri)}`" if parquet is None else f"parquet.`{parquet}`"
+    plan = _plan(source, name or place, base, metadata, protocol, deep, result, runtime=runtime)
     try:
         return replace(result, version=commit(into, base, plan, runtime).version)
     except (ConflictError, TableExistsError, InvalidArgumentError) as e:
@@ -238,7 +241,6 @@ def _plan(
     deep: DeepPlan,
     result: CloneResult,
     *,
-    shallow: bool,
     runtime: Runtime,
 ) -> CommitPlan:
     now = runtime.clock_ms()
@@ -253,7 +255,6 @@ def _plan(
         parameters={
             "source": shown,
             "sourceVersion": source.version,
-            "isShallow": shallow,
         },
         file_actions=[*(remove_action(row, now) for row in replaced), *deep.adds],
         metadata=metadata if base is None or metadata != base.metadata else None,

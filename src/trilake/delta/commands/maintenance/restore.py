@@ -106,11 +106,12 @@ def restore(
         raise InvalidArgumentError("either the version or the timestamp to restore must be given")
     parameters: dict[str, Any]
     if version is not None:
-        wanted, parameters = version, {"version": version}
+        wanted, parameters = version, {"version": version, "timestamp": None}
     else:
         assert timestamp_ms is not None
         with stating({"DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION": "DELTA_CANNOT_RESTORE_TIMESTAMP_EARLIER"}):
-            wanted, parameters = log.version_at(timestamp_ms), {"timestamp": timestamp_text(timestamp_ms)}
+            wanted = log.version_at(timestamp_ms)
+            parameters = {"version": None, "timestamp": timestamp_text(timestamp_ms)}
     base = log.snapshot() if known is None else log.update(known)
     check_writable(base.protocol, base.metadata, uri=base.uri, version=base.version)
     if wanted == base.version:

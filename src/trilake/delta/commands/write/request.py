@@ -49,6 +49,8 @@ class WriteRequest:
     #: Of a write that makes or replaces a table by its name: whether a catalogue keeps its files.  Its commit says what
     #: the table is, where ``parameters`` do not.
     managed: bool | None = None
+    #: Whether it is an overwrite by ``saveAsTable``, whose commit says so.
+    save_as_table: bool = False
     #: What the table is to be that the rows make, or take the place of, but for its columns: CREATE TABLE AS SELECT.
     description: TableDescription | None = None
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.

@@ -367,24 +367,28 @@ def _replaced(
 def _parameters(plan: WritePlan) -> dict[str, Any]:
     """What the commit says of the operation, where the request does not."""
     request, base, metadata = plan.request, plan.base, plan.metadata
-    if request.managed is not None:
-        kept = () if base is None or DOMAIN in plan.domains else map(path_text, clustering_columns(base))
-        return {
-            "isManaged": "true" if request.managed else "false",
-            "description": metadata.description,
-            "partitionBy": list(metadata.partition_columns),
-            "clusterBy": list(request.cluster_by or kept),
-            "properties": dict(metadata.configuration),
-        }
-    parameters: dict[str, Any] = {
-        "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
-        "partitionBy": list(request.partition_by or ()),  # as the write says, and not as the table is
-    }
+    options: dict[str, Any] = {}
     if request.replace_where is not None:
-        parameters["predicate"] = request.replace_where
+        options["predicate"] = request.replace_where
     if request.partition_overwrite == "dynamic" and request.replaces:
-        parameters["isDynamicPartitionOverwrite"] = "true"
-    return parameters
+        options["isDynamicPartitionOverwrite"] = True
+    if request.schema_mode is not None:
+        options["canOverwriteSchema" if request.schema_mode == "overwrite" else "canMergeSchema"] = True
+    if request.managed is None:
+        return {
+            "mode": {"error": "ErrorIfExists", "ignore": "Ignore"}.get(request.mode, request.mode.title()),
+            "partitionBy": list(request.partition_by or ()),  # as the write says, and not as the table is
+            **options,
+        }
+    kept = () if base is None or DOMAIN in plan.domains else map(path_text, clustering_columns(base))
+    return {
+        "isManaged": "true" if request.managed else "false",
+        "description": metadata.description,
+        "partitionBy": list(metadata.partition_columns),
+        "clusterBy": list(request.cluster_by or kept),
+        "properties": dict(metadata.configuration),
+        **({**options, "isV1SaveAsTableOverwrite": True} if request.save_as_table else {}),
+    }
 
 
 def _commit_files(

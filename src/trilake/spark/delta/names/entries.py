@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
@@ -30,6 +31,12 @@ from trilake.spark.session.schemas import ddl_text, to_spark
 from trilake.spark.session.sources.api import HAS_DATA_SOURCES
 
 _CATALOG = "spark_catalog"
+#: Who logs that columns are refused which only Spark understands.
+_HIVE_LOGGERS = (
+    "org.apache.hadoop.hive.metastore.HiveAlterHandler",
+    "org.apache.hadoop.hive.metastore.RetryingHMSHandler",
+    "org.apache.spark.sql.hive.HiveExternalCatalog",
+)
 #: Properties that Spark keeps for itself, and that no statement may set.
 _RESERVED = frozenset(("provider", "location", "owner", "external", "is_managed_location", "comment", "collation"))
 _PACKAGE = "org.apache.spark.sql.catalyst"
@@ -187,16 +194,42 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     if entry.schema().equals(columns):
         catalog.refreshTable(identifier)
         return True
-    for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
-        try:
-            getattr(catalog.externalCatalog(), method)(
-                str(identifier.database().get()), str(identifier.table()), columns
-            )
-        except (Py4JError, PySparkException):
-            continue
-        catalog.refreshTable(identifier)
-        return True
+    with _hive_is_quiet(spark):
+        for method in ("alterTableSchema", "alterTableDataSchema"):  # one or the other, by release of Spark
+            try:
+                getattr(catalog.externalCatalog(), method)(
+                    str(identifier.database().get()), str(identifier.table()), columns
+                )
+            except (Py4JError, PySparkException):
+                continue
+            catalog.refreshTable(identifier)
+            return True
     return not catalog.tableExists(name)
+
+
+@contextmanager
+def _hive_is_quiet(spark: SparkSession) -> Iterator[None]:
+    """Let a Hive metastore in this JVM say nothing in the block.
+
+    Spark tries columns that Hive understands first.  The metastore logs that it refuses those, with 55 lines of stack,
+    and Spark keeps them in its own form.
+    """
+    if spark.conf.get("spark.sql.catalogImplementation", None) != "hive":
+        yield
+        return
+    levels: dict[str, Any] = {}
+    try:
+        log4j = jvm(spark).org.apache.logging.log4j
+        for name in _HIVE_LOGGERS:
+            levels[name] = log4j.LogManager.getLogger(name).getLevel()
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+    except (Py4JError, TypeError):
+        pass  # another way of logging, which says it
+    try:
+        yield
+    finally:
+        for name, level in levels.items():
+            log4j.core.config.Configurator.setLevel(name, level)
 
 
 def move_entry(spark: SparkSession, parts: list[str], path: str, about: About) -> None:

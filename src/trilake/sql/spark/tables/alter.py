@@ -60,6 +60,8 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
         zoned=not is_utc(session.spark),
         run=SparkRunner(session.spark),
         judge_default=partial(judge_default, session.spark),
+        commits_always=True,
+        defaults_by_feature=True,
     )
     change_table(alter, cursor)
     catalogue.refresh(session, target)

@@ -22,11 +22,12 @@ from trilake.sql.spark.session.targets import View, find_entry, known_table, not
 
 @dataclass(frozen=True)
 class CloneSource:
-    """The version to clone, the log beside its files, and what to call it where it is no Delta table."""
+    """The version to clone, the log beside its files, where its Parquet files are, and its name in the catalogue."""
 
     snapshot: Snapshot
     log: DeltaLog
     parquet: str | None = None
+    name: str | None = None
 
 
 def clone_source(session: SqlSession, call: Create) -> CloneSource:
@@ -57,7 +58,7 @@ def clone_source(session: SqlSession, call: Create) -> CloneSource:
     elif call.travel is not None:
         ms = moment_ms(session, call.travel[1])
     table = open_delta(session, source, version, ms)
-    return CloneSource(table.snapshot, table.log)
+    return CloneSource(table.snapshot, table.log, name=None if source.entry is None else source.catalog_name)
 
 
 def _of_parquet(session: SqlSession, call: Create) -> CloneSource:

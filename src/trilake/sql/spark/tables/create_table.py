@@ -11,8 +11,11 @@ from trilake.common.text import quote_parts
 from trilake.delta.commands.maintenance.clone import clone
 from trilake.delta.commands.write.create import TableDescription, create_table
 from trilake.delta.log.log import DeltaLog
+from trilake.delta.protocol.features import features_of
+from trilake.delta.protocol.properties import parse_properties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import parse_check
+from trilake.delta.rules.defaults import check_defaults_allowed
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TableExistsError, stating
 from trilake.spark.delta.maintenance import ManyRunner
@@ -91,6 +94,8 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
         else:
             _judge_checks(session, table, log)
             judge_generated(session.spark, table.schema)
+            features = features_of(log.head().protocol) if there else set(parse_properties(table.properties).features)
+            check_defaults_allowed("CREATE TABLE", table.schema, features)
             judge_defaults(session.spark, table.schema)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
                 done = create_table(log, table, mode=create_mode(call))
@@ -189,6 +194,7 @@ def create_clone(session: SqlSession, call: Create) -> DataFrame:
             replace_target=call.replace,
             properties=call.properties,
             parquet=source.parquet,
+            name=source.name,
             run=ManyRunner(session.spark, source.log.store, least=32),
         )
         name(into, result.version == 0)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from trilake.common.text import quote_parts
 from trilake.common.timestamps import iso
 from trilake.delta.commands.maintenance.fsck import fsck
+from trilake.delta.commit.symlink_manifest import path_text
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import InvalidArgumentError, TableNotFoundError, stating
 from trilake.spark.delta.clone import convert_table
@@ -151,7 +151,7 @@ def _vacuum(session: SqlSession, target: Target, statement: Vacuum) -> DataFrame
     )
     if statement.dry_run:
         return frame
-    return session.spark.createDataFrame([(target.path,)], "path string")
+    return session.spark.createDataFrame([(path_text(target.store.uri),)], "path string")
 
 
 def _with_history(session: SqlSession, target: Target) -> ArrowDeltaTable:
@@ -194,10 +194,8 @@ def _detail(session: SqlSession, statement: Detail) -> DataFrame:
         if known is None or known.format != "delta":
             return _detail_of_other(session, parts, known)
         target = known
-    frame = detail_frame(session.spark, open_delta(session, target))
-    if target.entry is None:
-        return frame
-    return frame.withColumn("name", F.lit(target.catalog_name))
+    name = None if target.entry is None else target.catalog_name
+    return detail_frame(session.spark, open_delta(session, target), name)
 
 
 def _detail_row(

@@ -1,0 +1,128 @@
+"""What delta-spark 4.x commits and answers, found in its sources: versions, parameters of the history, columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import SparkSession
+
+from tests.connect_session import run_apart
+
+DETAIL = [
+    *("format", "id", "name", "description", "location", "createdAt", "lastModified", "partitionColumns"),
+    *("clusteringColumns", "numFiles", "sizeInBytes", "properties", "minReaderVersion", "minWriterVersion"),
+    "tableFeatures",
+]
+
+
+@pytest.fixture
+def table(sql: SparkSession) -> Iterator[str]:
+    sql.sql("CREATE OR REPLACE TABLE answers (id INT, s STRING) USING delta")
+    yield "answers"
+    sql.sql("DROP TABLE answers")
+
+
+def newest(spark: SparkSession, table: str = "answers") -> tuple[int, str, dict[str, Any]]:
+    row = spark.sql(f"DESCRIBE HISTORY {table} LIMIT 1").collect()[0]
+    return row.version, row.operation, row.operationParameters
+
+
+@pytest.mark.parametrize(
+    ("change", "operation", "parameters"),
+    [
+        ("UNSET TBLPROPERTIES ('no')", "UNSET TBLPROPERTIES", {"properties": '["no"]', "ifExists": "true"}),
+        ("UNSET TBLPROPERTIES IF EXISTS ('no')", "UNSET TBLPROPERTIES", {"properties": '["no"]', "ifExists": "true"}),
+        ("SET TBLPROPERTIES ('k' = 'v')", "SET TBLPROPERTIES", {"properties": '{"k":"v"}'}),
+        ("DROP CONSTRAINT IF EXISTS c", "DROP CONSTRAINT", {"name": "c", "existed": "false"}),
+    ],
+    ids=["unset", "unset if exists", "set", "drop constraint"],
+)
+def test_a_change_without_effect_is_a_version(
+    sql: SparkSession, table: str, change: str, operation: str, parameters: dict[str, str]
+) -> None:
+    sql.sql(f"ALTER TABLE {table} {change}")
+    version = newest(sql)[0]
+    sql.sql(f"ALTER TABLE {table} {change}")
+    assert newest(sql) == (version + 1, operation, parameters)
+
+
+@pytest.mark.parametrize("columns", ["()", "", "( )", "(id,)"])
+def test_zorder_by_nothing_is_no_statement(sql: SparkSession, table: str, columns: str) -> None:
+    with pytest.raises(ParseException):
+        sql.sql(f"OPTIMIZE {table} ZORDER BY {columns}")
+
+
+def test_vacuum_gives_the_uri_of_the_table(sql: SparkSession, table: str) -> None:
+    place = sql.sql(f"DESCRIBE DETAIL {table}").collect()[0].location
+    assert place.startswith("file:/")
+    assert [row.path for row in sql.sql(f"VACUUM {table}").collect()] == [place]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE OR REPLACE TABLE defaults (id INT DEFAULT 5) USING delta",
+        "ALTER TABLE answers ALTER COLUMN id SET DEFAULT 5",
+    ],
+    ids=["create", "alter"],
+)
+def test_a_default_needs_its_feature(sql: SparkSession, table: str, statement: str) -> None:
+    with pytest.raises(AnalysisException, match=r"delta\.feature\.allowColumnDefaults") as e:
+        sql.sql(statement)
+    assert e.value.getCondition() == "WRONG_COLUMN_DEFAULTS_FOR_DELTA_FEATURE_NOT_ENABLED"
+    assert not sql.catalog.tableExists("defaults")
+    sql.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')")
+    sql.sql(f"ALTER TABLE {table} ALTER COLUMN id SET DEFAULT 5")
+    sql.sql(f"INSERT INTO {table} (s) VALUES ('x')")
+    assert sql.table(table).collect()[0].id == 5
+
+
+def test_detail_has_the_columns_of_delta_spark(sql: SparkSession, table: str) -> None:
+    detail = sql.sql(f"DESCRIBE DETAIL {table}")
+    assert detail.columns == DETAIL
+    assert all(f.nullable for f in detail.schema.fields)
+    assert detail.collect()[0].name == "spark_catalog.default.answers"
+
+
+def test_the_history_has_the_parameters_of_delta_spark(sql: SparkSession, table: str, tmp_path: Path) -> None:
+    rows = sql.sql("SELECT 1 AS id, 'x' AS s")
+    rows.write.format("delta").mode("append").option("mergeSchema", True).saveAsTable(table)
+    assert newest(sql)[2] == {"mode": "Append", "partitionBy": "[]", "canMergeSchema": "true"}
+    rows.write.format("delta").mode("overwrite").option("overwriteSchema", True).saveAsTable(table)
+    _, operation, parameters = newest(sql)
+    assert operation == "CREATE OR REPLACE TABLE AS SELECT"
+    assert parameters["canOverwriteSchema"] == parameters["isV1SaveAsTableOverwrite"] == "true"
+    sql.sql(f"CREATE OR REPLACE TABLE {table} USING delta AS SELECT 1 AS id")
+    assert set(newest(sql)[2]) == {"isManaged", "description", "partitionBy", "clusterBy", "properties"}
+    sql.sql(f"CREATE TABLE delta.`{tmp_path}/c` SHALLOW CLONE {table}")
+    assert newest(sql, f"delta.`{tmp_path}/c`")[2] == {"source": "spark_catalog.default.answers", "sourceVersion": "3"}
+    sql.sql(f"RESTORE {table} TO VERSION AS OF 1")
+    assert newest(sql)[2] == {"version": "1", "timestamp": None}
+
+
+HIVE = """
+import sys
+import trilake
+place = sys.argv[1]
+spark = trilake.session(cores=1, **{
+    "spark.sql.warehouse.dir": f"file:{place}/warehouse",
+    "spark.sql.catalogImplementation": "hive",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": f"jdbc:derby:;databaseName={place}/metastore;create=true",
+})
+trilake.install(spark)
+spark.sql("CREATE TABLE t (id INT) USING delta")
+spark.sql("ALTER TABLE t ADD COLUMNS (s STRING, n BIGINT)")
+spark.sql("ALTER TABLE t ALTER COLUMN n FIRST")
+print([c.name for c in spark.catalog.listColumns("t")], spark.sql("DESCRIBE t").count())
+"""
+
+
+def test_a_hive_metastore_logs_no_errors_of_new_columns(tmp_path: Path) -> None:
+    done = run_apart(HIVE, str(tmp_path))
+    assert "['n', 'id', 's'] 3" in done.stdout, done.stderr[-3000:]
+    assert "HiveAlterHandler" not in done.stderr
+    assert "MetaException" not in done.stderr
