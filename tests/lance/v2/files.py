@@ -5,10 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import lance
 import lance.file
+import lance.fragment
 import numpy as np
 import pyarrow as pa
 
@@ -27,6 +30,7 @@ def nulls(pattern: str, rows: int) -> Any:
     return np.arange(rows) == rows // 2 if pattern == "one" else np.full(rows, pattern == "all")
 
 
+@cache
 def column(type: pa.DataType, rows: int, pattern: str = "none", *, seed: int = 0) -> pa.Array:
     """Values of a type, nested ones with nulls and empty lists where the pattern has some."""
     rng = np.random.default_rng([seed, rows])
@@ -91,11 +95,31 @@ def write(
 ) -> tuple[str, WrittenFile]:
     """Write a file; return its path and what the writer says of it."""
     with V2Writer(
-        open_store(str(folder)), "x.lance", LanceSchema.from_arrow(table.schema), version=version, **options
+        open_store(str(folder)),
+        "x.lance",
+        LanceSchema.from_arrow(table.schema),
+        version=(int(version[0]), int(version[2])),
+        **options,
     ) as writer:
         for batch in table.to_batches(max_chunksize=batch_rows):
             writer.write(batch)
     return str(folder / "x.lance"), writer.close()
+
+
+def write_dataset(folder: Path, table: pa.Table, version: str = "2.2", **options: Any) -> lance.LanceDataset:
+    """A dataset of Lance's whose only data file is written here."""
+    _, written = write(folder / "data", table, version, **options)
+    file = lance.fragment.DataFile(
+        path="x.lance",
+        fields=list(written.field_ids),
+        column_indices=list(written.column_indices),
+        file_major_version=written.version[0],
+        file_minor_version=written.version[1],
+        file_size_bytes=written.size,
+    )
+    fragment = lance.FragmentMetadata(id=0, files=[file], physical_rows=written.rows)
+    operation = lance.LanceOperation.Overwrite(table.schema, [fragment])
+    return lance.LanceDataset.commit(str(folder), operation)
 
 
 def read(path: str) -> pa.Table:

@@ -20,9 +20,9 @@ class ChunkTooLargeError(Exception):
 
 @dataclass(frozen=True)
 class Page:
-    """An encoded page; ``length`` is what its metadata says, ``rows`` are top-level ones."""
+    """An encoded page: its description, the message of its version; ``length`` is what its metadata says."""
 
-    layout: pb.PageLayout
+    layout: Any
     buffers: tuple[Any, ...]
     rows: int
     length: int

@@ -30,6 +30,7 @@ class Options:
     dict_values: str | None = None
     dict_values_level: int | None = None
     chunk_bytes: int | None = None
+    blob: bool = False
 
     @classmethod
     def of(cls, metadata: Mapping[bytes, bytes]) -> Options:
@@ -72,7 +73,18 @@ class Options:
             dict_values=choice("dict-values-compression", *GENERAL, "none"),
             dict_values_level=whole("dict-values-compression-level", -(1 << 17), 22),
             chunk_bytes=whole("minichunk-size", 1, 1 << 30),
+            blob=keys.get(_PREFIX + "blob", "").lower() == "true",
         )
+
+
+def whole_number(metadata: Mapping[bytes, bytes], key: str, default: int) -> int:
+    """A number of bytes in the metadata of a field.  Raises ``InvalidArgumentError`` for anything else."""
+    value = metadata.get((_PREFIX + key).encode())
+    if value is None:
+        return default
+    if not value.isdigit():
+        raise _error(key, "a number of bytes", value.decode("utf-8", "replace"))
+    return int(value)
 
 
 def _error(key: str, expected: str, value: str) -> InvalidArgumentError:

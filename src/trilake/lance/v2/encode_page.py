@@ -36,6 +36,7 @@ from trilake.lance.v2.encode_integers import Measures, flat_chunks, integer_chun
 from trilake.lance.v2.encode_lists import FixedLists, fixed_bytes
 from trilake.lance.v2.encode_miniblock import ChunkTooLargeError, Page, mini_block
 from trilake.lance.v2.encode_options import GENERAL, Options
+from trilake.lance.v2.encode_packed import packed
 from trilake.lance.v2.encode_strings import Strings, string_chunks, variable
 from trilake.lance.v2.write_levels import Leaf
 
@@ -70,11 +71,17 @@ def encode(leaf: Leaf, options: Options, minor: int) -> Iterator[Page]:
 
 def _page(leaf: Leaf, options: Options, minor: int) -> Page:
     kind = leaf.values.type
+    if options.blob and minor < 2:
+        return _blobs(leaf)
     valid = None if leaf.definition is None else leaf.definition[leaf.definition <= leaf.visible] == 0
     if not len(leaf.values) or pt.is_null(kind) or (valid is not None and not valid.any()):
         return constant(leaf, None, compress=minor >= 2)
     if pt.is_struct(kind) and not kind.num_fields:
-        return constant(leaf, None, compress=minor >= 2)
+        # Without nulls, but said to be nullable: that is how readers know these pages.
+        layers = (pb.NULLABLE_ITEM, *leaf.layers[1:])
+        return constant(replace(leaf, layers=layers), None, compress=minor >= 2)
+    if pt.is_struct(kind):
+        return packed(leaf, options, minor)
     if pt.is_dictionary(kind):
         return _dictionary(leaf, options, minor)
     if pt.is_fixed_size_list(kind):
@@ -269,7 +276,7 @@ def _one_string(strings: Strings, valid: Any) -> tuple[bytes, bytes] | None:
     return np.array([0, size], strings.offsets.dtype).tobytes(), value
 
 
-# --- dictionaries and lists ---
+# --- dictionaries, lists and blobs ---
 
 
 def _dictionary(leaf: Leaf, options: Options, minor: int) -> Page:
@@ -297,3 +304,19 @@ def _lists(leaf: Leaf, options: Options, minor: int) -> Page:
     if options.structure == "fullzip" or (options.structure is None and lists.row_bytes >= WIDE):
         return zip_fixed(leaf, lists.rows(), lists.encoding)
     return mini_block(leaf, lists.chunks(), large=minor >= 2)
+
+
+def _blobs(leaf: Leaf) -> Page:
+    """Ranges of bytes of the file; one without bytes says by its position that it is null, or why."""
+    rows = np.empty((len(leaf.values), 2), np.uint64)
+    for i, child in enumerate(leaf.values.flatten()):
+        rows[:, i] = child.fill_null(0).to_numpy()
+    if leaf.definition is not None:
+        missing = leaf.definition > 0
+        rows[missing, 0] = leaf.definition[missing].astype(np.uint64) << np.uint64(16)
+        rows[missing, 1] = 0
+    encoding = pb.CompressiveEncoding(packed_struct=pb.PackedStruct(bits_per_value=[64, 64], values=flat(128)))
+    chunks = replace(flat_chunks(rows.view(np.uint8).reshape(-1), 128, len(rows)), encoding=encoding)
+    inner = mini_block(Leaf(leaf.values, leaf.rows, (pb.ALL_VALID_ITEM,)), chunks, large=False)
+    layout = pb.BlobLayout(inner_layout=inner.layout, layers=leaf.layers)  # type: ignore[arg-type]
+    return replace(inner, layout=pb.PageLayout(blob_layout=layout))

@@ -1,4 +1,4 @@
-"""``V2Writer``: a data file of version 2.1 or 2.2, batch by batch.
+"""``V2Writer``: a data file of version 2.0, 2.1 or 2.2, batch by batch.
 
 ::
 
@@ -15,57 +15,40 @@ import struct
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
-from trilake.lance.file.schema import LanceSchema
-from trilake.lance.proto import file2_pb2
+from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
+from trilake.lance.file.writer import DataFileWriter, WrittenFile
+from trilake.lance.proto import file2_pb2, format_pb2
 from trilake.lance.v2.encode_miniblock import Page
+from trilake.lance.v2.write_blobs import DESCRIPTION, BlobWriter
 from trilake.lance.v2.write_columns import Column
 from trilake.storage.base import Store, WriteGroup
 
 #: Where buffers begin, and what fills the gaps.
 ALIGN, _GAP = 64, b"\x48"
-#: Bytes that a column gathers before it is encoded, and the most that one page holds of it.
-CACHE_BYTES, MAX_PAGE_BYTES = 8 << 20, 32 << 20
+#: Bytes that a column gathers before it is encoded, and about the most of them in one page.
+PAGE_BYTES = 8 << 20
 #: What a footer calls each version.
-VERSIONS = {"2.1": (2, 1), "2.2": (2, 2)}
-_PAGE_LAYOUT = "/lance.encodings21.PageLayout"
+VERSIONS = {(2, 0): (0, 3), (2, 1): (2, 1), (2, 2): (2, 2)}
+_PAGES = ("/lance.encodings.ArrayEncoding", "/lance.encodings21.PageLayout")
 _COLUMN_ENCODING = "/lance.encodings.ColumnEncoding"
 
 
-@dataclass(frozen=True)
-class WrittenFile:
-    """A file that was written, as the entry of a fragment describes it.
-
-    Parameters
-    ----------
-    rows: how many it has.
-    field_ids, column_indices: the fields with columns, and the column of each.
-    version: major and minor number.
-    size: bytes of the file.
-    """
-
-    rows: int
-    field_ids: tuple[int, ...]
-    column_indices: tuple[int, ...]
-    version: tuple[int, int]
-    size: int
-
-
-class V2Writer:
+class V2Writer(DataFileWriter):
     """Write one data file.
 
     Parameters
     ----------
     store, key: where it will be.
     schema: of the file.
-    version: ``"2.1"`` or ``"2.2"``.
-    max_page_bytes: the most bytes of rows that go into one page.
+    version: major and minor number, (2, 0) to (2, 2).
+    max_page_bytes: about the most bytes of rows that go into one page.
     data_cache_bytes: bytes of rows that are gathered, of all columns together; by default 8 MiB for each.
 
     Used as a context manager, an exception in the block discards the file.
@@ -84,31 +67,33 @@ class V2Writer:
         key: str,
         schema: LanceSchema,
         *,
-        version: str = "2.2",
-        max_page_bytes: int = MAX_PAGE_BYTES,
+        version: tuple[int, int] = (2, 2),
+        max_page_bytes: int = PAGE_BYTES,
         data_cache_bytes: int | None = None,
     ) -> None:
         if version not in VERSIONS:
             raise InvalidArgumentError(
-                f"expected {', '.join(VERSIONS)} as the version of a data file, got {version!r}", file=key
+                f"expected one of {', '.join(map(str, VERSIONS))} as the version of a data file, got {version!r}",
+                file=key,
             )
         self._schema = schema
         self._version = version
-        self._columns = [_Gathered(Column(f, int(version[-1]))) for f in schema.fields]
+        self._columns = [_Gathered(Column(f, version[1])) for f in schema.fields]
         if data_cache_bytes is not None and self._columns:
             each = data_cache_bytes // len(self._columns)
         else:
-            each = CACHE_BYTES
+            each = PAGE_BYTES
         self._cache_bytes, self._page_bytes = max(each, 1), max(max_page_bytes, 1)
         first = 0
         for gathered in self._columns:
             gathered.first_column = first
-            first += len(gathered.column.leaves)
-        self._metadata = [file2_pb2.ColumnMetadata() for _ in range(first)]
-        for metadata in self._metadata:
-            metadata.encoding.direct.encoding = _packed_any(
-                _COLUMN_ENCODING, file2_pb2.ColumnEncoding(values=file2_pb2.ColumnEncoding.Values())
-            )
+            first += len(gathered.column.fields)
+        self._metadata = [
+            file2_pb2.ColumnMetadata(encoding=_column_encoding(field.is_blob and version[1] == 0))
+            for gathered in self._columns
+            for field in gathered.column.fields
+        ]
+        self._blobs = BlobWriter(store, key, lambda data: self._append(data)[0], version[1])
         self._globals: list[tuple[int, int]] = []
         self._rows = 0
         self._position = 0
@@ -139,8 +124,8 @@ class V2Writer:
             return
         self._check(batch)
         for gathered, array in zip(self._columns, batch.columns, strict=True):
-            gathered.add(array)
-            if gathered.bytes >= self._cache_bytes * len(gathered.column.leaves):
+            gathered.add(self._blobs.replace(array, gathered.column.field))
+            if gathered.bytes >= self._cache_bytes * len(gathered.column.fields):
                 self._flush(gathered)
         self._rows += batch.num_rows
 
@@ -163,7 +148,7 @@ class V2Writer:
             self._write_first()
         self._stop()
         descriptor = file2_pb2.FileDescriptor(length=self._rows)
-        descriptor.schema.fields.extend(self._schema.to_proto())
+        descriptor.schema.fields.extend(self._fields())
         for key, value in self._schema.metadata_to_proto().items():
             descriptor.schema.metadata[key] = value
         buffers = [self._append(descriptor.SerializeToString()), *self._globals]
@@ -173,15 +158,16 @@ class V2Writer:
         buffer_table = self._append(b"".join(struct.pack("<QQ", *place) for place in buffers), align=1)[0]
         footer = (start, column_table, buffer_table, len(buffers), len(columns), *VERSIONS[self._version], b"LANC")
         self._append(struct.pack("<QQQIIHH4s", *footer), align=1)
+        self._blobs.close()
         self._file.close()
-        ids = tuple(leaf.id for gathered in self._columns for leaf in gathered.column.leaves)
-        major, minor = map(int, self._version.split("."))
-        self._written = WrittenFile(self._rows, ids, tuple(range(len(ids))), (major, minor), self._position)
+        ids = tuple(leaf.id for gathered in self._columns for leaf in gathered.column.fields)
+        self._written = WrittenFile(self._rows, ids, tuple(range(len(ids))), self._version, self._position)
         return self._written
 
     def discard(self) -> None:
         """Give up what was written; the file does not appear."""
         self._stop()
+        self._blobs.discard()
         discard = getattr(self._file, "discard", None)
         if discard is not None:
             discard()
@@ -200,11 +186,28 @@ class V2Writer:
             self.close()
         return False
 
+    def _fields(self) -> list[format_pb2.Field]:
+        """The fields as the file describes them: blobs from 2.2 on as packed structs, whose fields have no ids."""
+        messages = []
+        for field in self._schema.walk():
+            if field.is_blob and self._version[1] >= 2:
+                metadata = {BLOB: b"true", PACKED: b"true"}
+                below = LanceSchema.from_arrow(pa.schema(list(DESCRIPTION))).fields
+                children = tuple(replace(child, id=-1, parent_id=-1) for child in below)
+                blob = replace(field, logical_type="struct", metadata=metadata, children=children)
+                messages += LanceSchema((blob,)).to_proto()
+            elif not self._is_in_blob(field):
+                messages += LanceSchema((replace(field, children=()),)).to_proto()
+        return messages
+
+    def _is_in_blob(self, field: Field) -> bool:
+        return self._version[1] >= 2 and any(parent.is_blob for parent in self._schema.above(field))
+
     # --- pages ---
 
     def _flush(self, gathered: _Gathered) -> None:
         """Have the rows that a column has gathered encoded, and write what is ready."""
-        for array in gathered.take(self._cache_bytes, self._page_bytes):
+        for array in gathered.take(self._page_bytes):
             if self._pool is None:
                 workers = min(os.cpu_count() or 1, 4)
                 self._pool, self._ahead = ThreadPoolExecutor(workers, "trilake-lance-encode"), 2 * workers
@@ -215,14 +218,18 @@ class V2Writer:
     def _write_first(self) -> None:
         gathered, future = self._pending.popleft()
         for number, page in future.result():
-            metadata = self._metadata[gathered.first_column + number].pages.add(
-                length=page.length, priority=gathered.rows_before(number, page.rows)
+            pages = self._metadata[gathered.first_column + number].pages
+            if pages and not page.buffers and self._version[1] == 0 and page.layout.HasField("struct"):
+                pages[0].length += page.length  # readers of 2.0 want all rows of a struct in one page
+                continue
+            metadata = pages.add(
+                length=page.length, priority=gathered.rows_before(number, page.rows) if self._version[1] else 0
             )
             for buffer in page.buffers:
                 position, size = self._append(buffer)
                 metadata.buffer_offsets.append(position)
                 metadata.buffer_sizes.append(size)
-            metadata.encoding.direct.encoding = _packed_any(_PAGE_LAYOUT, page.layout)
+            metadata.encoding.direct.encoding = _packed_any(_PAGES[self._version[1] > 0], page.layout)
 
     def _append(self, data: Any, align: int = ALIGN) -> tuple[int, int]:
         gap = -self._position % align
@@ -260,18 +267,18 @@ class _Gathered:
         self.first_column = 0
         self.bytes = 0
         self._arrays: list[pa.Array] = []
-        self._written = [0] * len(column.leaves)
+        self._written = [0] * len(column.fields)
 
     def add(self, array: pa.Array) -> None:
         self._arrays.append(array)
         self.bytes += array.nbytes
 
-    def take(self, page_bytes: int, most: int) -> list[pa.Array]:
-        """The rows, in parts of about ``page_bytes`` and at most ``most`` bytes."""
+    def take(self, page_bytes: int) -> list[pa.Array]:
+        """The rows, in parts of about ``page_bytes``."""
         if not self._arrays:
             return []
         array = self._arrays[0] if len(self._arrays) == 1 else pa.concat_arrays(self._arrays)
-        parts = min(max(self.bytes // page_bytes, -(-self.bytes // most), 1), len(array))
+        parts = min(max(round(self.bytes / page_bytes), 1), len(array))
         rows = -(-len(array) // parts)
         self._arrays, self.bytes = [], 0
         return [array.slice(start, rows) for start in range(0, len(array), rows)]
@@ -281,6 +288,13 @@ class _Gathered:
         before = self._written[leaf]
         self._written[leaf] += rows
         return before
+
+
+def _column_encoding(blob: bool) -> file2_pb2.Encoding:
+    values = file2_pb2.ColumnEncoding(values=file2_pb2.ColumnEncoding.Values())
+    if blob:
+        values = file2_pb2.ColumnEncoding(blob=file2_pb2.ColumnEncoding.Blob(inner=values))
+    return file2_pb2.Encoding(direct=file2_pb2.Encoding.Direct(encoding=_packed_any(_COLUMN_ENCODING, values)))
 
 
 def _packed_any(name: str, message: Any) -> bytes:

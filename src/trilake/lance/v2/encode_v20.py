@@ -1,0 +1,228 @@
+"""Pages of version 2.0: a tree of array encodings, whose leaves name buffers of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.errors import UnsupportedProtocolError
+from trilake.lance.file.schema import Field
+from trilake.lance.proto import encodings20_pb2 as pb
+from trilake.lance.v2.encode_dictionary import distinct_strings
+from trilake.lance.v2.encode_general import compress
+from trilake.lance.v2.encode_lists import aligned_bits, byte_rows, fixed_bytes, storage
+from trilake.lance.v2.encode_miniblock import Page
+from trilake.lance.v2.encode_options import GENERAL, Options
+from trilake.lance.v2.encode_strings import Strings
+from trilake.lance.v2.write_levels import validity
+
+#: Strings with at most so many distinct values have a dictionary, from so many values on.
+MAX_DISTINCT, MIN_VALUES = 100, 200
+
+_Add = Callable[[Any], pb.Buffer]
+
+
+def columns(field: Field) -> list[Field]:
+    """The fields that have columns: structs and lists too."""
+    return [field] if field.is_column else [field, *(f for child in field.children for f in columns(child))]
+
+
+def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int, Page]]:
+    """The pages of a field and of those below it, each with the number of its column.
+
+    Raises ``UnsupportedProtocolError`` for null structs.
+    """
+    array = storage(array)
+    kind = array.type
+    if pt.is_struct(kind) and not (field.is_packed or field.is_blob):
+        if array.null_count:
+            raise UnsupportedProtocolError(
+                f"version 2.0 has no null structs, got {array.null_count}",
+                help='write it with data_storage_version="2.1" or newer, or fill the nulls',
+                column=field.name,
+            )
+        yield column, _page(pb.ArrayEncoding(struct=pb.SimpleStruct()), [], len(array))
+        column += 1
+        for number, child in enumerate(field.children):
+            yield from pages(array.field(number), child, column)
+            column += len(columns(child))
+    elif not field.is_column:
+        ends, adjustment, items = _lists(array)
+        offsets = pb.List(offsets=_no_nulls(_flat(64, 0)), null_offset_adjustment=adjustment, num_items=len(items))
+        yield column, _page(pb.ArrayEncoding(list=offsets), [ends], len(array))
+        if len(items):
+            yield from pages(items, field.children[0], column + 1)
+    else:
+        buffers: list[Any] = []
+
+        def add(buffer: Any) -> pb.Buffer:
+            buffers.append(buffer)
+            return pb.Buffer(buffer_index=len(buffers) - 1)
+
+        yield column, _page(_column(array, field, add), buffers, len(array))
+
+
+def _page(encoding: pb.ArrayEncoding, buffers: list[Any], length: int) -> Page:
+    return Page(encoding, tuple(buffers), length, length)
+
+
+def _lists(array: pa.Array) -> tuple[Any, int, pa.Array]:
+    """The end of each list among the items, what null lists have added to theirs, and the items."""
+    offsets = array.offsets.to_numpy().astype(np.int64)
+    sizes = np.diff(offsets)
+    missing = array.is_null().to_numpy(zero_copy_only=False)
+    sizes[missing] = 0
+    ends = np.cumsum(sizes)
+    total = int(ends[-1])
+    if total == offsets[-1] - offsets[0]:
+        items = array.values.slice(offsets[0], total)
+    else:
+        items = array.values.take(pa.array(np.repeat(offsets[:-1] - (ends - sizes), sizes) + np.arange(total)))
+    return np.where(missing, ends + total + 1, ends).astype(np.uint64), total + 1, items
+
+
+def _column(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
+    if field.is_packed or field.is_blob:
+        return _packed(array, field, add)
+    if array.type == pa.string() or array.type == pa.large_string():
+        encoded = _string_dictionary(array, add)
+        if encoded is not None:
+            return encoded
+    return _values(array, Options.of(field.metadata), add)
+
+
+def _values(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
+    kind = array.type
+    if pt.is_dictionary(kind):
+        return _dictionary(array, options, add)
+    if kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()):
+        return _binary(array, options, add)
+    if array.null_count == len(array):
+        return pb.ArrayEncoding(nullable=pb.Nullable(all_nulls=pb.Nullable.AllNull()))
+    bitmap, offset = validity(array)
+    valid = None if bitmap is None else pb.Flat(bits_per_value=1, buffer=add(aligned_bits(bitmap, offset, len(array))))
+    if pt.is_fixed_size_list(kind):
+        size = kind.list_size
+        items = _values(storage(array.values).slice(array.offset * size, len(array) * size), options, add)
+        values = pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=items))
+    else:
+        data, bits = fixed_bytes(array)
+        values = pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=add(data)))
+    if valid is None:
+        return _no_nulls(values)
+    some = pb.Nullable.SomeNull(validity=pb.ArrayEncoding(flat=valid), values=values)
+    return pb.ArrayEncoding(nullable=pb.Nullable(some_nulls=some))
+
+
+def _binary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
+    strings = Strings.of(array)
+    ends = (strings.offsets[1:] - strings.offsets[0]).astype(np.uint64)
+    adjustment = strings.size + 1
+    if array.null_count:
+        ends[array.is_null().to_numpy(zero_copy_only=False)] += np.uint64(adjustment)
+    indices = _flat(64, add(ends).buffer_index)
+    data: Any = strings.data[strings.offsets[0] : strings.offsets[-1]]
+    flat = pb.Flat(bits_per_value=8)
+    if options.compression in GENERAL and strings.size:
+        data = compress(data, options.compression, options.level)
+        flat.compression.scheme = options.compression
+    flat.buffer.CopyFrom(add(data))
+    binary = pb.Binary(indices=_no_nulls(indices), bytes=pb.ArrayEncoding(flat=flat), null_adjustment=adjustment)
+    return pb.ArrayEncoding(binary=binary)
+
+
+def _string_dictionary(array: pa.Array, add: _Add) -> pb.ArrayEncoding | None:
+    """Strings by their number in a dictionary, from 1 on; 0 is null."""
+    if len(array) < MIN_VALUES or array.null_count == len(array):
+        return None
+    distinct = distinct_strings(Strings.of(array), Options(dict_divisor=max(len(array) // MAX_DISTINCT, 1)))
+    if distinct is None:
+        return None
+    strings, indices = distinct
+    numbers = (indices + 1).astype(np.uint8)
+    if array.null_count:
+        numbers[array.is_null().to_numpy(zero_copy_only=False)] = 0
+    encoded = _no_nulls(_flat(8, add(numbers).buffer_index))
+    wide = strings.offsets.astype(np.int64)
+    values = pa.LargeStringArray.from_buffers(len(strings), pa.py_buffer(wide), pa.py_buffer(strings.data))
+    items = _binary(values, Options(), add)
+    return pb.ArrayEncoding(dictionary=pb.Dictionary(indices=encoded, items=items, num_dictionary_items=len(strings)))
+
+
+def _dictionary(array: pa.Array, options: Options, add: _Add) -> pb.ArrayEncoding:
+    """An Arrow dictionary; null rows have the index of an item that is null."""
+    data, bits = fixed_bytes(array.indices)
+    indices = data.view(f"<u{bits // 8}")
+    items = array.dictionary
+    if array.indices.null_count:
+        numbers = np.flatnonzero(items.is_null().to_numpy(zero_copy_only=False))
+        null = int(numbers[0]) if len(numbers) else len(items)
+        if null > np.iinfo(array.type.index_type.to_pandas_dtype()).max:
+            raise UnsupportedProtocolError(
+                f"version 2.0 has no room for nulls among {len(items)} values of a dictionary with "
+                f"{array.type.index_type} indices",
+                help='cast the indices to a wider type, or write it with data_storage_version="2.1" or newer',
+            )
+        if not len(numbers):
+            items = pa.concat_arrays([items, pa.nulls(1, items.type)])
+        indices = indices.copy()
+        indices[array.indices.is_null().to_numpy(zero_copy_only=False)] = null
+    encoded = _no_nulls(_flat(bits, add(indices).buffer_index))
+    values = _values(items, options, add)
+    return pb.ArrayEncoding(dictionary=pb.Dictionary(indices=encoded, items=values, num_dictionary_items=len(items)))
+
+
+def _packed(array: pa.Array, field: Field, add: _Add) -> pb.ArrayEncoding:
+    """The rows of a struct one by one; null blobs are the range of no bytes at position 1."""
+    if array.null_count and not field.is_blob:
+        raise UnsupportedProtocolError(
+            f"version 2.0 has no null structs, got {array.null_count}",
+            help='write it with data_storage_version="2.1" or newer, or fill the nulls',
+            column=field.name,
+        )
+    rows, inner = [], []
+    for child in map(storage, array.flatten()):
+        if child.null_count and not field.is_blob:
+            raise UnsupportedProtocolError(
+                f"a packed struct cannot hold nulls, got {child.null_count}",
+                help="fill the nulls, or do not pack the struct",
+                column=field.name,
+            )
+        encoding, items, count = _flat, child, len(child)
+        size = 0
+        if pt.is_fixed_size_list(child.type):
+            size = child.type.list_size
+            items = child.values.slice(child.offset * size, count * size)
+        if pt.is_nested(items.type) or pt.is_boolean(items.type) or _is_variable(items.type):
+            raise UnsupportedProtocolError(
+                f"a packed struct cannot hold type {child.type} in version 2.0",
+                help='write it with data_storage_version="2.2" or newer, or do not pack the struct',
+                column=field.name,
+            )
+        data, bits = fixed_bytes(items)
+        described = _no_nulls(encoding(bits, 0))
+        if size:
+            described = _no_nulls(pb.ArrayEncoding(fixed_size_list=pb.FixedSizeList(dimension=size, items=described)))
+        rows.append(byte_rows(data, bits * max(size, 1), count))
+        inner.append(described)
+    matrix = np.hstack(rows)
+    if field.is_blob and array.null_count:
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+        matrix[missing] = np.array([1, 0], "<u8").view(np.uint8)
+    return pb.ArrayEncoding(packed_struct=pb.PackedStruct(inner=inner, buffer=add(matrix)))
+
+
+def _is_variable(kind: pa.DataType) -> bool:
+    return kind in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary()) or pt.is_dictionary(kind)
+
+
+def _flat(bits: int, buffer: int) -> pb.ArrayEncoding:
+    return pb.ArrayEncoding(flat=pb.Flat(bits_per_value=bits, buffer=pb.Buffer(buffer_index=buffer)))
+
+
+def _no_nulls(values: pb.ArrayEncoding) -> pb.ArrayEncoding:
+    return pb.ArrayEncoding(nullable=pb.Nullable(no_nulls=pb.Nullable.NoNull(values=values)))

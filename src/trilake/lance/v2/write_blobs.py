@@ -1,0 +1,217 @@
+"""Blobs: bytes that lie beside the pages, and descriptions of where, which are what the column holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.types as pt
+
+from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.lance.file.schema import Field
+from trilake.lance.v2.encode_lists import storage
+from trilake.lance.v2.encode_options import whole_number
+from trilake.lance.v2.encode_strings import Strings
+from trilake.lance.v2.jit import jit
+from trilake.storage.base import Store, WriteGroup
+
+#: Descriptions up to 2.1: a range of bytes of the file.
+RANGE = pa.struct([pa.field(name, pa.uint64(), False) for name in ("position", "size")])
+#: Descriptions from 2.2 on.
+DESCRIPTION = pa.struct(
+    [
+        pa.field("kind", pa.uint8(), False),
+        pa.field("position", pa.uint64(), False),
+        pa.field("size", pa.uint64(), False),
+        pa.field("blob_id", pa.uint32(), False),
+        pa.field("blob_uri", pa.string(), False),
+    ]
+)
+INLINE, PACKED, DEDICATED, EXTERNAL = range(4)
+ALIGN = 64
+#: Blobs of this size are written one by one.
+_LARGE = 1 << 20
+
+
+@dataclass
+class _Thresholds:
+    """Sizes up to which blobs lie in the data file, from which on each has a file, and of files with several."""
+
+    inline: int
+    dedicated: int
+    pack_file: int
+
+    @classmethod
+    def of(cls, field: Field) -> _Thresholds:
+        return cls(
+            whole_number(field.metadata, "blob-inline-size-threshold", 64 << 10),
+            whole_number(field.metadata, "blob-dedicated-size-threshold", 4 << 20),
+            whole_number(field.metadata, "blob-pack-file-size-threshold", 1 << 30),
+        )
+
+
+class BlobWriter:
+    """Write the blobs of one data file.
+
+    Parameters
+    ----------
+    store, key: where the data file will be.
+    append: write aligned bytes into the data file; return their position.
+    minor: of the version.
+    """
+
+    def __init__(self, store: Store | WriteGroup, key: str, append: Callable[[Any], int], minor: int) -> None:
+        self._store, self._append, self._minor = store, append, minor
+        self._key = key
+        self._folder = key.removesuffix(".lance")
+        self._next_id = 1
+        self._pack: IO[bytes] | None = None
+        self._pack_id = self._pack_size = 0
+
+    def replace(self, array: pa.Array, field: Field) -> pa.Array:
+        """The array with descriptions in place of blobs, which are written."""
+        if not any(f.is_blob for f in field.walk()):
+            return array
+        array = storage(array)
+        if field.is_blob:
+            return self._describe(array, field)
+        missing = array.is_null() if array.null_count else None
+        if pt.is_struct(array.type):
+            children = [self.replace(array.field(i), child) for i, child in enumerate(field.children)]
+            fields = [pa.field(f.name, child.type, f.nullable) for f, child in zip(array.type, children, strict=True)]
+            return pa.StructArray.from_arrays(children, fields=fields, mask=missing)
+        if self._minor < 2 or not (pt.is_list(array.type) or pt.is_large_list(array.type)):
+            raise UnsupportedProtocolError(
+                f"version 2.{self._minor} has no blobs in {array.type}",
+                help='write it with data_storage_version="2.2", as lists or structs',
+                column=field.name,
+            )
+        first = array.offsets[0].as_py()
+        values = array.values.slice(first, array.offsets[-1].as_py() - first)
+        offsets = pa.array(array.offsets.to_numpy() - array.offsets.type.to_pandas_dtype()(first))
+        kind = pa.ListArray if pt.is_list(array.type) else pa.LargeListArray
+        return kind.from_arrays(offsets, self.replace(values, field.children[0]), mask=missing)
+
+    def close(self) -> None:
+        """Finish the files beside the data file."""
+        if self._pack is not None:
+            self._pack.close()
+            self._pack = None
+
+    def discard(self) -> None:
+        """Give up a file that is not complete."""
+        if self._pack is not None:
+            with suppress(InvalidArgumentError):
+                self._pack.__exit__(InvalidArgumentError, InvalidArgumentError("discarded"), None)
+            self._pack = None
+
+    def _describe(self, array: pa.Array, field: Field) -> pa.Array:
+        uris = None
+        parts: dict[str, pa.Array] = {}
+        if pt.is_struct(array.type):
+            parts = dict(zip((f.name for f in array.type), array.flatten(), strict=True))
+            if "data" not in parts:
+                raise InvalidArgumentError(
+                    f"expected a field 'data' in a blob, got {array.type}",
+                    help="use bytes, or lance.blob.v2",
+                    column=field.name,
+                )
+            uris = parts.get("uri")
+            data = storage(parts["data"]).cast(pa.large_binary())
+        else:
+            data = array.cast(pa.large_binary())
+        missing = array.is_null().to_numpy(zero_copy_only=False)
+        strings = Strings.of(data)
+        sizes = np.where(data.is_null().to_numpy(zero_copy_only=False), 0, np.diff(strings.offsets))
+        if self._minor < 2:
+            return _struct(RANGE, missing, self._inline(strings, sizes, np.flatnonzero(sizes)), sizes)
+        return self._described(field, parts, uris, strings, sizes, missing)
+
+    def _described(
+        self,
+        field: Field,
+        parts: dict[str, pa.Array],
+        uris: pa.Array | None,
+        strings: Strings,
+        sizes: Any,
+        missing: Any,
+    ) -> pa.Array:
+        limits = _Thresholds.of(field)
+        kinds = np.zeros(len(sizes), np.uint8)
+        kinds[sizes > limits.inline] = PACKED
+        kinds[sizes >= limits.dedicated] = DEDICATED
+        ids = np.zeros(len(sizes), np.uint32)
+        names = pa.repeat("", len(sizes))
+        positions = self._inline(strings, sizes, np.flatnonzero((kinds == INLINE) & (sizes > 0)))
+        for i in np.flatnonzero((kinds == PACKED) | (kinds == DEDICATED)).tolist():
+            blob = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
+            if kinds[i] == DEDICATED:
+                ids[i] = self._new_id()
+                with self._store.open_output(self._side_file(int(ids[i]))) as file:
+                    file.write(memoryview(blob))
+            else:
+                ids[i], positions[i] = self._packed(memoryview(blob), limits.pack_file)
+        if uris is not None and uris.null_count < len(uris):
+            external = uris.is_valid().to_numpy(zero_copy_only=False) & ~missing
+            kinds[external] = EXTERNAL
+            names = uris.cast(pa.string()).fill_null("")
+            for name, target in (("position", positions), ("size", sizes)):
+                if name in parts:
+                    given = parts[name].cast(pa.int64()).fill_null(0).to_numpy()
+                    target[external] = given[external]
+        return _struct(DESCRIPTION, missing, kinds, positions, sizes, ids, names)
+
+    def _inline(self, strings: Strings, sizes: Any, which: Any) -> Any:
+        """Write some blobs into the data file; return the position of each of all."""
+        positions = np.zeros(len(sizes), np.int64)
+        if len(which) and sizes[which].mean() < _LARGE:
+            starts = np.zeros(len(which) + 1, np.int64)
+            np.cumsum(-(-sizes[which] // ALIGN) * ALIGN, out=starts[1:])
+            data = np.zeros(starts[-1], np.uint8)
+            place_strings(strings.offsets, strings.data, which, starts, data)
+            positions[which] = self._append(data) + starts[:-1]
+            return positions
+        for i in which.tolist():
+            positions[i] = self._append(strings.data[strings.offsets[i] : strings.offsets[i + 1]])
+        return positions
+
+    def _packed(self, blob: memoryview, limit: int) -> tuple[int, int]:
+        """Write a blob to the file that several share; return the file's id and the position."""
+        if self._pack is not None and self._pack_size + len(blob) > limit:
+            self.close()
+        if self._pack is None:
+            self._pack_id, self._pack_size = self._new_id(), 0
+            self._pack = self._store.open_output(self._side_file(self._pack_id))
+        position = self._pack_size
+        self._pack.write(blob)
+        self._pack_size += len(blob)
+        return self._pack_id, position
+
+    def _new_id(self) -> int:
+        self._next_id += 1
+        return self._next_id - 1
+
+    def _side_file(self, id: int) -> str:
+        """The path of a side file: named by the bits of its id, lowest first."""
+        return f"{self._folder}/{f'{id:032b}'[::-1]}.blob"
+
+
+def _struct(kind: pa.StructType, missing: Any, *columns: Any) -> pa.Array:
+    arrays = [
+        column if isinstance(column, pa.Array) else pa.array(column.astype(field.type.to_pandas_dtype()))
+        for field, column in zip(kind, columns, strict=True)
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(kind), mask=pa.array(missing) if missing.any() else None)
+
+
+@jit
+def place_strings(offsets: Any, source: Any, which: Any, places: Any, target: Any) -> None:
+    """Copy some strings, each to its place."""
+    for i in range(len(which)):
+        start = offsets[which[i]]
+        size = offsets[which[i] + 1] - start
+        target[places[i] : places[i] + size] = source[start : start + size]
