@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from trilake.lance.file.sources import Int64s
 from trilake.lance.v2.kernel_loader import kernels
-from trilake.lance.v2.values import Bytes, DamagedPage, Variable, allocate, gather
+from trilake.lance.v2.values import Bytes, DamagedPage, Variable, gather
 
 _MAGIC = 0x46535354
 _ON = 1 << 24
@@ -45,9 +46,11 @@ class SymbolTable:
         if not self.used:
             return gather(data, begin, length)
         offsets = np.zeros(len(begin) + 1, np.int64)
-        if kernels().fsst_sizes(data, begin, length, self.lengths, offsets[1:]) >= 0:
+        # Decoding tells how long values are; memory that it does not need is given back untouched.
+        buffer = pa.allocate_buffer(8 * int(length.sum()) + 8, resizable=True)
+        out = np.frombuffer(buffer, np.uint8)
+        if kernels().fsst_decode(data, begin, length, self.symbols, self.lengths, out, offsets[1:]) >= 0:
             raise DamagedPage("a string that FSST coded is damaged")
-        np.cumsum(offsets, out=offsets)
-        out = allocate(int(offsets[-1]) + 8)
-        kernels().fsst_decode(data, begin, length, self.symbols, self.lengths, out)
-        return Variable(offsets, out[:-8])
+        del out
+        buffer.resize(int(offsets[-1]), shrink_to_fit=True)
+        return Variable(offsets, np.frombuffer(buffer, np.uint8))

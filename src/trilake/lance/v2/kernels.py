@@ -11,47 +11,37 @@ or the number of the piece that is wrong.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import numpy as np
 
-F = TypeVar("F", bound=Callable[..., Any])
+from trilake.lance.v2.jit import COMPILED, load64
+from trilake.lance.v2.jit import jit as _compiled
 
-COMPILED = False
-if os.environ.get("TRILAKE_NUMBA", "1") != "0":
-    try:
-        import numba
-        from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
-        from numba.extending import intrinsic
-
-        COMPILED = True
-    except ImportError:  # numba lags behind new Python and numpy releases
-        pass
-
-
-def _compiled(function: F) -> F:
-    if not COMPILED:
-        return function
-    try:
-        return cast(F, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
-        return cast(F, numba.njit(nogil=True)(function))
+if COMPILED:
+    import numba
+    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+    from numba.extending import intrinsic
 
 
 # --- unaligned numbers ---
 
 
 def _accessor(store: bool, bits: int) -> Callable[..., Any]:
-    """An intrinsic that reads or writes an unsigned number of ``bits`` at any byte of a uint8 array."""
+    """An intrinsic that reads or writes an unsigned number of ``bits`` at any byte of a uint8 array.
+
+    Unlike an index, a position that is negative does not count from the end, which takes time to find out.
+    """
     kind = numba.types.Integer.from_bitwidth(bits, signed=False)
+
+    def place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
 
     def load(typing: Any, array: Any, at: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
-            value = builder.load(pointer)
+            value = builder.load(place(context, builder, signature, arguments))
             value.align = 1
             return value
 
@@ -59,9 +49,7 @@ def _accessor(store: bool, bits: int) -> Callable[..., Any]:
 
     def put(typing: Any, array: Any, at: Any, value: Any) -> Any:
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-            pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
-            builder.store(arguments[2], pointer).align = 1
+            builder.store(arguments[2], place(context, builder, signature, arguments)).align = 1
             return context.get_dummy_value()
 
         return numba.types.void(array, numba.types.intp, kind), generate
@@ -70,22 +58,21 @@ def _accessor(store: bool, bits: int) -> Callable[..., Any]:
 
 
 if COMPILED:
-    load16, load32, load64 = (_accessor(False, bits) for bits in (16, 32, 64))
-    store64 = _accessor(True, 64)
+    load8, load16, load32 = (_accessor(False, bits) for bits in (8, 16, 32))
+    store8, store64 = (_accessor(True, bits) for bits in (8, 64))
 else:
 
     def _load(bits: int) -> Callable[..., Any]:
-        def load(array: Any, at: int) -> Any:
-            return np.frombuffer(array, f"<u{bits // 8}", 1, int(at))[0]
+        return lambda array, at: np.frombuffer(array, f"<u{bits // 8}", 1, int(at))[0]
 
-        return load
+    def _store(bits: int) -> Callable[..., Any]:
+        def store(array: Any, at: int, value: Any) -> None:
+            array[at : at + bits // 8] = np.array([value], f"<u{bits // 8}").view(np.uint8)
 
-    load16, load32, load64 = (_load(bits) for bits in (16, 32, 64))
+        return store
 
-    def _store64(array: Any, at: int, value: Any) -> None:
-        array[at : at + 8] = np.array([value], "<u8").view(np.uint8)
-
-    store64 = _store64
+    load8, load16, load32 = (_load(bits) for bits in (8, 16, 32))
+    store8, store64 = _store(8), _store(64)
 
 
 @_compiled
@@ -97,7 +84,7 @@ def _number(data: Any, at: Any, width: Any) -> Any:
         return np.int64(load64(data, at))
     if width == 2:
         return np.int64(load16(data, at))
-    return np.int64(data[at])
+    return np.int64(load8(data, at))
 
 
 # --- chunks of mini-blocks ---
@@ -105,14 +92,14 @@ def _number(data: Any, at: Any, width: Any) -> Any:
 
 @_compiled
 def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buffers: Any, wide: Any, out: Any) -> Any:
-    """Rows of ``out``: levels, position and bytes of repetition, of definition, and of each buffer of values."""
+    """The rows of ``out``: levels, position and bytes of repetition, of definition, and of each buffer of values."""
     width = 4 if wide else 2
     head = 2 + 2 * has_rep + 2 * has_def + width * buffers
     for i in range(len(at)):
         begin, end = at[i], at[i] + size[i]
         if head > size[i]:
             return i
-        out[i, 0] = load16(data, begin)
+        out[0, i] = load16(data, begin)
         p = begin + 2
         q = begin + (head + 7) // 8 * 8
         for k in range(2 + buffers):
@@ -125,8 +112,8 @@ def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buf
                 p += width
             if length > end - q:
                 return i
-            out[i, 1 + 2 * k] = q
-            out[i, 2 + 2 * k] = length
+            out[1 + 2 * k, i] = q
+            out[2 + 2 * k, i] = length
             q = min(q + (length + 7) // 8 * 8, end)
     return -1
 
@@ -148,18 +135,21 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
         return
     mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
     for r in range(bits):
-        target = o + _ORDER[r >> 3] * 16 + (r & 7) * 128
         first = p + r * width // bits * lanes
-        shift = r * width % bits
+        target = o + _ORDER[r >> 3] * 16 + (r & 7) * 128
+        shift = (r * width) & (bits - 1)
         right = np.uint64(shift)
+        # Loops over slices from their begin become instructions for several lanes; other loops do not.
+        values = out[target : target + lanes]
+        low = words[first : first + lanes]
         if shift + width <= bits:
             for lane in range(lanes):
-                out[target + lane] = (np.uint64(words[first + lane]) >> right) & mask
+                values[lane] = (np.uint64(low[lane]) >> right) & mask
         else:
-            left = np.uint64(bits - shift)
+            high = words[first + lanes : first + 2 * lanes]
+            left = np.uint64((bits - shift) & (bits - 1))
             for lane in range(lanes):
-                low = np.uint64(words[first + lane]) >> right
-                out[target + lane] = (low | (np.uint64(words[first + lanes + lane]) << left)) & mask
+                values[lane] = ((np.uint64(low[lane]) >> right) | (np.uint64(high[lane]) << left)) & mask
 
 
 @_compiled
@@ -333,7 +323,7 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
             q, stop = p + 4, o + count
             for k in range(values // 2):
                 value = words[q + k]
-                for _ in range(np.int64(data[lengths + k])):
+                for _ in range(np.int64(load8(data, lengths + k))):
                     if o < stop:
                         out[o] = value
                         o += 1
@@ -345,6 +335,38 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
 
 
 # --- bytes of any length ---
+
+
+@_compiled
+def pick_levels(
+    kind: Any, width: Any, words: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
+) -> Any:
+    """Single levels of chunks as of :func:`decode_levels`, of kinds other than runs: level ``index[i]`` of ``piece[i]``."""
+    for i in range(len(piece)):
+        c, k = piece[i], index[i]
+        p, bytes_, count = at[c] // 2, size[c], counts[c]
+        if k >= count:
+            return c
+        if kind == INLINE:
+            packed = np.int64(words[p]) if bytes_ >= 2 else np.int64(17)
+            if packed > 16 or count > BLOCK or bytes_ < 2 + 128 * packed:
+                return c
+            out[i] = _packed_value(words, p + 1, packed, 16, 64, k)
+            continue
+        first = np.int64(0)
+        if kind == BLOCKS:
+            whole = count // BLOCK
+            tail = bytes_ // 2 - whole * width * 64
+            if tail < 0 or (tail != count % BLOCK and count % BLOCK and tail < width * 64):
+                return c
+            if k < whole * BLOCK or tail != count % BLOCK:
+                out[i] = _packed_value(words, p + k // BLOCK * width * 64, width, 16, 64, k % BLOCK)
+                continue
+            first = whole * width * 64 - whole * BLOCK
+        if first + k >= bytes_ // 2:
+            return c
+        out[i] = words[p + first + k]
+    return -1
 
 
 @_compiled
@@ -407,46 +429,30 @@ def pick_offsets(
 
 
 @_compiled
-def fsst_sizes(data: Any, begin: Any, length: Any, lengths: Any, out: Any) -> Any:
-    """The bytes that each value has after decoding; a piece is wrong if it ends in the middle of an escape."""
-    for i in range(len(begin)):
-        total = np.int64(0)
-        p, end = begin[i], begin[i] + length[i]
-        while p < end:
-            code = data[p]
-            if code == 255:
-                p += 1
-                if p >= end:
-                    return i
-                total += 1
-            else:
-                total += lengths[code]
-            p += 1
-        out[i] = total
-    return -1
+def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any, offsets: Any) -> Any:
+    """Decode values one after another; a piece is wrong if it ends in the middle of an escape.
 
-
-@_compiled
-def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any) -> Any:
-    """Decode values one after another; ``out`` has 8 bytes more than :func:`fsst_sizes` says."""
+    ``out`` has eight bytes for each byte of the pieces, and eight more; ``offsets`` gets the end of each value.
+    """
     o = 0
-    room = len(out) - 8
     for i in range(len(begin)):
-        p, end = begin[i], begin[i] + length[i]
+        p = begin[i]
+        end = p + length[i]
+        if o + 8 * length[i] + 8 > len(out):
+            return i
         while p < end:
-            if o > room:
-                return i
-            code = data[p]
+            code = np.int64(load8(data, p))
+            p += 1
             if code == 255:
-                p += 1
                 if p >= end:
                     return i
-                out[o] = data[p]
+                store8(out, o, load8(data, p))
+                p += 1
                 o += 1
             else:
                 store64(out, o, symbols[code])
                 o += lengths[code]
-            p += 1
+        offsets[i] = o
     return -1
 
 
@@ -459,7 +465,7 @@ def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
         for k in range(width):
             p = at[i] + k * n
             for j in range(n):
-                out[o + j * width + k] = data[p + j]
+                store8(out, o + j * width + k, load8(data, p + j))
         o += n * width
 
 

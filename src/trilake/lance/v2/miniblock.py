@@ -39,6 +39,7 @@ from trilake.lance.v2.values import (
     Values,
     Variable,
     allocate,
+    gather,
 )
 from trilake.lance.v2.values import Rows as PackedRows
 
@@ -65,6 +66,19 @@ class Buffers:
         for a, b, n in zip(at.tolist(), self.at.tolist(), self.size.tolist(), strict=True):
             out[a : a + n] = self.data[b : b + n]
         return words_of(out, bits), at
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """Single entries of chunks: ``index[i]`` of chunk ``piece[i]``."""
+
+    piece: Int64s
+    index: Int64s
+
+    def of(self, counts: Int64s) -> Int64s:
+        """Their places among the entries of all chunks, of which there are ``counts``."""
+        places: Int64s = (np.cumsum(counts) - counts)[self.piece] + self.index
+        return places
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,103 +122,70 @@ class MiniBlockPage:
             return (yield from self._read_lists(index, rows))
         if isinstance(rows, range):
             first, last = np.searchsorted(index.values, (rows.start, rows.stop - 1), "right") - 1
-            chunks: Any = np.arange(first, last + 1) if len(rows) else np.arange(0)
-            picked: Any = rows.start - int(index.values[first]), rows.stop - int(index.values[first])
-        else:
-            of = np.searchsorted(index.values, rows, "right") - 1
-            chunks, piece = np.unique(of, return_inverse=True)
-            counts = index.values[chunks + 1] - index.values[chunks]
-            before = np.cumsum(counts) - counts
-            picked = before[piece] + rows - index.values[of]
-        decoded = yield from self._chunks(index, chunks)
-        levels = decoded.definition
-        if levels is not None and len(levels) != decoded.values.count:
-            raise DamagedPage(f"{len(levels)} levels are not those of {decoded.values.count} values")
-        if isinstance(rows, range):
-            a, b = picked if len(rows) else (0, 0)
-            return Part(decoded.values.slice(a, b), None, None if levels is None else levels[a:b], self._layers)
-        return Part(decoded.values.take(picked), None, None if levels is None else levels[picked], self._layers)
+            chunks = yield from self._chunks(index, np.arange(first, last + 1))
+            a = rows.start - int(index.values[first])
+            b = a + len(rows)
+            levels = chunks.levels("def")
+            return Part(chunks.values().slice(a, b), None, None if levels is None else levels[a:b], self._layers)
+        of = np.searchsorted(index.values, rows, "right") - 1
+        wanted, piece = np.unique(of, return_inverse=True)
+        chunks = yield from self._chunks(index, wanted)
+        pick = Pick(piece, rows - index.values[of])
+        return Part(chunks.values(pick), None, chunks.levels("def", pick), self._layers)
 
     # --- lists ---
 
     def _read_lists(self, index: _Index, rows: Rows) -> PlacedJob[Part]:
         first, last = (rows.start, rows.stop - 1) if isinstance(rows, range) else (rows, rows)
-        if not len(rows):
-            chunks: Int64s = np.arange(0)
-        elif index.begun is None or index.ended is None:
-            chunks = np.arange(len(index.at))
+        if index.begun is None or index.ended is None:
+            wanted = np.arange(len(index.at))
         else:
             # The chunk in which a row begins is the last before which it has not; it ends in the first where it has.
             a = np.searchsorted(index.begun, first, "right") - 1
             b = np.searchsorted(index.ended, last, "right") - 1
-            if isinstance(rows, range):
-                chunks = np.arange(int(a), int(b) + 1)
-            else:
-                marks = np.zeros(len(index.at) + 1, np.int64)
-                np.add.at(marks, a, 1)
-                np.add.at(marks, b + 1, -1)
-                chunks = np.flatnonzero(np.cumsum(marks)[:-1] > 0)
-        decoded = yield from self._chunks(index, chunks)
-        rep, definition, values = decoded.rep, decoded.definition, decoded.values
+            wanted = np.arange(int(a), int(b) + 1) if isinstance(rows, range) else np.unique(ranges(a, b + 1))
+        chunks = yield from self._chunks(index, wanted)
+        rep, definition = chunks.levels("rep"), chunks.levels("def")
         if rep is None:
             raise DamagedPage("a page with lists has no repetition levels")
-        most = self._layers.max_visible
-        visible = None if definition is None else definition <= most
+        visible = None if definition is None else definition <= self._layers.max_visible
         number = len(rep) if visible is None else int(np.count_nonzero(visible))
-        if number != values.count:
-            raise DamagedPage(f"levels are those of {number} values, not of {values.count}")
+        if number != chunks.total:
+            raise DamagedPage(f"levels are those of {number} values, not of {chunks.total}")
         starts = np.flatnonzero(rep == self._layers.lists)
-        # The row that each begins: chunks say how many have begun before them.
-        chunk_ends = np.cumsum(decoded.levels)
-        of = np.searchsorted(chunk_ends, starts, "right")
-        if index.begun is None:
-            begun = np.zeros(len(chunks), np.int64)
-            ordinal = np.arange(len(starts))
-        else:
-            begun = index.begun[chunks]
-            ordinal = np.arange(len(starts)) - np.searchsorted(starts, chunk_ends - decoded.levels, "left")[of]
-        numbers = begun[of] + ordinal
+        # The row that each begins: the index says how many have begun before a chunk.
+        ends = np.cumsum(chunks.level_counts)
+        of = np.searchsorted(ends, starts, "right")
+        numbers = np.arange(len(starts))
+        if index.begun is not None:
+            numbers += (index.begun[wanted] - np.searchsorted(starts, ends - chunks.level_counts))[of]
         if isinstance(rows, range):
-            return self._cut(rows, numbers, starts, rep, definition, visible, values)
-        at = np.searchsorted(numbers, rows)
-        if len(rows) and (at[-1] >= len(numbers) or (numbers[at] != rows).any()):
-            raise DamagedPage("the repetition index does not fit to the repetition levels")
-        begin = starts[at]
-        # A row ends where the next begins, or with the chunk that it ends in.
-        end = np.append(starts, len(rep))[at + 1]
-        if index.ended is not None:
-            ends_in = np.searchsorted(index.ended, rows, "right") - 1
-            end = np.minimum(end, chunk_ends[np.searchsorted(chunks, ends_in)])
-        entries = ranges(begin, end)
-        if visible is None:
-            taken = values.take(entries)
+            i, j = np.searchsorted(numbers, (rows.start, rows.stop))
+            if i >= len(numbers) or numbers[i] != rows.start or j - i != len(rows):
+                raise DamagedPage("the repetition index does not fit to the repetition levels")
+            low, high = int(starts[i]), int(starts[j]) if j < len(starts) else len(rep)
+            entries: Any = slice(low, high)
+            if visible is not None:
+                low = int(np.count_nonzero(visible[:low]))
+                high = low + int(np.count_nonzero(visible[entries]))
+            values = chunks.values().slice(low, high)
         else:
-            before: Int64s = np.cumsum(visible) - visible
-            taken = values.take(before[entries][visible[entries]])
-        return Part(taken, rep[entries], None if definition is None else definition[entries], self._layers)
-
-    def _cut(
-        self,
-        rows: range,
-        numbers: Int64s,
-        starts: Int64s,
-        rep: Uint16s,
-        definition: Uint16s | None,
-        visible: Any,
-        values: Values,
-    ) -> Part:
-        if not len(rows):
-            nothing = None if definition is None else definition[:0]
-            return Part(values.slice(0, 0), rep[:0], nothing, self._layers)
-        i, j = np.searchsorted(numbers, (rows.start, rows.stop))
-        if i >= len(numbers) or numbers[i] != rows.start or j - i != len(rows):
-            raise DamagedPage("the repetition index does not fit to the repetition levels")
-        a, b = int(starts[i]), int(starts[j]) if j < len(starts) else len(rep)
-        if visible is None:
-            return Part(values.slice(a, b), rep[a:b], None, self._layers)
-        before, inside = int(np.count_nonzero(visible[:a])), int(np.count_nonzero(visible[a:b]))
-        assert definition is not None
-        return Part(values.slice(before, before + inside), rep[a:b], definition[a:b], self._layers)
+            at = np.searchsorted(numbers, rows)
+            if at[-1] >= len(numbers) or (numbers[at] != rows).any():
+                raise DamagedPage("the repetition index does not fit to the repetition levels")
+            # A row ends where the next begins, or with the chunk that it ends in.
+            stop = np.append(starts, len(rep))[at + 1]
+            if index.ended is not None:
+                stop = np.minimum(stop, ends[np.searchsorted(wanted, b)])
+            entries = ranges(starts[at], stop)
+            which = entries
+            if visible is not None:
+                before: Int64s = np.cumsum(visible) - visible
+                which = before[entries][visible[entries]]
+            value_ends = np.cumsum(chunks.counts)
+            piece = np.searchsorted(value_ends, which, "right")
+            values = chunks.values(Pick(piece, which - (value_ends - chunks.counts)[piece]))
+        return Part(values, rep[entries], None if definition is None else definition[entries], self._layers)
 
     # --- what the page says of its chunks ---
 
@@ -251,54 +232,58 @@ class MiniBlockPage:
             begun[1:] += left[:-1] > 0
         return _Index(position + np.cumsum(size) - size, size, values, begun, ended, dictionary)
 
-    # --- chunks ---
-
-    def _chunks(self, index: _Index, chunks: Int64s) -> PlacedJob[_Decoded]:
-        at, size = index.at[chunks], index.size[chunks]
-        layout = self._layout
-        contiguous = len(chunks) > 0 and int(chunks[-1] - chunks[0]) == len(chunks) - 1
-        if contiguous:
+    def _chunks(self, index: _Index, wanted: Int64s) -> PlacedJob[_Chunks]:
+        """Some chunks, which ascend."""
+        at, size = index.at[wanted], index.size[wanted]
+        if int(wanted[-1] - wanted[0]) == len(wanted) - 1:
             (placed,) = yield [Pieces(at[:1], int(size.sum()))]
-            placed = Placed(placed.data, placed.at[0] + at - at[0])
+            at = placed.at[0] + at - at[0]
         else:
             (placed,) = yield [Pieces(at, size)]
-        data, at = placed.data, placed.at
+            at = placed.at
+        counts = index.values[wanted + 1] - index.values[wanted]
+        return _Chunks(self._layout, placed.data, at, size, counts, index.dictionary)
+
+
+class _Chunks:
+    """Some chunks: the levels and values of all, or of single entries."""
+
+    def __init__(
+        self, layout: Any, data: Bytes, at: Int64s, size: Int64s, counts: Int64s, dictionary: Values | None
+    ) -> None:
         has_rep, has_def = layout.HasField("rep_compression"), layout.HasField("def_compression")
         buffers = layout.num_buffers
-        heads = np.empty((len(chunks), 5 + 2 * buffers), np.int64)
-        bad = kernels().chunk_headers(data, at, size, has_rep, has_def, buffers, self._wide, heads)
+        heads = np.empty((5 + 2 * buffers, len(at)), np.int64)
+        wide = layout.has_large_chunk
+        bad = kernels().chunk_headers(data, at, size, has_rep, has_def, buffers, wide, heads)
         if bad >= 0:
-            raise DamagedPage(f"chunk {chunks[bad]} says that it is longer than it is")
-        counts = index.values[chunks + 1] - index.values[chunks]
-        levels = heads[:, 0].copy()
-        rep = definition = None
+            raise DamagedPage(f"a chunk of {size[bad]} bytes says that it is longer")
+        self.counts = counts
+        self.total = int(counts.sum())
+        self._layout, self._dictionary = layout, dictionary
+        pieces = [Buffers(data, heads[1 + 2 * k], heads[2 + 2 * k]) for k in range(2 + buffers)]
+        self._levels = {"rep": pieces[0], "def": pieces[1]}
+        self._pieces = pieces[2:]
+        #: The levels of each chunk.
+        self.level_counts = counts
         if has_rep:
-            levels = _level_counts(layout.rep_compression, Buffers(data, heads[:, 1], heads[:, 2]), levels)
-        elif has_def:
-            levels = counts
-        if has_rep:
-            rep = _levels(layout.rep_compression, Buffers(data, heads[:, 1], heads[:, 2]), levels)
-        if has_def:
-            definition = _levels(layout.def_compression, Buffers(data, heads[:, 3], heads[:, 4]), levels)
-        elif not has_rep:
-            levels = counts
-        pieces = [Buffers(data, heads[:, 5 + 2 * k], heads[:, 6 + 2 * k]) for k in range(buffers)]
-        values = _Decoder(counts).values(layout.value_compression, pieces)
-        if index.dictionary is not None:
-            if not isinstance(values, Flat):
-                raise unsupported(layout.value_compression, "indices of a dictionary")
-            values = Indexed(values, index.dictionary)
-        return _Decoded(values, rep, definition, levels)
+            self.level_counts = _level_counts(layout.rep_compression, pieces[0], heads[0])
 
+    def levels(self, kind: str, pick: Pick | None = None) -> Uint16s | None:
+        """The levels of a kind, where there are any."""
+        if not self._layout.HasField(f"{kind}_compression"):
+            return None
+        return _levels(getattr(self._layout, f"{kind}_compression"), self._levels[kind], self.level_counts, pick)
 
-@dataclass(frozen=True, slots=True)
-class _Decoded:
-    """Some chunks: values, levels, and the number of levels of each chunk."""
-
-    values: Values
-    rep: Uint16s | None
-    definition: Uint16s | None
-    levels: Int64s
+    def values(self, pick: Pick | None = None) -> Values:
+        """The values."""
+        layout = self._layout
+        values = _Decoder(self.counts, pick).values(layout.value_compression, self._pieces)
+        if self._dictionary is None:
+            return values
+        if not isinstance(values, Flat):
+            raise unsupported(layout.value_compression, "indices of a dictionary")
+        return Indexed(values, self._dictionary)
 
 
 def _bytes(placed: Placed, size: int) -> Bytes:
@@ -321,8 +306,8 @@ def _level_counts(encoding: Any, pieces: Buffers, counts: Int64s) -> Int64s:
     return np.where((totals > counts) & (totals % (1 << 16) == counts), totals, counts)
 
 
-def _levels(encoding: Any, pieces: Buffers, counts: Int64s) -> Uint16s:
-    """The levels of all chunks."""
+def _levels(encoding: Any, pieces: Buffers, counts: Int64s, pick: Pick | None) -> Uint16s:
+    """The levels of all chunks, or single ones."""
     kind = kind_of(encoding)
     total = int(counts.sum())
     if total > MAX_UNBACKED + 8 * int(pieces.size.sum()):
@@ -337,6 +322,13 @@ def _levels(encoding: Any, pieces: Buffers, counts: Int64s) -> Uint16s:
         mode, width = k.BLOCKS, packed_width(encoding.out_of_line_bitpacking, 16)
     elif kind == "rle" and run_width(encoding.rle) == 1 and encoding.rle.values.flat.bits_per_value == 16:
         mode = k.RUNS
+    if pick is not None and mode in (k.FLAT, k.INLINE, k.BLOCKS):
+        words, at = pieces.words(16)
+        out = np.empty(len(pick.piece), np.uint16)
+        bad = k.pick_levels(mode, width, words, at, pieces.size, counts, pick.piece, pick.index, out)
+        if bad >= 0:
+            raise DamagedPage(f"the levels of a chunk are damaged ({counts[bad]} in {pieces.size[bad]} bytes)")
+        return out
     out = np.empty(total, np.uint16)
     if mode is None:
         o = 0
@@ -346,24 +338,26 @@ def _levels(encoding: Any, pieces: Buffers, counts: Int64s) -> Uint16s:
                 raise unsupported(encoding, "levels")
             out[o : o + count] = levels.typed()
             o += count
-        return out
+        return out if pick is None else out[pick.of(counts)]
     words, at = pieces.words(16)
     data = pieces.data if at is pieces.at else words.view(np.uint8)
     bad = k.decode_levels(mode, width, data, words, at, pieces.size, counts, out)
     if bad >= 0:
         raise DamagedPage(f"the levels of a chunk are damaged ({counts[bad]} in {pieces.size[bad]} bytes)")
-    return out
+    return out if pick is None else out[pick.of(counts)]
 
 
 class _Decoder:
-    """Values of chunks, of which ``counts`` says how many each has."""
+    """Values of chunks, of which ``counts`` says how many each has: all of them, or single ones."""
 
-    def __init__(self, counts: Int64s) -> None:
-        self._counts = counts
+    def __init__(self, counts: Int64s, pick: Pick | None = None) -> None:
+        self._counts, self._pick = counts, pick
         self._total = int(counts.sum())
 
     def values(self, encoding: Any, pieces: list[Buffers]) -> Values:
         kind = kind_of(encoding)
+        if self._pick is not None and kind not in _PICKED:
+            return _Decoder(self._counts).values(encoding, pieces).take(self._pick.of(self._counts))
         decode = getattr(self, f"_{kind}", None) if kind else None
         if decode is None:
             raise unsupported(encoding, "mini-blocks")
@@ -389,6 +383,13 @@ class _Decoder:
         if short.any():
             i = int(np.argmax(short))
             raise DamagedPage(f"{pieces.size[i]} bytes are too few for {counts[i]} values of {bits} bits")
+        if self._pick is not None:
+            if bits == 1:
+                at = pieces.at[self._pick.piece] + (self._pick.index >> 3)
+                picked = pieces.data[at] >> (self._pick.index & 7).astype(np.uint8) & 1
+                return Flat(np.packbits(picked, bitorder="little"), 1, len(at))
+            at = pieces.at[self._pick.piece] + self._pick.index * (bits // 8)
+            return Flat(gather(pieces.data, at, np.full(len(at), bits // 8)).data, bits, len(at))
         total = int(counts.sum())
         if len(counts) == 1:
             return Flat(pieces.data[pieces.at[0] : pieces.at[0] + size[0]], bits, total)
@@ -404,6 +405,12 @@ class _Decoder:
         bits = word_width(encoding.uncompressed_bits_per_value)
         first = self._first(pieces)
         words, at = first.words(bits)
+        if self._pick is not None:
+            some = np.empty(len(self._pick.piece), f"<u{bits // 8}")
+            bad = kernels().pick_inline(words, at, first.size, self._pick.piece, self._pick.index, some)
+            if bad >= 0:
+                raise DamagedPage(f"{first.size[bad]} packed bytes are too few")
+            return Flat(some.view(np.uint8), bits, len(some))
         out = allocate((self._total + kernels().BLOCK) * bits // 8).view(f"<u{bits // 8}")
         bad = kernels().unpack_inline(words, at, first.size, self._counts, out)
         if bad >= 0:
@@ -412,20 +419,30 @@ class _Decoder:
 
     def _pieces(self, encoding: Any, pieces: list[Buffers]) -> tuple[Any, Bytes, Int64s]:
         """Offsets of variable values, and where the bytes of each chunk begin."""
-        if kind_of(encoding.offsets) != "flat" or encoding.offsets.flat.bits_per_value not in (32, 64):
-            raise unsupported(encoding.offsets, "offsets")
-        if encoding.HasField("values"):
-            raise UnsupportedPage("compressed bytes below a variable encoding are not supported")
+        width = _offset_width(encoding)
         first = self._first(pieces)
         offsets = np.empty(self._total + 1, np.int64)
         begin = np.empty(len(self._counts), np.int64)
-        width = encoding.offsets.flat.bits_per_value // 8
         bad = kernels().chunk_offsets(first.data, first.at, first.size, self._counts, width, offsets, begin)
         if bad >= 0:
             raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
         return offsets, first.data, begin
 
+    def _some(self, encoding: Any, pieces: list[Buffers], pick: Pick) -> tuple[Bytes, Int64s, Int64s]:
+        """Where single values are."""
+        first = self._first(pieces)
+        begin, length = np.empty(len(pick.piece), np.int64), np.empty(len(pick.piece), np.int64)
+        bad = kernels().pick_offsets(
+            *(first.data, first.at, first.size, self._counts, _offset_width(encoding)),
+            *(pick.piece, pick.index, begin, length),
+        )
+        if bad >= 0:
+            raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
+        return first.data, begin, length
+
     def _variable(self, encoding: Any, pieces: list[Buffers]) -> Variable:
+        if self._pick is not None:
+            return gather(*self._some(encoding, pieces, self._pick))
         offsets, data, begin = self._pieces(encoding, pieces)
         stops = np.cumsum(self._counts)
         size = offsets[stops] - offsets[stops - self._counts]
@@ -438,6 +455,10 @@ class _Decoder:
     def _fsst(self, encoding: Any, pieces: list[Buffers]) -> Variable:
         if kind_of(encoding.values) != "variable":
             raise unsupported(encoding.values, "FSST")
+        if self._pick is not None:
+            return SymbolTable.parse(encoding.symbol_table).decode(
+                *self._some(encoding.values.variable, pieces, self._pick)
+            )
         offsets, data, begin = self._pieces(encoding.values.variable, pieces)
         starts = offsets[np.cumsum(self._counts) - self._counts]
         at = offsets[:-1] + np.repeat(begin - starts, self._counts)
@@ -487,6 +508,14 @@ class _Decoder:
         return Flat(out, 8 * width, self._total)
 
     def _fixed_size_list(self, encoding: Any, pieces: list[Buffers]) -> Values:
+        size = int(encoding.items_per_value)
+        if self._pick is not None:  # rows of packed bytes, or all
+            bits = size * int(encoding.values.flat.bits_per_value)
+            if encoding.has_validity or kind_of(encoding.values) != "flat" or not bits or bits % 8:
+                whole = _Decoder(self._counts)._fixed_size_list(encoding, pieces)
+                return whole.take(self._pick.of(self._counts))
+            rows = self._packed(bits, self._first(pieces), self._counts)
+            return FixedLists(size, Flat(rows.data, bits // size, rows.count * size), None, rows.count)
         counts = self._counts
         sizes: list[int] = []
         valid: list[Flat | None] = []
@@ -526,6 +555,15 @@ class _Decoder:
         return self.values(encoding.values, [_joined(parts), *pieces[1:]])
 
 
+def _offset_width(encoding: Any) -> int:
+    """The bytes of an offset of variable values."""
+    if kind_of(encoding.offsets) != "flat" or encoding.offsets.flat.bits_per_value not in (32, 64):
+        raise unsupported(encoding.offsets, "offsets")
+    if encoding.HasField("values"):
+        raise UnsupportedPage("compressed bytes below a variable encoding are not supported")
+    return int(encoding.offsets.flat.bits_per_value) // 8
+
+
 def _joined(parts: list[Any]) -> Buffers:
     """Pieces in new memory, each where words may begin."""
     size = np.array([len(part) for part in parts], np.int64)
@@ -536,6 +574,10 @@ def _joined(parts: list[Any]) -> Buffers:
         b"".join(b for part, n in zip(parts, size.tolist(), strict=True) for b in (part, padding[: -n % 8])), np.uint8
     )
     return Buffers(data, stops - stride, size)
+
+
+#: Encodings of which single values are decoded without the others.
+_PICKED = frozenset({"flat", "inline_bitpacking", "variable", "fsst", "packed_struct", "general", "fixed_size_list"})
 
 
 def _check_widths(counts: Int64s, bits: int) -> None:
