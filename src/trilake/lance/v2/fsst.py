@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,7 @@ import pyarrow as pa
 
 from trilake.lance.file.sources import Int64s
 from trilake.lance.v2.kernel_loader import kernels
-from trilake.lance.v2.values import Bytes, DamagedPage, Variable, gather
+from trilake.lance.v2.values import Bytes, DamagedPage, Variable, gather, new_offsets
 
 _MAGIC = 0x46535354
 _ON = 1 << 24
@@ -45,12 +46,19 @@ class SymbolTable:
         """The values that are coded in these pieces of ``data``.  Raises ``DamagedPage``."""
         if not self.used:
             return gather(data, begin, length)
-        offsets = np.zeros(len(begin) + 1, np.int64)
+        return self._decode(len(begin), int(length.sum()), "fsst_decode", data, begin, length)
+
+    def decode_chunks(self, data: Bytes, at: Int64s, size: Int64s, counts: Int64s, width: int) -> Variable:
+        """The values of chunks, which begin with offsets of ``width`` bytes.  Raises ``DamagedPage``."""
+        return self._decode(int(counts.sum()), int(size.sum()), "fsst_chunks", data, at, size, counts, width)
+
+    def _decode(self, count: int, size: int, kernel: str, *pieces: Any) -> Variable:
+        offsets = new_offsets(count, 8 * size)
         # Decoding tells how long values are; memory that it does not need is given back untouched.
-        buffer = pa.allocate_buffer(8 * int(length.sum()) + 8, resizable=True)
+        buffer = pa.allocate_buffer(8 * size + 8, resizable=True)
         out = np.frombuffer(buffer, np.uint8)
-        if kernels().fsst_decode(data, begin, length, self.symbols, self.lengths, out, offsets[1:]) >= 0:
-            raise DamagedPage("a string that FSST coded is damaged")
+        if getattr(kernels(), kernel)(*pieces, self.symbols, self.lengths, out, offsets) >= 0:
+            raise DamagedPage("strings that FSST coded are damaged")
         del out
         buffer.resize(int(offsets[-1]), shrink_to_fit=True)
         return Variable(offsets, np.frombuffer(buffer, np.uint8))

@@ -341,7 +341,7 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
 def pick_levels(
     kind: Any, width: Any, words: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
 ) -> Any:
-    """Single levels of chunks as of :func:`decode_levels`, of kinds other than runs: level ``index[i]`` of ``piece[i]``."""
+    """Level ``index[i]`` of chunk ``piece[i]``, of chunks as of :func:`decode_levels` that are not runs."""
     for i in range(len(piece)):
         c, k = piece[i], index[i]
         p, bytes_, count = at[c] // 2, size[c], counts[c]
@@ -373,41 +373,96 @@ def pick_levels(
 def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
     """All pieces, one after another."""
     o = 0
+    last_in, last_out = len(data) - 16, len(out) - 16
     for i in range(len(at)):
+        p = at[i]
         n = min(size[i], len(out) - o)
-        out[o : o + n] = data[at[i] : at[i] + n]
+        if n <= 16 and p <= last_in and o <= last_out:
+            # Most strings are short: a call for each takes longer than copying a few bytes too many.
+            low, high = load64(data, p), load64(data, p + 8)
+            store64(out, o, low)
+            store64(out, o + 8, high)
+        else:
+            out[o : o + n] = data[p : p + n]
         o += n
 
 
 @_compiled
-def chunk_offsets(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any, begin: Any) -> Any:
-    """Offsets of variable values, chunk after chunk; ``begin`` gets where the bytes of each chunk are in ``data``.
+def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
+    """Whether the offsets of a chunk rise, and lie in it."""
+    if (count + 1) * width > size:
+        return False
+    last = _number(data, at, width)
+    if last < 0:
+        return False
+    ok = True
+    for k in range(1, count + 1):
+        offset = _number(data, at + k * width, width)
+        ok &= offset >= last
+        last = offset
+    return ok and last <= size
 
-    The offsets in a chunk count from its own begin and are of ``width`` bytes; those of ``out`` go on from chunk to
-    chunk, begin with 0 and are one more than there are values.
+
+@_compiled
+def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any, offsets: Any) -> Any:
+    """The variable values of chunks, one after another; their ends go to ``offsets`` from the second on.
+
+    Offsets in a chunk count from its begin and are of ``width`` bytes.  ``out`` has room for all bytes of the chunks.
     """
+    v = 0
     o = 0
-    total = np.int64(0)
-    out[0] = 0
     for i in range(len(at)):
-        n = counts[i]
-        if (n + 1) * width > size[i] or o + n >= len(out):
+        if not _offset_fits(data, at[i], size[i], counts[i], width) or v + counts[i] >= len(offsets):
             return i
         first = _number(data, at[i], width)
-        if first < 0 or first > size[i]:
-            return i
-        begin[i] = at[i] + first
-        last = first
-        base = total - first
-        for k in range(1, n + 1):
-            offset = _number(data, at[i] + k * width, width)
-            if offset < last or offset > size[i]:
-                return i
-            last = offset
-            o += 1
-            out[o] = base + offset
-        total = base + last
+        base = o - first
+        for k in range(1, counts[i] + 1):
+            v += 1
+            offsets[v] = base + _number(data, at[i] + k * width, width)
+        n = _number(data, at[i] + counts[i] * width, width) - first
+        out[o : o + n] = data[at[i] + first : at[i] + first + n]
+        o += n
     return -1
+
+
+@_compiled
+def fsst_chunks(
+    data: Any, at: Any, size: Any, counts: Any, width: Any, symbols: Any, lengths: Any, out: Any, offsets: Any
+) -> Any:
+    """The same for values that are coded; ``out`` has eight bytes for each byte of the chunks, and eight more."""
+    v = 0
+    o = 0
+    for i in range(len(at)):
+        if not _offset_fits(data, at[i], size[i], counts[i], width) or v + counts[i] >= len(offsets):
+            return i
+        p = at[i] + _number(data, at[i], width)
+        for k in range(1, counts[i] + 1):
+            end = at[i] + _number(data, at[i] + k * width, width)
+            o = _decode_value(data, p, end, symbols, lengths, out, o)
+            if o < 0:
+                return i
+            p = end
+            v += 1
+            offsets[v] = o
+    return -1
+
+
+@_compiled
+def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: Any, o: Any) -> Any:
+    """The end in ``out`` of the value that is coded from ``p`` to ``end``; negative if it ends in an escape."""
+    while p < end:
+        code = np.int64(load8(data, p))
+        p += 1
+        if code == 255:
+            if p >= end:
+                return np.int64(-1)
+            store8(out, o, load8(data, p))
+            p += 1
+            o += 1
+        else:
+            store64(out, o, symbols[code])
+            o += np.int64(lengths[code])
+    return np.int64(o)
 
 
 @_compiled
@@ -430,29 +485,13 @@ def pick_offsets(
 
 @_compiled
 def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any, offsets: Any) -> Any:
-    """Decode values one after another; a piece is wrong if it ends in the middle of an escape.
-
-    ``out`` has eight bytes for each byte of the pieces, and eight more; ``offsets`` gets the end of each value.
-    """
+    """Decode values one after another, whose ends go to ``offsets`` from the second on; ``out`` as above."""
     o = 0
     for i in range(len(begin)):
-        p = begin[i]
-        end = p + length[i]
-        if o + 8 * length[i] + 8 > len(out):
+        o = _decode_value(data, begin[i], begin[i] + length[i], symbols, lengths, out, o)
+        if o < 0:
             return i
-        while p < end:
-            code = np.int64(load8(data, p))
-            p += 1
-            if code == 255:
-                if p >= end:
-                    return i
-                store8(out, o, load8(data, p))
-                p += 1
-                o += 1
-            else:
-                store64(out, o, symbols[code])
-                o += lengths[code]
-        offsets[i] = o
+        offsets[i + 1] = o
     return -1
 
 

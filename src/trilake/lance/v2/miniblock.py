@@ -40,6 +40,7 @@ from trilake.lance.v2.values import (
     Variable,
     allocate,
     gather,
+    new_offsets,
 )
 from trilake.lance.v2.values import Rows as PackedRows
 
@@ -417,17 +418,6 @@ class _Decoder:
             raise DamagedPage(f"{first.size[bad]} packed bytes are too few for {self._counts[bad]} values")
         return Flat(out[: self._total].view(np.uint8), bits, self._total)
 
-    def _pieces(self, encoding: Any, pieces: list[Buffers]) -> tuple[Any, Bytes, Int64s]:
-        """Offsets of variable values, and where the bytes of each chunk begin."""
-        width = _offset_width(encoding)
-        first = self._first(pieces)
-        offsets = np.empty(self._total + 1, np.int64)
-        begin = np.empty(len(self._counts), np.int64)
-        bad = kernels().chunk_offsets(first.data, first.at, first.size, self._counts, width, offsets, begin)
-        if bad >= 0:
-            raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
-        return offsets, first.data, begin
-
     def _some(self, encoding: Any, pieces: list[Buffers], pick: Pick) -> tuple[Bytes, Int64s, Int64s]:
         """Where single values are."""
         first = self._first(pieces)
@@ -443,26 +433,24 @@ class _Decoder:
     def _variable(self, encoding: Any, pieces: list[Buffers]) -> Variable:
         if self._pick is not None:
             return gather(*self._some(encoding, pieces, self._pick))
-        offsets, data, begin = self._pieces(encoding, pieces)
-        stops = np.cumsum(self._counts)
-        size = offsets[stops] - offsets[stops - self._counts]
-        if len(begin) == 1:
-            return Variable(offsets, data[begin[0] : begin[0] + size[0]])
-        out = allocate(int(offsets[-1]))
-        kernels().copy_pieces(data, begin, size, out)
-        return Variable(offsets, out)
+        first = self._first(pieces)
+        total = int(first.size.sum())
+        offsets, out = new_offsets(self._total, total), allocate(total)
+        width = _offset_width(encoding)
+        if kernels().copy_chunks(first.data, first.at, first.size, self._counts, width, out, offsets) >= 0:
+            raise DamagedPage("the offsets of strings or bytes fall, or lie outside of their chunk")
+        return Variable(offsets, out[: int(offsets[-1])])
 
     def _fsst(self, encoding: Any, pieces: list[Buffers]) -> Variable:
         if kind_of(encoding.values) != "variable":
             raise unsupported(encoding.values, "FSST")
+        table, below = SymbolTable.parse(encoding.symbol_table), encoding.values.variable
         if self._pick is not None:
-            return SymbolTable.parse(encoding.symbol_table).decode(
-                *self._some(encoding.values.variable, pieces, self._pick)
-            )
-        offsets, data, begin = self._pieces(encoding.values.variable, pieces)
-        starts = offsets[np.cumsum(self._counts) - self._counts]
-        at = offsets[:-1] + np.repeat(begin - starts, self._counts)
-        return SymbolTable.parse(encoding.symbol_table).decode(data, at, np.diff(offsets))
+            return table.decode(*self._some(below, pieces, self._pick))
+        first = self._first(pieces)
+        if not table.used:
+            return self._variable(below, pieces)
+        return table.decode_chunks(first.data, first.at, first.size, self._counts, _offset_width(below))
 
     def _rle(self, encoding: Any, pieces: list[Buffers]) -> Flat:
         self._first(pieces, 2)

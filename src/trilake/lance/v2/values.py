@@ -19,6 +19,8 @@ from trilake.lance.v2.kernel_loader import kernels
 
 Bytes = npt.NDArray[np.uint8]
 _MAX_INT32 = 2**31 - 1
+#: Bytes behind the last that a copy may touch.
+_SLACK = 16
 
 
 class DamagedPage(Exception):
@@ -126,8 +128,8 @@ class Variable(Values):
         return Variable(self.offsets[start : stop + 1], self.data)
 
     def take(self, index: Int64s) -> Variable:
-        begin = self.offsets[index].astype(np.int64)
-        return gather(self.data, begin, self.offsets[index + 1] - begin)
+        offsets = self.offsets.astype(np.int64)
+        return gather(self.data, offsets[index], np.diff(offsets)[index])
 
     def arrow(self, arrow: pa.DataType, validity: pa.Buffer | None = None) -> pa.Array:
         if not types.is_variable(arrow):
@@ -251,9 +253,7 @@ class Indexed(Values):
         if pt.is_dictionary(arrow):
             index = self.indices.arrow(arrow.index_type, validity)
             return pa.DictionaryArray.from_arrays(index, self.items.arrow(arrow.value_type))
-        kinds = {1: pa.uint8(), 2: pa.uint16(), 4: pa.uint32(), 8: pa.uint64()}
-        index = self.indices.arrow(kinds[self.indices.bits // 8], validity)
-        return self.items.arrow(arrow).take(index)
+        return self.items.take(entries.astype(np.int64, copy=False)).arrow(arrow, validity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,11 +276,19 @@ class Nothing(Values):
 
 def gather(data: Bytes, begin: Int64s, length: Int64s) -> Variable:
     """Pieces of bytes as values, one after another."""
-    offsets = np.zeros(len(begin) + 1, np.int64)
+    total = int(length.sum())
+    offsets = new_offsets(len(begin), total)
     np.cumsum(length, out=offsets[1:])
-    out = allocate(int(offsets[-1]))
+    out = allocate(total + _SLACK)
     kernels().copy_pieces(data, begin, length, out)
-    return Variable(offsets, out)
+    return Variable(offsets, out[:total])
+
+
+def new_offsets(count: int, size: int) -> npt.NDArray[Any]:
+    """Room for the offsets of values that have ``size`` bytes at most."""
+    offsets = np.empty(count + 1, np.int32 if size <= _MAX_INT32 else np.int64)
+    offsets[0] = 0
+    return offsets
 
 
 def fixed(data: Bytes, count: int, arrow: pa.DataType) -> Values:
