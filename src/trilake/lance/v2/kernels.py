@@ -87,6 +87,23 @@ def _number(data: Any, at: Any, width: Any) -> Any:
     return np.int64(load8(data, at))
 
 
+@_compiled
+def _copy(data: Any, p: Any, out: Any, o: Any, n: Any) -> None:
+    """Copy ``n`` bytes.  Assigning a slice does the same, and takes seconds to compile."""
+    whole = n - n % 8
+    for j in range(0, whole, 8):
+        store64(out, o + j, load64(data, p + j))
+    for j in range(whole, n):
+        store8(out, o + j, load8(data, p + j))
+
+
+@_compiled
+def _copy_words(words: Any, p: Any, out: Any, o: Any, n: Any) -> None:
+    source, target = words[p : p + n], out[o : o + n]
+    for j in range(n):
+        target[j] = source[j]
+
+
 # --- chunks of mini-blocks ---
 
 
@@ -131,7 +148,9 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
     bits = 8 * out.itemsize
     lanes = BLOCK // bits
     if width == 0:
-        out[o : o + BLOCK] = 0
+        zeros = out[o : o + BLOCK]
+        for j in range(BLOCK):
+            zeros[j] = 0
         return
     mask = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width)
     for r in range(bits):
@@ -232,13 +251,13 @@ def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: An
     if not tail:
         return True
     if end - p == tail:
-        out[o : o + tail] = words[p:end]
+        _copy_words(words, p, out, o, tail)
         return True
     if end - p < step:
         return False
     block = np.empty(BLOCK, out.dtype)
     _unpack(words, p, width, block, 0)
-    out[o : o + tail] = block[:tail]
+    _copy_words(block, 0, out, o, tail)
     return True
 
 
@@ -301,7 +320,7 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
         if kind == FLAT:
             if bytes_ < 2 * count:
                 return i
-            out[o : o + count] = words[p : p + count]
+            _copy_words(words, p, out, o, count)
         elif kind == INLINE:
             if count > BLOCK or bytes_ < 2:
                 return i
@@ -309,7 +328,7 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
             if packed > 16 or bytes_ < 2 + 128 * packed:
                 return i
             _unpack(words, p + 1, packed, block, 0)
-            out[o : o + count] = block[:count]
+            _copy_words(block, 0, out, o, count)
         elif kind == BLOCKS:
             if not unpack_blocks(words, p, bytes_, width, count, out, o):
                 return i
@@ -383,7 +402,7 @@ def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
             store64(out, o, low)
             store64(out, o + 8, high)
         else:
-            out[o : o + n] = data[p : p + n]
+            _copy(data, p, out, o, n)
         o += n
 
 
@@ -420,7 +439,7 @@ def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any
             v += 1
             offsets[v] = base + _number(data, at[i] + k * width, width)
         n = _number(data, at[i] + counts[i] * width, width) - first
-        out[o : o + n] = data[at[i] + first : at[i] + first + n]
+        _copy(data, at[i] + first, out, o, n)
         o += n
     return -1
 
