@@ -6,7 +6,6 @@ A shallow clone and a branch name files of the dataset that they began from, by 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from threading import Lock
 
 from trilake.errors import CorruptLogError
 from trilake.lance.versions.manifest import BasePath, DataFile, DeletionFile, IndexMetadata
@@ -27,7 +26,6 @@ class Bases:
         self.store = store
         self._paths = {path.id: path for path in base_paths}
         self._stores: dict[int, Store] = {}
-        self._lock = Lock()
 
     def data_file(self, entry: DataFile) -> tuple[Store, str]:
         """The place of a data file.  Raises ``CorruptLogError`` for a base path that the manifest does not have."""
@@ -48,7 +46,7 @@ class Bases:
         base = self._paths.get(base_id)
         if base is None:
             raise CorruptLogError(f"the manifest has no base path {base_id}", file=self.store.uri)
-        with self._lock:
-            if base_id not in self._stores:
-                self._stores[base_id] = open_sibling(self.store, base.path)
-            return self._stores[base_id], f"{folder}/{name}" if base.is_dataset_root else name
+        store = self._stores.get(base_id)
+        if store is None:  # opened twice by two threads, one of them stays
+            store = self._stores.setdefault(base_id, open_sibling(self.store, base.path))
+        return store, f"{folder}/{name}" if base.is_dataset_root else name

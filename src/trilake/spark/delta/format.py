@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from trilake.delta.commands.write.create import TableDescription
 from trilake.delta.commands.write.replaced import check_dynamic_alone
 from trilake.delta.commands.write.request import WriteRequest
+from trilake.delta.log.log import DeltaLog
 from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import InvalidArgumentError
 from trilake.spark.delta.read import read_dataframe
+from trilake.spark.delta.reading.reader import load_delta
+from trilake.spark.delta.settings import default_properties
+from trilake.spark.delta.source import WRITE_OPTIONS, DeltaDataSource, TrilakeDeltaDataSource
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.session.format import SparkFormat
+from trilake.spark.delta.writer import write_request
+from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.format import SaveRequest, SparkFormat, check_one_partitioning
+from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark
-from trilake.table.format import TableWrite
+from trilake.spark.session.sources.api import DataSource
+from trilake.storage.base import Store
+from trilake.table.format import TableWrite, parse_mode
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
+
+#: The property by which Spark's ``tableProperty`` says what a new table is for; no property of the table.
+_COMMENT = "comment"
 
 
 class SparkDeltaFormat(SparkFormat):
     """Delta tables in Spark."""
 
     name = "delta"
+    has_clustering = True
 
     def read(
         self,
@@ -48,6 +65,67 @@ class SparkDeltaFormat(SparkFormat):
         check_dynamic_alone(request, uri)
         decided = ("partitionOverwriteMode",) if "partition_overwrite" in log_only else ()
         return write_dataframe(df, uri, options, request, decided=decided)
+
+    def sources(self) -> tuple[type[DataSource], ...]:
+        return DeltaDataSource, TrilakeDeltaDataSource
+
+    def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+        return load_delta(spark, path, options, schema)
+
+    def save(self, request: SaveRequest, path: str) -> None:
+        """Write a Delta table in any mode, partitioned or clustered or neither.
+
+        Raises ``InvalidArgumentError`` where it is to be bucketed.
+        """
+        self.check_save(request, path)
+        options = Options(request.options, WRITE_OPTIONS, properties=True)
+        check_one_partitioning(request, options, path)
+        write = write_request(options, request.df.schema, request.mode == "overwrite")
+        properties = dict(request.properties)
+        comment = properties.pop(_COMMENT, None)
+        write = replace(
+            write,
+            mode=parse_mode(request.mode),
+            partition_by=request.partition_by or write.partition_by,
+            properties={**(write.properties or {}), **properties} or None,
+            cluster_by=request.cluster_by,
+            operation=request.operation or write.operation,
+            managed=None if request.operation is None else request.managed,
+            save_as_table=request.operation == "CREATE OR REPLACE TABLE AS SELECT" and not request.replaces,
+            must_exist=request.must_exist,
+        )
+        if request.replaces or comment is not None:
+            if request.operation is None:
+                raise InvalidArgumentError(
+                    "a comment is said of a table that is made or replaced",
+                    help="write COMMENT ON TABLE t IS '...' to change that of a table that is there",
+                    file=path,
+                )
+            write = _in_place(request, write, comment)
+        write_dataframe(request.df, path, options.store, write, decided=options.values)
+
+    def is_whole(self, store: Store) -> bool:
+        return DeltaLog(store, spark_engine()).exists()
+
+
+def _in_place(request: SaveRequest, write: WriteRequest, comment: str | None) -> WriteRequest:
+    """The write that makes a table, or an existing one, what the frame and the chain of calls say, as REPLACE TABLE AS
+    SELECT."""
+    table = TableDescription(
+        write.schema,
+        write.partition_by or (),
+        {**default_properties(request.df.sparkSession), **(write.properties or {})},
+        comment,
+        cluster_by=write.cluster_by or (),
+        data_format=write.data_format,
+    )
+    return replace(
+        write,
+        schema_mode="overwrite" if request.replaces else write.schema_mode,
+        properties=None,
+        data_format=None,
+        description=table,
+    )
 
 
 DELTA = SparkDeltaFormat()

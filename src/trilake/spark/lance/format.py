@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
 
+from trilake.errors import InvalidArgumentError, MissingDependencyError
 from trilake.lance.format import LANCE as LOCAL
 from trilake.lance.format import written
+from trilake.lance.versions.versions import list_versions
+from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.vectors import Vectors
-from trilake.spark.session.format import SparkFormat
+from trilake.spark.session.format import MergeByKeys, MergedRows, SaveRequest, SparkFormat
+from trilake.spark.session.options import Options
+from trilake.spark.session.sources.api import DataSource, unavailable
+from trilake.spark.session.storage import session_store
+from trilake.storage.base import Store
 from trilake.table.format import TableWrite
 from trilake.table.results import WriteResult
 from trilake.table.table import FilterLike, Table
@@ -48,6 +57,78 @@ class SparkLanceFormat(SparkFormat):
             df, uri, options, mode=write.mode, options=write_options(properties), vectors=vectors
         )
         return written(snapshot, len(fragments), sum(f.physical_rows for f in fragments))
+
+    def sources(self) -> tuple[type[DataSource], ...]:
+        try:
+            from trilake.spark.lance.source import LanceDataSource, TrilakeLanceDataSource
+        except MissingDependencyError as e:
+            return unavailable(self.name, e), unavailable(f"trilake-{self.name}", e)
+        return LanceDataSource, TrilakeLanceDataSource
+
+    def load(self, spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
+        from trilake.spark.lance.frames import load_lance
+
+        return load_lance(spark, path, options, schema)
+
+    def save(self, request: SaveRequest, path: str) -> None:
+        """Write a Lance dataset in any mode.  Raises ``InvalidArgumentError`` where it is to be partitioned."""
+        from trilake.lance.table import write_options
+        from trilake.spark.lance.frames import write_dataframe
+        from trilake.spark.lance.source import WRITE_OPTIONS
+
+        self.check_save(request, path)
+        if request.partition_by:
+            raise InvalidArgumentError("a Lance dataset has no partitions", help="leave partitionBy out", file=path)
+        options = Options(request.options, WRITE_OPTIONS)
+        values = dict(options.values)
+        vectors = Vectors.of(values.pop("vectors", None), values.pop("vectorType", None))
+        write_dataframe(
+            request.df, path, options.store, mode=request.mode, options=write_options(values), vectors=vectors
+        )
+
+    def is_whole(self, store: Store) -> bool:
+        return 1 in list_versions(store).versions
+
+    def table_columns(self, schema: T.StructType) -> T.StructType:
+        """Vectors of Spark ML are kept as lists."""
+        return ml_vectors.plain(schema)[0]
+
+    def delete(self, spark: SparkSession, path: str, condition: str | None) -> int:
+        from trilake.spark.lance import jobs
+
+        before = self._count(spark, path)
+        jobs.delete(spark, path, condition or "true")
+        return before - self._count(spark, path)
+
+    def _count(self, spark: SparkSession, path: str) -> int:
+        from trilake.lance.table import LanceTable
+
+        return LanceTable(session_store(spark, path)).count()
+
+    def update(self, spark: SparkSession, path: str, values: Mapping[str, str], condition: str | None) -> int:
+        from trilake.spark.lance import jobs
+
+        return jobs.update(spark, path, values, condition).num_rows_updated
+
+    def merge(self, spark: SparkSession, path: str, source: DataFrame, merge: MergeByKeys) -> MergedRows:
+        from trilake.lance.commands.merge_insert import MergeInsert
+        from trilake.spark.lance.merge_job import merge_insert
+
+        clauses = MergeInsert(
+            merge.keys,
+            update=merge.matched == "update",
+            delete_matched=merge.matched == "delete",
+            insert=merge.insert,
+            delete_unmatched=merge.delete_unmatched,
+        )
+        stats = merge_insert(spark, path, source, list(merge.keys), clauses)
+        return MergedRows(stats.num_inserted_rows, stats.num_updated_rows, stats.num_deleted_rows)
+
+    def optimize(self, spark: SparkSession, path: str) -> Mapping[str, int]:
+        from trilake.spark.lance import jobs
+
+        done = jobs.compact(spark, path)
+        return {name: value for name in done.__dataclass_fields__ if isinstance(value := getattr(done, name), int)}
 
 
 LANCE = SparkLanceFormat()

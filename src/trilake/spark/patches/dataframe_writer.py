@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from typing import Any, Protocol, TypeVar
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
 from trilake.delta.log.log import DeltaLog
@@ -38,7 +38,6 @@ from trilake.spark.delta.names.catalogue import (
 from trilake.spark.delta.names.entries import About
 from trilake.spark.delta.settings import AUTO_MERGE, session_flag
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
-from trilake.spark.lance import ml_vectors
 from trilake.spark.patches.chains import (
     all_options,
     all_partitions,
@@ -49,43 +48,20 @@ from trilake.spark.patches.chains import (
     source_of,
     watch_chains,
 )
-from trilake.spark.patches.other_tables import other_columns, refresh_other
+from trilake.spark.patches.other_tables import refresh_entry
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import job_error
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.format import SaveRequest, spark_format_named
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.spark.session.storage import session_store
 from trilake.storage.base import Store
 from trilake.storage.options import is_storage_option
 from trilake.storage.uri import parse_location
 from trilake.table.format import parse_mode
+from trilake.table.registry import open_table
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True)
-class SaveRequest:
-    """What a chain of calls on ``df.write`` asks for.  ``mode`` is one of ``error``, ``ignore``, ``append`` and
-    ``overwrite``; ``properties`` are those of a new table."""
-
-    df: DataFrame
-    format: str
-    mode: str
-    options: Mapping[str, str] = field(repr=False)
-    partition_by: tuple[str, ...] | None
-    properties: Mapping[str, str] = field(default_factory=dict)
-    #: Columns of ``clusterBy``.
-    cluster_by: tuple[str, ...] | None = None
-    #: What ``bucketBy`` and ``sortBy`` said, which none of our formats do.
-    buckets: str | None = None
-    #: Whether an existing table is to be what this makes of it, properties included, and nothing else.
-    replaces: bool = False
-    #: What the history calls a write that makes or replaces a table by its name; ``None`` for one that does neither.
-    operation: str | None = None
-    #: Whether the catalogue keeps the files of that table.
-    managed: bool = False
-    #: Whether the table must be there: a Delta table that was dropped is not made anew.
-    must_exist: bool = False
 
 
 class Saver(Protocol):
@@ -238,7 +214,7 @@ def is_there(format: str, store: Store) -> bool:
     if format == "delta":
         return DeltaLog(store, spark_engine()).exists()
     try:
-        other_columns(format, store)
+        open_table(store, format)
     except TableNotFoundError:
         return False
     return True
@@ -288,8 +264,8 @@ def new_place(request: SaveRequest, name: str, path: str | None) -> Iterator[str
 
 
 def table_columns(schema: T.StructType, format: str) -> StructType:
-    """The columns that a table of the catalogue has for rows of a schema: Lance keeps vectors of Spark ML as lists."""
-    return from_spark(ml_vectors.plain(schema)[0] if format.removeprefix("trilake-") == "lance" else schema)
+    """The columns that a table of the catalogue has for rows of a schema."""
+    return from_spark(spark_format_named(format.removeprefix("trilake-")).table_columns(schema))
 
 
 def save_as_table(request: SaveRequest, name: str) -> None:
@@ -363,7 +339,7 @@ def save_named(request: SaveRequest, name: str, place: str, *, managed: bool) ->
         store = session_store(spark, place, store_options(options))
         about = About(to_spark(read_schema(table_columns(request.df.schema, format))))
         replaced = request.mode == "overwrite"
-        refresh_other(spark, name, place, store, format, about, managed=managed, replaced=replaced)
+        refresh_entry(spark, name, place, store, format, about, managed=managed, replaced=replaced)
 
 
 def rename(
@@ -404,7 +380,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     elif table_at(name) is None:
         schema = table_columns(spark.table(name).schema, table.format)
     else:
-        schema = from_arrow(other_columns(table.format, store))
+        schema = from_arrow(open_table(store, table.format).schema)
     names = schema.names
     by_name = as_they_are(request.df.schema, names, schema, evolve=evolve)
     if evolve:

@@ -15,7 +15,6 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.live_frames.frames import following, follows, keeping, made_of
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, our_table, record_option
@@ -23,9 +22,9 @@ from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.compat import is_connect
+from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.internals import frame_named, say_once
 from trilake.spark.session.storage import session_options
-from trilake.spark.trevni.read import load_trevni
 
 
 class Loader(Protocol):
@@ -35,14 +34,6 @@ class Loader(Protocol):
         """The frame; ``schema`` is what ``spark.read.schema`` was given."""
 
 
-def load_lance(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
-    """The frame of a Lance dataset, whose libraries are an extra."""
-    from trilake.spark.lance.frames import load_lance as load
-
-    return load(spark, path, options, schema)
-
-
-_LOADERS: dict[str, Loader] = {"delta": load_delta, "lance": load_lance, "trevni": load_trevni}
 #: Methods of a frame that take another one.
 _WITH_OTHERS = (
     "join",
@@ -62,7 +53,7 @@ LOADERS: dict[str, Loader] = {}
 
 def take_over_reads(registered: list[str]) -> None:
     """Teach ``spark.read`` and ``spark.table`` of this process the formats that are registered under these names."""
-    LOADERS.update({name: _LOADERS[name.removeprefix("trilake-")] for name in registered})
+    LOADERS.update({name: spark_format_named(name.removeprefix("trilake-")).load for name in registered})
     watch_chains()
     for cls in classes("reader"):
         patch(cls, "load", _load)
@@ -151,7 +142,7 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
         table, names = _table_of(spark, name)
     if table is None or not {table.format, f"trilake-{table.format}"} & LOADERS.keys():
         return None
-    known, place, load = table, table.location, _LOADERS[table.format]
+    known, place, load = table, table.location, spark_format_named(table.format).load
     options = {k: v for k, v in record.options.items() if k.lower() != "path"}
 
     def act() -> DataFrame:

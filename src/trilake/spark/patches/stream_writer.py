@@ -49,7 +49,6 @@ from trilake.spark.patches.chains import (
 )
 from trilake.spark.patches.data_sources import SOURCES
 from trilake.spark.patches.dataframe_writer import (
-    SaveRequest,
     check_one_place,
     format_of_new,
     is_there,
@@ -66,6 +65,7 @@ from trilake.spark.patches.foreach_batch import sink_batches
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.job_errors import error_at_end
 from trilake.spark.session.options import Options
 from trilake.spark.session.schemas import from_spark

@@ -21,7 +21,6 @@ from trilake.spark.patches.chains import classes, frame_of, table_of, watch_chai
 from trilake.spark.patches.dataframe_writer import (
     NAMED,
     SAVERS,
-    SaveRequest,
     format_of_new,
     must_be_at,
     must_be_of,
@@ -37,6 +36,7 @@ from trilake.spark.patches.dataframe_writer import (
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
 from trilake.spark.scan.columns import column_sql, read_condition
 from trilake.spark.session.engine import spark_engine
+from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.settings import is_utc, quoted_plainly
 from trilake.spark.session.storage import session_store
 

@@ -7,7 +7,7 @@ everywhere; :mod:`trilake.spark.session.sources.python_source` runs them without
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyspark
 from pyspark.sql import types as T
 
-from trilake.errors import UnsupportedSparkError
+from trilake.errors import MissingDependencyError, UnsupportedSparkError
 
 __all__ = [
     "HAS_ADMISSION",
@@ -194,3 +194,19 @@ def stream_reader(reader: DataSourceStreamReader, limits: Iterable[str] = ()) ->
 def stream_writer(writer: DataSourceStreamArrowWriter, schema: T.StructType) -> DataSourceStreamWriter:
     """A sink as this release can drive it: one without data sources is handed Arrow batches by ``foreachBatch``."""
     return writer if HAS_ARROW_SINKS or not HAS_DATA_SOURCES else _RowSink(writer, schema)
+
+
+def unavailable(name: str, error: MissingDependencyError) -> type[DataSource]:
+    """A data source for a format whose libraries are not installed: each use of it says which."""
+
+    class Unavailable(DataSource):
+        """Says what to install."""
+
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def __init__(self, options: MutableMapping[str, str]) -> None:
+            raise error
+
+    return Unavailable

@@ -14,7 +14,7 @@ from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.schema_edit import field_at, parse_path, path_text, with_alias
 from trilake.delta.scan.scan import read_schema
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import SchemaMismatchError
 from trilake.spark.delta.delete import delete_rows
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, named_columns
 from trilake.spark.delta.storing.store_assignment import stored
@@ -26,6 +26,7 @@ from trilake.sql.parser.expressions import has_query, requalified, split_names
 from trilake.sql.parser.insert import partition_condition
 from trilake.sql.parser.projections import by_column
 from trilake.sql.parser.truncate import Truncate
+from trilake.sql.spark.rows.plain_changes import delete_plainly, update_plainly
 from trilake.sql.spark.session.frames import open_delta
 from trilake.sql.spark.session.judge import check_condition, check_values, resolved
 from trilake.sql.spark.session.local import Local
@@ -33,6 +34,7 @@ from trilake.sql.spark.session.relations import local_views, localized
 from trilake.sql.spark.session.results import counts, nothing
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, full_parts, not_found, shown_table
+from trilake.table.registry import DEFAULT
 
 # --- what a condition says of the table's columns --------------------------------------------------------------------
 
@@ -82,10 +84,8 @@ class Named:
 def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Delete rows; one row that says how many."""
     target, change = _target(session, change)
-    if target.format == "lance":
-        from trilake.sql.spark.rows.lance_changes import delete_lance  # late: the libraries of Lance are an extra
-
-        return delete_lance(session, target, change.condition)
+    if target.format != DEFAULT:
+        return delete_plainly(session, target, change.condition)
     table = open_delta(session, target)
     if change.condition is None:
         return counts(session, num_affected_rows=delete_rows(session.spark, table, None).rows)
@@ -102,10 +102,8 @@ def run_delete(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
 def run_update(session: SqlSession, change: DeleteOrUpdate) -> DataFrame:
     """Change rows; one row that says how many."""
     target, change = _target(session, change)
-    if target.format == "lance":
-        from trilake.sql.spark.rows.lance_changes import update_lance  # late, as above
-
-        return update_lance(session, target, change.values, change.condition)
+    if target.format != DEFAULT:
+        return update_plainly(session, target, change.values, change.condition)
     table = open_delta(session, target)
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
     named = Named(session, target, schema, change.alias)
@@ -179,12 +177,6 @@ def _target(session: SqlSession, change: DeleteOrUpdate) -> tuple[Target, Delete
         raise not_found(change.parts)
     if target.parts != change.parts and change.alias is None:
         change = replace(change, alias=change.parts[-1])  # by which the view is called
-    if target.format == "trevni":
-        raise InvalidArgumentError(
-            "Trevni files cannot be changed",
-            help="read them, and write what is wanted to a new place",
-            file=target.path,
-        )
     return target, change if shown is None else _through(target, change, shown)
 
 
@@ -205,11 +197,9 @@ def _through(target: Target, change: DeleteOrUpdate, shown: Mapping[str, str]) -
 def run_truncate(session: SqlSession, change: Truncate) -> DataFrame:
     """Take all rows away, or those of some partitions."""
     target, _ = _target(session, DeleteOrUpdate(change.parts, None, (), None))
-    if target.format == "lance":
-        from trilake.sql.spark.rows.lance_changes import delete_lance  # late, as above
-
+    if target.format != DEFAULT:
         partition_condition(change.partition, (), target.path)  # there are no partitions
-        delete_lance(session, target, None)
+        delete_plainly(session, target, None)
     else:
         table = open_delta(session, target)
         metadata = table.snapshot.metadata

@@ -18,9 +18,8 @@ from trilake.spark.delta.settings import AUTO_MERGE, overwrites_dynamically, ses
 from trilake.spark.delta.storing.assignment_rules import is_case_sensitive, named_columns
 from trilake.spark.delta.storing.store_assignment import as_they_are, overflows_named, stored_columns
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.lance.vectors import Vectors
+from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.schemas import from_spark
-from trilake.spark.trevni import write as trevni_write
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.defaults import with_defaults
 from trilake.sql.parser.insert import Insert, expected_columns, own_partitions, parse_inserts
@@ -31,7 +30,7 @@ from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.results import nothing
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, known_table
-from trilake.trevni.tables.table_write import write_options as trevni_options
+from trilake.table.format import TableWrite, parse_mode
 
 #: What a statement says itself, and no setting of the session.
 _DECIDED = ("partitionOverwriteMode", "mergeSchema")
@@ -148,17 +147,7 @@ def _into_other(session: SqlSession, target: Target, insert: Insert, args: Args)
         *(quote_name(n) for n in there.names)
     )
     mode = "overwrite" if insert.overwrite else "append"
-    if target.format == "lance":
-        from trilake.lance.table import write_options as lance_options  # late: the libraries of Lance are an extra
-        from trilake.spark.lance import frames as lance_frames
-
-        lance_frames.write_dataframe(
-            frame, target.path, target.options, mode=mode, options=lance_options({}), vectors=Vectors.of(None, None)
-        )
-    else:
-        trevni_write.write_dataframe(
-            frame, target.path, target.options, mode=mode, partition_by=None, options=trevni_options({})
-        )
+    spark_format_named(target.format).write(frame, target.path, target.options, TableWrite(parse_mode(mode)))
 
 
 def _partition_exists(session: SqlSession, target: Target, static: Mapping[str, str]) -> bool:

@@ -20,6 +20,7 @@ from trilake.sql.parser.numbers import MERGE, numbers
 from trilake.sql.parser.tokens import tokenize
 from trilake.sql.spark.rows.dml import Named
 from trilake.sql.spark.rows.merge_views import by_columns_of_table
+from trilake.sql.spark.rows.plain_changes import merge_by_keys
 from trilake.sql.spark.session import catalogue
 from trilake.sql.spark.session.frames import open_delta
 from trilake.sql.spark.session.local import Local
@@ -27,6 +28,7 @@ from trilake.sql.spark.session.relations import local_views, localized, query
 from trilake.sql.spark.session.results import counts
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import find_entry, full_parts, not_found, path_target, shown_table
+from trilake.table.registry import DEFAULT
 
 # --- running it ------------------------------------------------------------------------------------------------------
 
@@ -45,10 +47,8 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     source = query(session, f"SELECT * FROM {named_source}")
     if source_alias is not None:
         source = source.alias(source_alias)
-    if target.format != "delta":
-        from trilake.sql.spark.rows.lance_changes import merge_lance  # late: the libraries of Lance are an extra
-
-        return merge_lance(session, target, merge, source)
+    if target.format != DEFAULT:
+        return merge_by_keys(session, target, merge, source)
     table = open_delta(session, target)
     schema = named_columns(session.spark, read_schema(table.snapshot.schema))
     named = Named(session, target, schema, merge.alias or merge.parts[-1])

@@ -16,12 +16,12 @@ from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
 from trilake.spark.live_frames.frames import ReadVersion, note_version
+from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.settings import session_time_ms
-from trilake.spark.trevni import read as trevni_read
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target
-from trilake.trevni.tables.table import TrevniTable
+from trilake.table.registry import format_named
 
 
 def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
@@ -109,17 +109,8 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
         version = int(target.at[1:])
     elif target.at is not None:
         ms = path_moment_ms(session, target.at)
-    if target.format == "lance":
-        from trilake.lance.table import LanceTable  # late: the libraries of Lance are an extra
-        from trilake.spark.lance import frames as lance_frames
-
-        moment = None if ms is None else iso(ms)
-        table = LanceTable(target.store, version=version, timestamp=moment)
-        return lance_frames.read_dataframe(spark, table, options=target.options)
-    if version is not None or ms is not None:
-        raise InvalidArgumentError("Trevni files have no versions", help="leave the version out", file=target.path)
-    table_of_files = TrevniTable(target.path, options=target.options)
-    return trevni_read.read_dataframe(spark, table_of_files, options=target.options)
+    table = format_named(target.format).open(target.store, version, None if ms is None else iso(ms))
+    return spark_format_named(target.format).read(spark, table, options=target.options)
 
 
 def stream_of(session: SqlSession, target: Target) -> DataFrame:

@@ -24,8 +24,9 @@ from trilake.spark.delta.settings import default_properties, session_log
 from trilake.spark.delta.storing.defaults import judge_defaults
 from trilake.spark.delta.storing.generated import judge_generated
 from trilake.spark.delta.write import write_dataframe
-from trilake.spark.patches.dataframe_writer import SAVERS, SaveRequest
-from trilake.spark.patches.other_tables import refresh_other
+from trilake.spark.patches.dataframe_writer import SAVERS
+from trilake.spark.patches.other_tables import refresh_entry
+from trilake.spark.session.format import SaveRequest
 from trilake.spark.session.schemas import from_spark, to_spark
 from trilake.sql.parser.create import Create
 from trilake.sql.parser.descriptions import (
@@ -242,7 +243,7 @@ def _create_other(
                 raise
     elif place.parts is not None and session.classic:
         name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed
-        refresh_other(session.spark, name, place.path, store, place.format, about, managed=managed, replaced=False)
+        refresh_entry(session.spark, name, place.path, store, place.format, about, managed=managed, replaced=False)
     return nothing(session)
 
 

@@ -28,6 +28,7 @@ from trilake.spark.delta.maintenance import (
 )
 from trilake.spark.delta.optimize import DeltaOptimizeBuilder
 from trilake.spark.delta.table import DeltaTable
+from trilake.spark.session.format import spark_format_named
 from trilake.sql.parser.maintenance import (
     Convert,
     Detail,
@@ -45,6 +46,7 @@ from trilake.sql.spark.session.relations import query
 from trilake.sql.spark.session.results import nothing, rows
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target, View, find_entry, known_table, not_found, path_target, resolve
+from trilake.table.registry import DEFAULT
 
 Statement: TypeAlias = Optimize | Vacuum | History | Detail | Restore | Convert | Generate | Reorg | Fsck
 
@@ -59,9 +61,9 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
     target = place_of_statement(session, statement.parts, type(statement).__name__.upper())
     if isinstance(statement, History):
         return history_frame(spark, _with_history(session, target), statement.limit)
-    if isinstance(statement, Optimize) and target.format == "lance":
-        return _optimize_lance(session, target)
-    if target.format != "delta":
+    if isinstance(statement, Optimize) and target.format != DEFAULT:
+        return _optimize_other(session, target)
+    if target.format != DEFAULT:
         raise InvalidArgumentError(
             f"{type(statement).__name__.upper()} is for Delta tables only",
             file=target.path,
@@ -119,15 +121,11 @@ def _optimize(session: SqlSession, target: Target, where: str | None) -> DeltaOp
     return builder if where is None else builder.where(where)
 
 
-def _optimize_lance(session: SqlSession, target: Target) -> DataFrame:
-    """OPTIMIZE of a Lance dataset: small fragments are joined."""
-    from trilake.spark.lance import jobs as lance_jobs  # late: the libraries of Lance are an extra
-
-    done = lance_jobs.compact(session.spark, target.path)
-    names = [n for n in done.__dataclass_fields__ if isinstance(getattr(done, n), int)]
-    metrics = T.StructType([T.StructField(n, T.LongType()) for n in names])
+def _optimize_other(session: SqlSession, target: Target) -> DataFrame:
+    done = spark_format_named(target.format).optimize(session.spark, target.path)
+    metrics = T.StructType([T.StructField(name, T.LongType()) for name in done])
     schema = T.StructType([T.StructField("path", T.StringType()), T.StructField("metrics", metrics)])
-    return rows(session, schema, [(target.path, tuple(getattr(done, n) for n in names))])
+    return rows(session, schema, [(target.path, tuple(done.values()))])
 
 
 def _fsck(session: SqlSession, target: Target, *, dry_run: bool) -> DataFrame:
