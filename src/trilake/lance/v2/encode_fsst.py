@@ -21,7 +21,8 @@ SAMPLE_BYTES, SAMPLE_STRING = 1 << 14, 1 << 10
 _ROUNDS = 5
 _MAGIC, _ON = 0x46535354 << 32, 1 << 24
 _TABLE_BYTES = 8 + 8 * 256 + 256
-_HASH, _SLOTS = 2971215073, 2048
+_HASH, _SLOTS = 2971215073, 1024
+_ESCAPE = 1 << 8 | 255
 _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 
@@ -29,7 +30,8 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 class SymbolTable:
     """Symbols by code, as words with the first byte lowest; and where to find them.
 
-    ``short`` is by the first two bytes, ``slots`` by a hash of the first three; both have ``length << 8 | code``, or 0.
+    ``short`` is by the first two bytes, ``slots`` by a hash of the first three; both have ``length << 8 | code``, where
+    code 255 stands for a byte without a symbol.
     ``words`` and ``masks`` are the symbols of the slots, and the bytes of theirs that count.
     """
 
@@ -48,14 +50,15 @@ class SymbolTable:
         long = long[np.sort(np.unique(slots[long], return_index=True)[1])]
         keep = np.sort(np.append(np.flatnonzero(lengths <= 2), long))[:255]
         symbols, lengths, slots = symbols[keep], lengths[keep], slots[keep]
-        entries = (lengths << 8 | np.arange(len(keep))).astype(np.int32)
-        short = np.zeros((256, 256), np.int32)  # second byte, first byte
+        entries = (lengths << 8 | np.arange(len(keep))).astype(np.uint16)
+        short = np.full((256, 256), _ESCAPE, np.uint16)  # second byte, first byte
         one, two, long = lengths == 1, lengths == 2, lengths > 2
         short[:, symbols[one].astype(np.int64)] = entries[one]
         short.reshape(-1)[symbols[two].astype(np.int64)] = entries[two]
         table = cls(
-            symbols, lengths, short.reshape(-1), *(np.zeros(_SLOTS, t) for t in (np.int32, np.uint64, np.uint64))
+            symbols, lengths, short.reshape(-1), *(np.zeros(_SLOTS, t) for t in (np.uint16, np.uint64, np.uint64))
         )
+        table.words[:] = _ALL  # where there is no symbol nothing matches
         table.slots[slots[long]], table.words[slots[long]] = entries[long], symbols[long]
         table.masks[slots[long]] = _mask(lengths[long])
         return table
@@ -74,7 +77,7 @@ class SymbolTable:
 def compress_strings(strings: Strings) -> tuple[Strings, bytes] | None:
     """The coded strings, and the symbol table as files have it; ``None`` if they do not get shorter."""
     table = train(*_sample(strings))
-    data = np.empty(2 * strings.size, np.uint8)
+    data = np.empty(2 * strings.size + 1, np.uint8)
     offsets = np.empty(len(strings.offsets), np.int64)
     code_strings(strings.offsets, strings.data, table.short, table.slots, table.words, table.masks, data, offsets)
     if offsets[-1] >= strings.size:
@@ -170,15 +173,15 @@ def load_word(data: Any, at: Any) -> Any:
 
 @jit
 def find_symbol(word: Any, left: Any, short: Any, slots: Any, words: Any, masks: Any) -> Any:
-    """``length << 8 | code`` of the longest symbol at the head of a word of which ``left`` bytes count, or 0."""
+    """``length << 8 | code`` of the longest symbol at the head of a word of which ``left`` bytes count."""
     h = (word & np.uint64(0xFFFFFF)) * np.uint64(2971215073)
-    slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(2047))
+    slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(1023))
     if (word & masks[slot]) == words[slot]:
         entry = slots[slot]
-        if entry > 0 and entry >> 8 <= left:
+        if entry >> 8 <= left:
             return entry
     entry = short[np.int64(word & np.uint64(0xFFFF))]
-    return entry if entry >> 8 <= left else np.int32(0)
+    return entry if entry >> 8 <= left else np.uint16(1 << 8 | 255)
 
 
 @jit
@@ -202,8 +205,8 @@ def count_symbols(
         while at < end:
             entry = find_symbol(load_word(sample, at), end - at, short, slots, words, masks)
             byte = np.int64(256) + np.int64(sample[at])
-            code = np.int64(entry & 255) if entry > 0 else byte
-            size = np.int64(max(entry >> 8, 1))
+            code = np.int64(entry & 255) if entry & 255 != 255 else byte
+            size = np.int64(entry >> 8)
             singles[code] += 1
             if size > 1:
                 singles[byte] += 1
@@ -225,14 +228,16 @@ def code_strings(
     for i in range(len(offsets) - 1):
         at, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
         while at < end:
-            entry = find_symbol(load_word(source, at), end - at, short, slots, words, masks)
-            if entry > 0:
-                data[out] = entry & 255
-                out += 1
-                at += np.int64(entry >> 8)
+            if at + 8 <= end:  # as find_symbol, without branches, as all symbols fit
+                word = load64(source, at)
+                h = (word & np.uint64(0xFFFFFF)) * np.uint64(2971215073)
+                slot = np.int64((h ^ (h >> np.uint64(15))) & np.uint64(1023))
+                two, more = short[np.int64(word & np.uint64(0xFFFF))], slots[slot]
+                entry = np.int64(more if (word & masks[slot]) == words[slot] else two)
             else:
-                data[out] = 255
-                data[out + 1] = source[at]
-                out += 2
-                at += 1
+                entry = np.int64(find_symbol(load_word(source, at), end - at, short, slots, words, masks))
+            data[out] = entry & 255
+            data[out + 1] = source[at]
+            out += 2 if entry & 255 == 255 else 1
+            at += entry >> 8
         targets[i + 1] = out

@@ -12,6 +12,8 @@ import pyarrow as pa
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, Stream
 
+#: The level of Zstandard's own choice; Arrow's is 1.
+ZSTD_LEVEL = 3
 #: Data shorter than this are not worth it.
 MIN_BYTES = 4096
 
@@ -25,7 +27,9 @@ def compress(data: Any, scheme: str, level: int | None = None) -> bytes:
 
 @lru_cache(maxsize=64)
 def _codec(scheme: str, level: int | None) -> pa.Codec:
-    return pa.Codec("zstd", compression_level=level) if scheme == "zstd" else pa.Codec("lz4_raw")
+    if scheme == "lz4":
+        return pa.Codec("lz4_raw")
+    return pa.Codec("zstd", compression_level=level or ZSTD_LEVEL)
 
 
 def general(scheme: str, level: int | None, inner: pb.CompressiveEncoding) -> pb.CompressiveEncoding:

@@ -36,6 +36,10 @@ class Measures:
         """Bytes of the values when packed; ``width`` is what a value takes now."""
         return len(self.widths) * width + 128 * int(self.widths.sum(dtype=np.int64))
 
+    def run_count(self, count: int) -> int:
+        """About how many runs there are, of which each has a length of one byte and ends with its chunk."""
+        return self.changes + 1 + count // MAX_RUN + count // RUN_CHUNK
+
 
 def integer_chunks(values: Any, *, pack: bool = True, runs: float = 0.5) -> Chunks:
     """Encode unsigned integers in the smallest way.
@@ -50,7 +54,7 @@ def integer_chunks(values: Any, *, pack: bool = True, runs: float = 0.5) -> Chun
     width, count = values.itemsize, len(values)
     measures = Measures.of(values)
     packed = measures.packed_bytes(width) if pack else count * width
-    run_count = measures.changes + 1 + count // MAX_RUN + count // RUN_CHUNK
+    run_count = measures.run_count(count)
     if run_count < runs * count and run_count * (width + 1) < min(packed, count * width):
         return run_chunks(values)
     if packed < count * width:

@@ -165,18 +165,25 @@ def _word_dictionary(leaf: Leaf, values: Any, options: Options, minor: int) -> P
     if count < MIN_VALUES or options.compression == "none":
         return None
     measures = Measures.of(values)
-    plain = min(measures.packed_bytes(8), 9 * (measures.changes + 1), 8 * count)
-    if plain <= count:  # eight bits a value
+    packed, runs = measures.packed_bytes(8), measures.run_count(count)
+    if packed <= count and packed < 9 * runs:  # eight bits a value
         return None
     distinct = distinct_words(values, options)
-    if distinct is None or not _pays(count, len(distinct[0]), 8 * len(distinct[0]), plain, options):
+    if distinct is None:
         return None
-    items = fixed_items(distinct[0], 64, len(distinct[0]), options, minor)
-    return mini_block(leaf, _indices(distinct[1], options), large=True, items=items)
+    items, indices = distinct
+    if not _pays(count, len(items), items.nbytes, min(packed, 9 * runs, 8 * count), options, runs):
+        return None
+    encoded = fixed_items(items, 64, len(items), options, minor)
+    return mini_block(leaf, _indices(indices, options), large=True, items=encoded)
 
 
-def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Options) -> bool:
-    return item_bytes + count * max(distinct - 1, 1).bit_length() / 8 < options.dict_size_ratio * plain
+def _pays(count: int, distinct: int, item_bytes: int, plain: int, options: Options, runs: int | None = None) -> bool:
+    """Whether a dictionary and its indices are small enough next to the ``plain`` bytes of the values."""
+    indices = count * max(distinct - 1, 1).bit_length() // 8
+    if runs is not None:
+        indices = min(indices, 5 * runs)
+    return item_bytes + indices < options.dict_size_ratio * plain
 
 
 def _indices(indices: Any, options: Options) -> Chunks:
