@@ -285,6 +285,12 @@ class CorruptFileError(TrilakeError):
     code = "CORRUPT_FILE"
 
 
+class UnsupportedFileError(TrilakeError):
+    """A data file is sound as far as is known, and has something that its reader does not support."""
+
+    code = "UNSUPPORTED_FILE"
+
+
 class DeletionVectorError(CorruptFileError):
     """A deletion vector is damaged: magic, size, CRC or cardinality is not what its descriptor says."""
 

@@ -39,6 +39,7 @@ _CODES: tuple[tuple[type[BaseException], Exit], ...] = (
     (errors.ChecksumMismatchError, Exit.DAMAGED),
     (errors.MissingDependencyError, Exit.UNSUPPORTED),
     (errors.UnsupportedExpressionError, Exit.UNSUPPORTED),
+    (errors.UnsupportedFileError, Exit.UNSUPPORTED),
     (errors.UnsupportedProtocolError, Exit.UNSUPPORTED),
     (errors.UnsupportedSparkError, Exit.UNSUPPORTED),
     (errors.StorageError, Exit.STORAGE),

@@ -18,6 +18,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+from trilake.errors import CorruptFileError, TrilakeError, UnsupportedFileError
 from trilake.storage.reader import ObjectFile, expect
 
 #: What Arrow raises for a file that is not what it should be: names that are no UTF-8, counts that are no numbers.
@@ -32,6 +33,8 @@ PAGE_CHECKSUMS: Mapping[str, Any] = {"write_page_checksum": True}
 #: Bytes at the end of a file: the length of the footer, and the magic.
 TAIL = 8
 _MAGIC = b"PAR1"
+#: Where Arrow notes the types of its columns.
+_ARROW_SCHEMA = b"ARROW:schema"
 #: A footer is larger only by damage or intent: 100,000 column chunks with statistics are about 20 MB.
 _MAX_FOOTER = 1 << 28
 #: A footer up to here is kept with what it says.
@@ -40,21 +43,70 @@ _MAX_DEPTH = 32
 #: Bytes that are fetched ahead of a file.
 _AHEAD = 64 << 20
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
+#: The encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY, which Arrow makes no dictionary of.
+_DELTAS = frozenset((6, 7))
 #: Bytes of a bound by physical type; texts have any, those of fixed length that of their column.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
-def open_parquet(source: pa.NativeFile, **options: Any) -> pq.ParquetFile:
+def open_parquet(source: pa.NativeFile, *, as_noted: bool = False, **options: Any) -> pq.ParquetFile:
     """A Parquet file whose pages are checked against their checksums, where the file has any, as they are read.
 
-    Times of the old INT96 come in microseconds; extension types come as what they are stored as.  ``options`` are those
-    of ``pyarrow.parquet.ParquetFile``.  A page that is not what it was when it was written raises an ``OSError`` as any
+    Times of the old INT96 come in microseconds; extension types come as what they are stored as.  Columns that the
+    writer noted as dictionaries come as plain ones, unless ``as_noted``: Arrow makes dictionaries of some encodings
+    only (pyarrow 26; seen in ``tests/delta/scan/test_noted_dictionaries.py``).  ``options`` are those of
+    ``pyarrow.parquet.ParquetFile``.  A page that is not what it was when it was written raises an ``OSError`` as any
     other damage does.  Who looks at column chunks of the footer calls :func:`checked_footer` first.
     """
     import pyarrow.parquet as pq
 
     defaults = {"coerce_int96_timestamp_unit": "us", "arrow_extensions_enabled": False}
-    return pq.ParquetFile(source, page_checksum_verification=True, **{**defaults, **options})
+    chosen = {**defaults, **options}
+    file = pq.ParquetFile(source, page_checksum_verification=True, **chosen)
+    if as_noted or "metadata" in options or _ARROW_SCHEMA not in (file.metadata.metadata or ()):
+        return file
+    if not any(map(_has_dictionary, file.schema_arrow.types)):
+        return file
+    plain = _without_arrow_schema(source)
+    if plain is None:
+        return file
+    return pq.ParquetFile(source, metadata=plain, page_checksum_verification=True, **chosen)
+
+
+def _has_dictionary(type_: pa.DataType) -> bool:
+    if pa.types.is_dictionary(type_):
+        return True
+    return any(_has_dictionary(type_.field(i).type) for i in range(type_.num_fields))
+
+
+def _without_arrow_schema(source: pa.NativeFile) -> pq.FileMetaData | None:
+    """What the footer says without the Arrow types of its columns; ``None`` where it cannot be told."""
+    import pyarrow.parquet as pq
+
+    size = source.size()
+    source.seek(max(0, size - TAIL))
+    length = footer_length(bytes(source.read(TAIL)), size)
+    if length is None:
+        return None
+    source.seek(size - TAIL - length)
+    footer = bytes(source.read(length))
+    key = bytes([len(_ARROW_SCHEMA)]) + _ARROW_SCHEMA
+    if footer.count(key) != 1:
+        return None
+    footer = footer.replace(key, bytes([len(_ARROW_SCHEMA)]) + _ARROW_SCHEMA.lower())
+    return pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer, length.to_bytes(4, "little"), _MAGIC))))
+
+
+def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None = None, **where: Any) -> TrilakeError:
+    """The error for a data file that Arrow does not read: it is damaged, or sound and has what its reader lacks."""
+    if isinstance(error, pa.ArrowNotImplementedError):
+        reader = "Parquet" if what == "parquet" else what
+        return UnsupportedFileError(
+            f"the file is not supported by the {reader} reader: {error}",
+            help="read it with another engine, such as Spark, and write its rows again",
+            **where,
+        )
+    return CorruptFileError(f"the {what} file cannot be read: {error}", help=help, **where)
 
 
 class ColumnChunk(NamedTuple):
@@ -67,6 +119,7 @@ class ColumnChunk(NamedTuple):
     num_values: int
     null_count: int | None
     uncompressed_size: int
+    #: Whether values are numbers of a dictionary, and nothing else that no dictionary is made of.
     has_dictionary_page: bool
     #: The file's bytes that it takes; the place is as the footer states it, and may be anything.
     start: int
@@ -280,7 +333,8 @@ def _checked_chunk(chunk: Any, leaf: Leaf, rows: int, size: int) -> ColumnChunk:
     pages, dictionary = meta.get(9), meta.get(11)
     # A dictionary comes before the pages; some writers state 0 where there is none.
     places = [p for p in (pages, dictionary) if isinstance(p, int) and p > 0]
-    has_dictionary, start = isinstance(dictionary, int), min(places, default=-1)
+    has_dictionary = isinstance(dictionary, int) and _DELTAS.isdisjoint(meta.get(2) or ())
+    start = min(places, default=-1)
     return ColumnChunk(path, leaf.repeated, kind, values, nulls, plain, has_dictionary, start, stored)
 
 
@@ -488,7 +542,7 @@ _NOTHING: Mapping[int, Any] = {}
 #: Fields of ``FileMetaData`` that are walked: row groups -> columns -> meta_data -> statistics.
 _STATISTICS = dict.fromkeys((1, 2, 3, 5, 6), _NOTHING)
 _SIZES = {1: _NOTHING, 2: _NOTHING, 3: _NOTHING}
-_COLUMN = {**dict.fromkeys((1, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
+_COLUMN = {**dict.fromkeys((1, 2, 3, 5, 6, 7, 9, 11), _NOTHING), 12: _STATISTICS, 16: _SIZES}
 _CHUNK = {3: _COLUMN, 8: _NOTHING, 9: _NOTHING}
 _FILE = {4: {1: _CHUNK, 3: _NOTHING}}
 _BEHIND_GROUPS = {6: _NOTHING, 7: {1: _NOTHING}}

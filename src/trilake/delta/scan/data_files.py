@@ -18,7 +18,7 @@ from trilake.delta.scan.scan import BATCH_ROWS, ReadPlan
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.expr.terms.datatypes import Path
 from trilake.expr.views import numbered_without_views
-from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet
+from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, checked_footer, fetched_together, open_parquet, unreadable
 from trilake.parquet.old_calendar.rebase import Rebasing, rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, no_columns
@@ -33,6 +33,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     Where the last row groups of a Parquet file are skipped, a batch without rows says where the file ends.
 
     Raises ``ObjectNotFoundError`` where it is missing, ``CorruptFileError`` where it is damaged,
+    ``UnsupportedFileError`` where its reader lacks something,
     ``UnsupportedProtocolError`` for a provider that is not known.
     """
     batches = _batches(store, key, plan, threads)
@@ -48,18 +49,12 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
     except DAMAGE as e:
         if isinstance(e, TrilakeError):
             raise
-        raise CorruptFileError(
-            f"the {plan.provider} file cannot be read: {e}",
-            help=UNREADABLE_HELP,
-            file=f"{store.uri}/{key}",
-            version=plan.version,
-        ) from e
+        where = {"file": f"{store.uri}/{key}", "version": plan.version}
+        raise unreadable(e, plan.provider, help=UNREADABLE_HELP, **where) from e
     except OSError as e:
         if type(e) is not OSError:  # a store's own error says more than this could
             raise
-        raise CorruptFileError(
-            f"the {plan.provider} file cannot be read: {e}", file=f"{store.uri}/{key}", version=plan.version
-        ) from e
+        raise unreadable(e, plan.provider, file=f"{store.uri}/{key}", version=plan.version) from e
 
 
 #: Formats besides Parquet that this room reads, and does not write.

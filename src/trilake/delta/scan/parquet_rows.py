@@ -20,9 +20,9 @@ from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_
 from trilake.delta.scan.data_files import fitting_rows, refuse_two_of_one_name
 from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
-from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, TrilakeError
+from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
-from trilake.parquet.files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet
+from trilake.parquet.files import DAMAGE, ColumnChunk, checked_footer, fetched_together, open_parquet, unreadable
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
@@ -147,9 +147,7 @@ def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
             isinstance(e, OSError) and not isinstance(e, DAMAGE) and type(e) is not OSError
         ):
             raise
-        raise CorruptFileError(
-            f"the Parquet file cannot be read: {e}", file=f"{place.uri}/{key}", version=plan.version
-        ) from e
+        raise unreadable(e, file=f"{place.uri}/{key}", version=plan.version) from e
 
 
 def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -> Iterator[tuple[int, pa.RecordBatch]]:

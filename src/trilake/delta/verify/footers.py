@@ -42,7 +42,8 @@ class StoredFile:
     @property
     def damaged(self) -> bool:
         """Whether the file is there and its bytes are not a Parquet file's; a store that fails is another matter."""
-        return self.error is not None and self.size is not None and self.size >= 0
+        lacking = isinstance(self.error, pa.ArrowNotImplementedError)
+        return self.error is not None and not lacking and self.size is not None and self.size >= 0
 
 
 def stored_files(table: DeltaContext) -> list[StoredFile]:

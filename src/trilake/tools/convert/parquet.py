@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 from trilake.delta.commands.maintenance.sink_manifest import committed_files
 from trilake.delta.protocol.partitions import hive_directory
 from trilake.errors import (
-    CorruptFileError,
     InvalidArgumentError,
     SchemaMismatchError,
     StorageError,
@@ -30,7 +29,7 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.expr import Filter
-from trilake.parquet.files import DAMAGE, PAGE_CHECKSUMS, open_parquet
+from trilake.parquet.files import DAMAGE, PAGE_CHECKSUMS, open_parquet, unreadable
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -140,14 +139,14 @@ class _opened:
             return open_parquet(self.source)
         except DAMAGE as e:
             self.source.close()
-            raise CorruptFileError(f"the Parquet file cannot be read: {e}", file=self.file) from e
+            raise unreadable(e, file=self.file) from e
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         self.source.close()
         if isinstance(error, TrilakeError):
             return
         if isinstance(error, DAMAGE) or type(error) is OSError:
-            raise CorruptFileError(f"the Parquet file cannot be read: {error}", file=self.file) from error
+            raise unreadable(error, file=self.file) from error
 
 
 def read_files(

@@ -40,6 +40,7 @@ from trilake.parquet.files import (
     footer_length,
     leaves_of,
     open_parquet,
+    unreadable,
 )
 from trilake.parquet.footer_walk import FEWEST, walk_alike
 from trilake.parquet.old_calendar.rebase import Rebasing, old_values, rebasing_of
@@ -126,7 +127,7 @@ class FooterReader:
         has.
         """
         with self._damage(end.key), end.opened(self.store) as source:
-            file = open_parquet(source)
+            file = open_parquet(source, as_noted=True)
             metadata = file.metadata
             if self.statistics and end.footer:
                 checked_bytes(end.footer, end.size, metadata)
@@ -180,6 +181,8 @@ class FooterReader:
         except (*DAMAGE, OSError) as e:
             if isinstance(e, TrilakeError):
                 raise
+            if isinstance(e, pa.ArrowNotImplementedError):
+                raise unreadable(e, file=where) from e
             raise CorruptFileError(
                 f"this is not a Parquet file: {e}",
                 help="move it out of the folder, or give it a name that begins with '_' or '.', then convert again",

@@ -18,8 +18,8 @@ from trilake.delta.protocol.column_mapping import max_column_id
 from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
 from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
-from trilake.errors import CorruptFileError, ObjectNotFoundError, TrilakeError
-from trilake.parquet.files import DAMAGE, UNREADABLE_HELP
+from trilake.errors import ObjectNotFoundError, TrilakeError
+from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, unreadable
 from trilake.storage.base import Store
 
 #: Footers that are read at the same time.
@@ -39,11 +39,7 @@ def files_where(store: Store, snapshot: Snapshot, test: Callable[[pa.Schema], bo
         except DAMAGE as e:
             if isinstance(e, TrilakeError):
                 raise
-            raise CorruptFileError(
-                f"the Parquet file cannot be read: {e}",
-                help=UNREADABLE_HELP,
-                file=f"{place.uri}/{key}",
-            ) from e
+            raise unreadable(e, help=UNREADABLE_HELP, file=f"{place.uri}/{key}") from e
 
     with ThreadPoolExecutor(_READERS) as pool:
         return np.flatnonzero(list(pool.map(holds, decoded_paths(snapshot.adds["path"]).to_pylist())))

@@ -35,8 +35,8 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import store_vectors
 from trilake.delta.scan.read import locate
 from trilake.delta.scan.scan import FileTask
-from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError
-from trilake.parquet.files import DAMAGE
+from trilake.errors import MissingFileError, ObjectNotFoundError
+from trilake.parquet.files import DAMAGE, unreadable
 from trilake.storage.base import Store
 
 
@@ -212,7 +212,7 @@ def physical_rows(store: Store, file: FileTask) -> int:
     except ObjectNotFoundError as e:
         raise MissingFileError("a data file of the table is missing", file=f"{place.uri}/{key}") from e
     except DAMAGE as e:
-        raise CorruptFileError(f"the Parquet file cannot be read: {e}", file=f"{place.uri}/{key}") from e
+        raise unreadable(e, file=f"{place.uri}/{key}") from e
 
 
 def add_with_vector(add: Mapping[str, Any], vector: Mapping[str, Any], records: int | None = None) -> dict[str, Any]:
