@@ -86,26 +86,35 @@ def test_years_beyond_those_of_python_are_written_and_read(
         assert i in _open(tmp_path).to_arrow(filter=f"d = DATE '{text[: text.index(' ')]}'")["i"].to_pylist()
 
 
-def test_nanoseconds_are_never_lost_without_a_word(tmp_path: Path) -> None:
+def test_nanoseconds_are_cut_to_the_microsecond_before(tmp_path: Path) -> None:
+    lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
+    trilake.write(lossy, str(tmp_path))
+    trilake.write(pa.Table.from_pandas(lossy), str(tmp_path), mode="append", schema_mode="merge")
+    _open(tmp_path).merge(lossy, "target.t = source.t").when_matched_delete().execute()
+    assert _open(tmp_path).count() == 0
+    nanos = pa.timestamp("ns")
+    nested = pa.table({"t": pa.array([-1_500], nanos), "l": pa.array([[1_500]], pa.list_(nanos))})
+    trilake.write(nested, str(tmp_path), mode="append", schema_mode="merge")
+    assert _open(tmp_path).to_arrow()["l"].cast(pa.list_(pa.int64())).to_pylist() == [[1]]
+    assert _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [-2]
+    for finer in (pd.Timestamp(1_999), np.datetime64(1_999, "ns"), pa.scalar(1_999, pa.timestamp("ns"))):
+        _open(tmp_path).update({"t": finer})
+        assert _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist() == [1]
+
+
+def test_nanoseconds_are_refused_where_none_may_be_lost(tmp_path: Path) -> None:
     lossy = pd.DataFrame({"t": pd.to_datetime([1, 1_000, -1], unit="ns")})
     whole = pd.DataFrame({"t": pd.to_datetime([1_000, -3_000], unit="ns")})
     with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
-        trilake.write(lossy, str(tmp_path))
-    trilake.write(whole, str(tmp_path))
+        trilake.write(lossy, str(tmp_path), round_times=False)
+    trilake.write(whole, str(tmp_path), round_times=False)
     with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
-        trilake.write(lossy, str(tmp_path), mode="append")
-    with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
-        _open(tmp_path).merge(pa.Table.from_pandas(lossy), "target.t = source.t").when_matched_delete().execute()
-    for finer in (pd.Timestamp(1), np.datetime64(1, "ns"), pa.scalar(1, pa.timestamp("ns"))):
-        with pytest.raises(SchemaMismatchError, match="finer than a microsecond"):
-            _open(tmp_path).update({"t": finer})
-    trilake.write(lossy, str(tmp_path), mode="append", round_times=True)
-    found = _open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()
-    assert sorted(found) == [-3, -1, 0, 1, 1]
+        trilake.write(lossy, str(tmp_path), mode="append", round_times=False)
+    assert sorted(_open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-3, 1]
 
 
 @pytest.mark.parametrize("kind", ["arrow", "batch", "reader", "pandas", "polars"])
-def test_a_merge_rounds_nanoseconds_of_any_source_when_it_is_told_to(tmp_path: Path, kind: str) -> None:
+def test_a_merge_cuts_nanoseconds_of_any_source(tmp_path: Path, kind: str) -> None:
     rows = pa.table({"i": [1, 2], "t": pa.array([1_999, -1], pa.timestamp("ns"))})
     kinds: dict[str, Any] = {
         "arrow": lambda: rows,
@@ -116,10 +125,10 @@ def test_a_merge_rounds_nanoseconds_of_any_source_when_it_is_told_to(tmp_path: P
     }
     source = kinds[kind]
     trilake.write(pa.table({"i": [1], "t": pa.array([0], pa.timestamp("us"))}), str(tmp_path))
-    merge = _open(tmp_path).merge(source(), "target.i = source.i")
-    with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=True"):
+    merge = _open(tmp_path).merge(source(), "target.i = source.i", round_times=False)
+    with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=False"):
         merge.when_matched_update_all().execute()
-    merge = _open(tmp_path).merge(source(), "target.i = source.i", round_times=True)
+    merge = _open(tmp_path).merge(source(), "target.i = source.i")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     assert sorted(_open(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]
 

@@ -91,11 +91,13 @@ def test_what_cannot_be_made_leaves_neither_a_name_nor_files(sql: SparkSession, 
     with pytest.raises(AnalysisException, match="'mergeSchema'") as unknown:
         sql.catalog.createTable("made", path, "delta", _COLUMNS, mergeSchema="true")
     assert isinstance(unknown.value, UnknownOptionError)
-    with pytest.raises(TrilakeError, match="unknown option 'header'"):
-        sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS (header 'true') LOCATION '{path}'")
+    with pytest.raises(TrilakeError, match="unknown option 'headr'"):
+        sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS (headr 'true') LOCATION '{path}'")
     assert not _entries(sql)
     assert not Path(path).exists()
-    sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS (PATH '{path}', 'delta.appendOnly' 'true')")
+    options = f"PATH '{path}', 'delta.appendOnly' 'true', header 'true'"
+    with pytest.warns(UserWarning, match="ignored: header"):
+        sql.sql(f"CREATE TABLE made (id INT) USING delta OPTIONS ({options})")
     assert trilake.open(path).properties == {"delta.appendOnly": "true"}
 
 

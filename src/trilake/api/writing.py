@@ -38,7 +38,7 @@ def write(
     allow_foreign_files: bool = False,
     max_records_per_file: int | None = None,
     compression: str | None = None,
-    round_times: bool = False,
+    round_times: bool | None = None,
 ) -> WriteResult:
     """Write rows into a table as one commit.
 
@@ -79,8 +79,9 @@ def write(
     max_records_per_file: most rows of a data file of this write; no limit but the files' size by default.
     compression: of this write's Parquet files: ``"snappy"`` by default, ``"zstd"``, ``"gzip"``, ``"lz4"``,
         ``"brotli"`` or ``"none"``.
-    round_times: whether times in nanoseconds, as pandas has them, are rounded down to the microseconds that a Delta
-        table has.  Without it a time that would lose something is an error.  Lance and Trevni keep nanoseconds.
+    round_times: times in nanoseconds, as pandas has them, are cut to the microsecond before, the finest that a Delta
+        table has, as PySpark cuts them; ``False`` refuses a time that would lose something.  Lance and Trevni keep
+        nanoseconds.
 
     Returns the version committed (``None`` for Trevni), and what was added and removed.  Nothing of a write that fails
     is ever visible.
@@ -115,7 +116,7 @@ def write(
         "optimize_write": optimize_write,
         "max_records_per_file": max_records_per_file,
         "compression": compression,
-        "round_times": round_times or None,
+        "round_times": round_times,
     }
     request = TableWrite(
         parse_mode(mode),

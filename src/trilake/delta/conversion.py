@@ -36,6 +36,7 @@ from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, plan_scan
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
+from trilake.expr.nanoseconds import in_microseconds
 from trilake.storage.base import Store
 from trilake.storage.ownership import discard
 from trilake.table.conversion import Done, Source, TargetRequest, check_columns, fitted, for_parquet, packed, plain
@@ -104,7 +105,7 @@ class DeltaRows:
     names: tuple[str, ...]
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> WrittenFiles:
-        return write_files(self.store, self.plan, (plain(b, self.schema) for b in batches), task=task)
+        return write_files(self.store, self.plan, (in_microseconds(plain(b, self.schema)) for b in batches), task=task)
 
     def read_back(self, written: WrittenFiles) -> Iterator[pa.RecordBatch]:
         plan = metadata_plan(self.metadata, self.plan.engine, self.store.uri, 0, self.names)

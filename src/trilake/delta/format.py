@@ -10,7 +10,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.standard import standard_engine
 from trilake.delta.table import ArrowDeltaTable
-from trilake.expr.nanoseconds import rounded_down
+from trilake.expr.nanoseconds import in_microseconds_all
 from trilake.storage.base import Store
 from trilake.table.format import Format, TableWrite
 from trilake.table.results import WriteResult
@@ -43,8 +43,7 @@ class DeltaFormat(Format):
 
         schema, batches = arrow_batches(data)
         log_only = dict(write.log_only)
-        if log_only.pop("round_times", False):
-            schema, batches = rounded_down(schema, batches)
+        schema, batches = in_microseconds_all(schema, batches, round_down=log_only.pop("round_times", True))
         request = WriteRequest(
             mode=write.mode,
             schema=from_arrow(schema),

@@ -191,7 +191,7 @@ class ArrowDeltaTable(DeltaVersion):
         source_alias: str = "source",
         target_alias: str = "target",
         *,
-        round_times: bool = False,
+        round_times: bool = True,
     ) -> MergeBuilder:
         """Change, remove and add rows by what ``source`` holds: the beginning of a MERGE into the newest version.
 
@@ -200,8 +200,8 @@ class ArrowDeltaTable(DeltaVersion):
         source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
         on: the condition that says which rows belong together, as Spark SQL.
         source_alias, target_alias: what expressions call the two.
-        round_times: whether times of the source in nanoseconds are rounded down to the microseconds that the table has;
-            otherwise one that is between two microseconds is refused.
+        round_times: whether times of the source in nanoseconds are cut to the microsecond before, the finest that the
+            table has; otherwise one that is between two microseconds is refused.
 
         Returns a builder; :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute` runs the merge.  Raises
         ``InvalidArgumentError`` for a condition that is no text.

@@ -1,7 +1,7 @@
 """Times in nanoseconds, as pandas has them, brought to the microseconds that Spark's types have.
 
-A time that is a whole number of microseconds loses nothing.  One that is not is refused, unless the caller asked for
-rounding: it then goes down to the microsecond before it, which is also what readers make of nanoseconds in a file.
+A time between two microseconds becomes the one before it, as in PySpark, and as readers make it of nanoseconds in a
+file; deltalake cuts towards 1970.  Where the caller does not want that, it is refused.
 """
 
 from __future__ import annotations
@@ -70,10 +70,14 @@ def in_microseconds(rows: pa.RecordBatch, *, round_down: bool = False) -> pa.Rec
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def rounded_down(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Schema and batches with microseconds for nanoseconds, rounded down."""
+def in_microseconds_all(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, round_down: bool
+) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Schema and batches as :func:`in_microseconds` has them; the same ones where there are no nanoseconds."""
+    if microseconds_schema(schema) is schema:
+        return schema, iter(batches)
     schema, plain = stream_without_views(schema, batches)
-    return microseconds_schema(schema), map(partial(in_microseconds, round_down=True), plain)
+    return microseconds_schema(schema), map(partial(in_microseconds, round_down=round_down), plain)
 
 
 def _converted(array: pa.Array, target: pa.DataType, *, path: str, round_down: bool) -> pa.Array:
@@ -100,7 +104,8 @@ def exact_microseconds(array: pa.Array, path: str) -> pa.Array:
         raise SchemaMismatchError(
             f"a time of column {path} is finer than a microsecond, which is the finest that Spark's types have: "
             f"{first} nanoseconds since 1970-01-01",
-            help="round it down before, or write or merge with round_times=True; Lance and Trevni keep nanoseconds",
+            help="cut it before, or leave out round_times=False, to write the microsecond before; Lance and Trevni keep"
+            " nanoseconds",
             column=path,
         )
     return microseconds

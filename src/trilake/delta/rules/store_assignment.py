@@ -23,8 +23,8 @@ from trilake.delta.protocol.schema import (
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
-from trilake.expr.nanoseconds import exact_microseconds
 from trilake.expr.nested import field_problem
+from trilake.expr.terms.datatypes import normalise
 from trilake.expr.views import list_of_view, plain_array
 
 #: How the problem of a column that the table lacks ends.
@@ -235,7 +235,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         return _assign_map(array, target, path)
     try:
         if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
-            return exact_microseconds(array, path).cast(wanted)
+            return normalise(array).cast(wanted)
         if pa.types.is_decimal(wanted) and pa.types.is_integer(array.type):
             return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
         return array.cast(wanted)

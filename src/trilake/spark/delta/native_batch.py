@@ -251,7 +251,7 @@ def _reader(df: DataFrame, source: _Source) -> DeltaStreamReader:
     key = (run, source.path, tuple(sorted(source.options.items())), source.schema.json())
     reader = _streams.pop(key, None)
     if reader is None:
-        options = Options(source.options, STREAM_READ_OPTIONS)
+        options = Options(source.options, STREAM_READ_OPTIONS, reading=True)
         wanted = StreamOptions.parse(options.values)
         reader = DeltaStreamReader(source.path, options.store, source.schema, wanted, None)
     _streams[key] = reader

@@ -112,7 +112,7 @@ class DeltaDataSource(DataSource):
         return DeltaWriter(table_path(self.options), options.store, write_request(options, schema, overwrite))
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
-        options = Options(self.options, STREAM_READ_OPTIONS)
+        options = Options(self.options, STREAM_READ_OPTIONS, reading=True)
         wanted = StreamOptions.parse(options.values)
         _check_place(self.options)
         reader = DeltaStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
@@ -127,7 +127,7 @@ class DeltaDataSource(DataSource):
         return stream_writer(DeltaStreamWriter(table_path(self.options), options, request), schema)
 
     def _open(self, known: Iterable[str]) -> tuple[DeltaLog, Options]:
-        options = Options(self.options, known)
+        options = Options(self.options, known, reading=True)
         return open_log(self.options, options.store), options
 
 

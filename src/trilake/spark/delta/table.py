@@ -364,15 +364,15 @@ class DeltaTable(SessionTable):
         """
         generate(self._log(), mode)
 
-    def merge(self, source: Any, condition: str | Column, *, round_times: bool = False) -> DeltaMergeBuilder:
+    def merge(self, source: Any, condition: str | Column, *, round_times: bool = True) -> DeltaMergeBuilder:
         """Describe a merge of ``source`` into the table: ``condition``, a SQL text or a column, says which rows match.
 
         Parameters
         ----------
         source: a DataFrame; or Arrow data or a frame of pandas or polars, which expressions call ``source``.
         condition: a SQL text or a column.
-        round_times: whether times of pandas or Arrow in nanoseconds are rounded down to the microseconds that the table
-            has; otherwise one that is between two microseconds is refused.
+        round_times: whether times of pandas or Arrow in nanoseconds are cut to the microsecond before, the finest that
+            the table has; otherwise one that is between two microseconds is refused.
 
         Raises ``ValueError`` for ``None``, ``TypeError`` for arguments of other types.
 

@@ -104,7 +104,7 @@ class LanceDataSource(DataSource):
         return LanceWriter.begin(path, options.store, schema, mode, write_options(own_options), vectors)
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
-        options = Options(self.options, LANCE_STREAM_OPTIONS)
+        options = Options(self.options, LANCE_STREAM_OPTIONS, reading=True)
         wanted = parse_options(options.values)
         reader = LanceStreamReader(table_path(self.options), options.store, schema, wanted, self.analysed)
         return stream_reader(reader, {"maxFilesPerTrigger"} & options.values.keys())
@@ -117,7 +117,7 @@ class LanceDataSource(DataSource):
 
     def opened(self, more: Sequence[str] = ()) -> tuple[Snapshot, Options]:
         """The version that the options name, and the options; ``more`` are names of further ones."""
-        options = Options(self.options, (*READ_OPTIONS, *more))
+        options = Options(self.options, (*READ_OPTIONS, *more), reading=True)
         options.one_of("version", "tag", "timestamp")
         store = open_store(table_path(self.options), options.store)
         version, tag, timestamp = options.integer("version"), options.get("tag"), options.get("timestamp")

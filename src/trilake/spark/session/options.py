@@ -1,7 +1,8 @@
 """Options of the Spark adapters, by the names that Delta's users know.
 
-Spark lower-cases option names on their way to a Python source, so they are matched without regard to case.  A name that
-nobody reads is an error: a mistyped option must not change what is read or written.
+Spark lower-cases option names on their way to a Python source, so they are matched without regard to case.  An unknown
+name is an error: a mistyped option must not change what is read or written.  Options of Spark's own readers and writers
+that mean nothing here are ignored with a warning.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from trilake.common.option_values import whole_number
+from trilake.common.spark_options import says_nothing, warn_ignored
 from trilake.common.timestamps import timestamp_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.errors import (
@@ -26,14 +28,16 @@ _IGNORED = {"path", "serialization.format"}
 
 
 class Options:
-    """Options of one read or write, checked against the names it knows."""
+    """Options of one read or write, checked against the names it knows; ``reading`` says that rows are read."""
 
-    def __init__(self, options: Mapping[str, str], known: Iterable[str], *, properties: bool = False) -> None:
+    def __init__(
+        self, options: Mapping[str, str], known: Iterable[str], *, properties: bool = False, reading: bool = False
+    ) -> None:
         names = {k.lower(): k for k in known}
         self.values: dict[str, str] = {}
         self.store: dict[str, str] = {}
         self.properties: dict[str, str] = {}
-        unknown = []
+        unknown, ignored = [], []
         for key, value in options.items():
             lowered = key.lower()
             if lowered == "pushfilters":
@@ -47,6 +51,8 @@ class Options:
                 self.store[key] = value
             elif properties and lowered.startswith("delta."):
                 self.properties[key] = value
+            elif says_nothing(key, value, reading=reading):
+                ignored.append(key)
             elif lowered not in _IGNORED:
                 unknown.append(key)
         if unknown:
@@ -55,6 +61,7 @@ class Options:
                 help=f"known are {', '.join(sorted(names.values()))}"
                 + (" and delta.* properties" if properties else ""),
             )
+        warn_ignored(ignored)
 
     def get(self, name: str) -> str | None:
         """The option's text, if it was given."""

@@ -73,7 +73,7 @@ class TrevniDataSource(DataSource):
         return self._writer(schema, overwrite, Options(self.options, WRITE_OPTIONS))
 
     def streamReader(self, schema: T.StructType) -> DataSourceStreamReader:
-        options = Options({"failOnDataLoss": "true", **self.options}, TREVNI_STREAM_OPTIONS)
+        options = Options({"failOnDataLoss": "true", **self.options}, TREVNI_STREAM_OPTIONS, reading=True)
         limit, fail = parse_limit(options.get("maxFilesPerTrigger")), options.flag("failOnDataLoss")
         path = table_path(self.options)
         reader = TrevniStreamReader(path, options.store, schema, limit=limit, fail_on_data_loss=fail)
@@ -104,7 +104,7 @@ class TrevniDataSource(DataSource):
 
     def opened(self, more: Sequence[str] = ()) -> tuple[TrevniTable, Options]:
         """The files that the options name, and the options; ``more`` are names of further ones."""
-        options = Options(self.options, (*READ_OPTIONS, *more))
+        options = Options(self.options, (*READ_OPTIONS, *more), reading=True)
         return TrevniTable(table_path(self.options), options=options.store, trusted=options.flag("trusted")), options
 
 

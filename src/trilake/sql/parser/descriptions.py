@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from trilake.common.spark_options import says_nothing, warn_ignored
 from trilake.delta.commands.write.create import CreateMode, TableDescription
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.log.clustering import clustering_columns
@@ -63,8 +64,9 @@ def schema_of(call: Create) -> StructType:
 def with_options(call: Create, format: str) -> Create:
     """The statement with what its ``OPTIONS`` say: the place, and properties.
 
-    Of a Delta table these begin with ``delta.``; of other formats they say how the files are written.  Raises
-    ``UnknownOptionError`` for what is neither, ``InvalidArgumentError`` for two places.
+    Of a Delta table these begin with ``delta.``; of other formats they say how the files are written; options of
+    Spark's own readers are ignored with a warning.  Raises ``UnknownOptionError`` for any other option,
+    ``InvalidArgumentError`` for two places.
 
     >>> call = Create(("t",), True, False, False, options={"PATH": "/t", "delta.appendOnly": "true"})
     >>> with_options(call, "delta").location, with_options(call, "delta").properties
@@ -75,7 +77,9 @@ def with_options(call: Create, format: str) -> Create:
         raise InvalidArgumentError(
             f"the table is to be at {call.location}, and at the option path, {path}", help="name the place once"
         )
-    rest = {k: v for k, v in call.options.items() if k.lower() != "path"}
+    ignored = [k for k, v in call.options.items() if says_nothing(k, v)]
+    warn_ignored(ignored)
+    rest = {k: v for k, v in call.options.items() if k.lower() != "path" and k not in ignored}
     unknown = sorted(k for k in rest if format == "delta" and not k.lower().startswith("delta."))
     if unknown:
         raise UnknownOptionError(

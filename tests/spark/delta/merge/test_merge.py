@@ -474,15 +474,13 @@ def test_names_are_looked_at_where_no_row_comes_to_a_clause(session: SparkSessio
     assert _opened(tmp_path).version == 0
 
 
-def test_rows_of_pandas_and_arrow_are_sources_whose_nanoseconds_are_not_cut(
-    session: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_of_pandas_and_arrow_are_sources_cut_as_in_pyspark(session: SparkSession, tmp_path: Path) -> None:
     trilake.write(pa.table({"id": [1], "t": pa.array([0], pa.timestamp("us"))}), tmp_path)
     table = DeltaTable.forPath(session, str(tmp_path)).alias("target")
     rows = pa.table({"id": pa.array([1, 2], pa.uint32()), "t": pa.array([1_999, -1], pa.timestamp("ns"))})
     for source in (rows, rows.to_pandas(), polars.from_arrow(rows)):
-        with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=True"):
-            table.merge(source, "target.id = source.id")
-    merge = table.merge(rows.to_pandas(), "target.id = source.id", round_times=True)
+        with pytest.raises(SchemaMismatchError, match=r"of column t is finer.*round_times=False"):
+            table.merge(source, "target.id = source.id", round_times=False)
+    merge = table.merge(rows.to_pandas(), "target.id = source.id")
     assert merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute().first()["num_affected_rows"] == 2
     assert sorted(_opened(tmp_path).to_arrow()["t"].cast(pa.int64()).to_pylist()) == [-1, 1]

@@ -26,7 +26,7 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 class MergeRequest:
     """What the caller asks for: ``on`` is the condition that joins ``target_alias`` and ``source_alias``.
 
-    ``round_times`` lets times of the source that are finer than a microsecond be rounded down.
+    ``round_times`` cuts times of the source that are finer than a microsecond.
     """
 
     on: str
@@ -35,7 +35,7 @@ class MergeRequest:
     target_alias: str = "target"
     evolve: bool = False
     user_metadata: str | None = None
-    round_times: bool = False
+    round_times: bool = True
     #: An application id and the version of it that the merge stands for.
     txn: tuple[str, int] | None = None
     #: Condition and clauses as the history tells them, where that is not by the texts above.

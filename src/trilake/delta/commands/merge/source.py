@@ -22,12 +22,12 @@ _IN_MEMORY = 256 << 20
 
 
 @contextmanager
-def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = False) -> Iterator[pa.Table]:
+def materialized(data: Any, limit: int = _IN_MEMORY, *, round_times: bool = True) -> Iterator[pa.Table]:
     """The rows of a source as a table without views and in microseconds, for the time of the block.
 
     ``data`` is what :func:`~trilake.table.frames.arrow_batches` takes; ``InvalidArgumentError`` for anything else.
-    Raises ``SchemaMismatchError`` for times finer than a microsecond, unless ``round_times`` says to round them down,
-    ``StorageError`` where a stream is larger than ``limit`` and the temporary folder cannot take it.
+    Raises ``SchemaMismatchError`` for times finer than a microsecond where ``round_times`` is false, ``StorageError``
+    where a stream is larger than ``limit`` and the temporary folder cannot take it.
     """
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])

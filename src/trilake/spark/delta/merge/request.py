@@ -40,11 +40,11 @@ class SparkMerge:
         return [self.condition, *values]
 
 
-def source_frame(spark: SparkSession, source: object, *, round_times: bool = False) -> object:
+def source_frame(spark: SparkSession, source: object, *, round_times: bool = True) -> object:
     """Rows of Arrow, pandas or polars as a frame that is called ``source``; a frame at the version that it shows now;
     anything else as it is.
 
-    Raises ``SchemaMismatchError`` for times finer than a microsecond, unless ``round_times`` says to round them down.
+    Raises ``SchemaMismatchError`` for times finer than a microsecond where ``round_times`` is false.
     """
     if source is None or is_frame(source):
         return pinned(source)

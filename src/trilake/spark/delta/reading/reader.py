@@ -43,7 +43,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnknownOptionError``, ``InvalidArgumentError`` and
     ``ChangeFeedError``.
     """
-    read_options = Options(options, READ_OPTIONS)
+    read_options = Options(options, READ_OPTIONS, reading=True)
     place = split_place(path, read_options.store)
     store = open_store(place.path, dict(read_options.store))
     log = DeltaLog(store, spark_engine())

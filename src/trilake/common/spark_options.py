@@ -1,0 +1,57 @@
+"""Options of Spark's own readers and writers (CSV, JSON, XML, text, Parquet, ORC, Avro) that say nothing here.
+
+Spark ignores options that a source does not know, so that boilerplate such as ``header`` stands before every format.
+Options that choose files, such as ``pathGlobFilter``, are not among them: to ignore one would give other rows.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+
+_OF_SPARK = frozenset(
+    name.lower()
+    for names in (
+        # CSV and text
+        "sep delimiter encoding charset quote quoteAll escape escapeQuotes charToEscapeQuoteEscaping comment header",
+        "inferSchema preferDate enforceSchema ignoreLeadingWhiteSpace ignoreTrailingWhiteSpace nullValue emptyValue",
+        "nanValue positiveInf negativeInf dateFormat timestampFormat timestampNTZFormat timeFormat",
+        "enableDateTimeParsingFallback maxColumns maxCharsPerColumn columnNameOfCorruptRecord multiLine samplingRatio",
+        "unescapedQuoteHandling lineSep locale wholetext inputBufferSize columnPruning",
+        # JSON
+        "primitivesAsString prefersDecimal allowComments allowUnquotedFieldNames allowSingleQuotes timeZone",
+        "allowNumericLeadingZeros allowBackslashEscapingAnyCharacter allowUnquotedControlChars ignoreNullFields",
+        "allowNonNumericNumbers dropFieldIfAllNull writeNonAsciiCharacterAsCodePoint pretty singleVariantColumn",
+        # XML and Avro
+        "rowTag rootTag declaration arrayElementName attributePrefix valueTag excludeAttribute validateName",
+        "treatEmptyValuesAsNulls rowValidationXSDPath ignoreSurroundingSpaces ignoreNamespace wildcardColName",
+        "avroSchema avroSchemaUrl recordName recordNamespace ignoreExtension positionalFieldMatching",
+        # Parquet, ORC, and all sources of files
+        "datetimeRebaseMode int96RebaseMode ignoreCorruptFiles ignoreMissingFiles recursiveFileLookup basePath",
+    )
+    for name in names.split()
+)
+#: Options of Hadoop's writers, which Spark hands on.
+_PREFIXES = ("parquet.", "orc.")
+#: Options that say something to our writers, and nothing where rows are read.
+_OF_WRITERS = frozenset(("mergeschema", "compression"))
+_PARSE_MODES = frozenset(("permissive", "dropmalformed", "failfast"))
+
+
+def says_nothing(name: str, value: str, *, reading: bool = False) -> bool:
+    """Whether an option is one of Spark's own readers and writers, and means nothing to our formats.
+
+    >>> says_nothing("inferSchema", "true"), says_nothing("mode", "PERMISSIVE"), says_nothing("mode", "append")
+    (True, True, False)
+    """
+    key = name.lower()
+    if key == "mode":
+        return str(value).lower() in _PARSE_MODES
+    return key in _OF_SPARK or key.startswith(_PREFIXES) or (reading and key in _OF_WRITERS)
+
+
+def warn_ignored(names: Iterable[str]) -> None:
+    """Warn of options that are ignored, in one warning."""
+    listed = ", ".join(sorted(names))
+    if listed:
+        warnings.warn(f"these options say nothing to this format and are ignored: {listed}", stacklevel=3)

@@ -1,0 +1,61 @@
+"""Which options a read or write takes, ignores and refuses."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+import trilake
+from trilake.common.spark_options import says_nothing
+from trilake.errors import UnknownOptionError
+from trilake.spark.delta.source import READ_OPTIONS, WRITE_OPTIONS
+from trilake.spark.session.options import Options
+
+BOILERPLATE = {"inferSchema": "true", "HEADER": "true", "timestampformat": "y", "multiLine": "true", "mode": "FAILFAST"}
+
+
+def test_options_of_sparks_readers_are_ignored_with_one_warning() -> None:
+    with pytest.warns(UserWarning, match="ignored: HEADER, inferSchema, mode, multiLine, timestampformat") as warned:
+        options = Options({**BOILERPLATE, "versionAsOf": "3", "AWS_REGION": "x"}, READ_OPTIONS, reading=True)
+    assert len(warned) == 1
+    assert (options.values, options.store) == ({"versionAsOf": "3"}, {"AWS_REGION": "x"})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Options({"versionAsOf": "3"}, READ_OPTIONS, reading=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    # Misspelt ones, options of delta-spark that say nothing here, and options that would choose files.
+    ["versionAsOff", "headers", "infer", "ignoreChange", "replaceOn", "targetAlias", "pathGlobFilter", "modifiedAfter"],
+)
+def test_options_that_may_be_meant_for_us_are_errors(name: str) -> None:
+    for known, reading in ((READ_OPTIONS, True), (WRITE_OPTIONS, False)):
+        with pytest.raises(UnknownOptionError, match=name):
+            Options({name: "x", "header": "true"}, known, reading=reading)
+
+
+def test_options_of_writers_say_nothing_to_reads_only() -> None:
+    assert says_nothing("mergeSchema", "true", reading=True)
+    assert not says_nothing("mergeSchema", "true")
+    assert says_nothing("parquet.block.size", "1")
+    with pytest.raises(UnknownOptionError, match="mode"):
+        Options({"mode": "overwrite"}, WRITE_OPTIONS)
+
+
+def test_boilerplate_stands_before_reads_and_writes(spark: SparkSession, tmp_path: Path) -> None:
+    trilake.register(spark)
+    rows = spark.range(3)
+    for format in ("delta", "trevni"):
+        path = str(tmp_path / format)
+        with pytest.warns(UserWarning, match="ignored: header, quoteAll"):
+            rows.write.format(format).option("header", "true").option("quoteAll", "true").save(path)
+        with pytest.warns(UserWarning, match="ignored: header, inferSchema"):
+            frame = spark.read.format(format).option("header", "true").option("inferSchema", "true").load(path)
+        assert frame.count() == 3
+        with pytest.raises(AnalysisException, match="unknown option 'headr'"):
+            spark.read.format(format).option("headr", "true").load(path).count()
