@@ -93,6 +93,11 @@ class Container:
         """Global buffers, the first of which is the schema."""
         return len(self._globals)
 
+    @property
+    def global_places(self) -> list[tuple[int, int]]:
+        """Position and size of each global buffer."""
+        return self._globals
+
     def global_buffer(self, number: int) -> pa.Buffer:
         """The bytes of a global buffer.  Raises ``CorruptFileError``, also where the file has fewer."""
         if not 0 <= number < len(self._globals):
