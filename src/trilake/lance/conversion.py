@@ -17,7 +17,7 @@ from trilake.lance.commands.fragment_writer import WriteOptions, discard, write_
 from trilake.lance.commands.write import commit_write
 from trilake.lance.commands.write import plan_write as plan_dataset
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.storage_version import FIRST
+from trilake.lance.file.storage_version import FIRST, StorageVersion
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import ScanPlan, scan
@@ -95,10 +95,12 @@ class LanceRows:
     extend: bool
     names: tuple[str, ...]
     runtime: Runtime
+    version: StorageVersion
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
-        target = Stored(self.schema, nulls=self.options.nulls, extend=self.extend)
-        exact = self.options.nulls != "zero"
+        target = Stored(self.schema, self.version, nulls=self.options.nulls, extend=self.extend)
+        # Files of 2.x have nulls of their own.
+        exact = self.options.nulls != "zero" and self.version.is_first
         flat = (plain(batch, self.source_schema) for batch in batches)
         checked = (self._checked(target, batch) if exact else batch for batch in flat)
         fragments = write_fragments(self.store, checked, target, self.options, self.runtime)
@@ -182,13 +184,15 @@ class LanceTarget:
         self.exact = options.nulls != "zero"
         self.options = options
         extend = target.extend and not distributed
-        self.rows = LanceRows(store, target.schema, schema, options, extend, tuple(schema.names), self.plan.runtime)
+        self.rows = LanceRows(
+            store, target.schema, schema, options, extend, tuple(schema.names), self.plan.runtime, self.plan.version
+        )
 
     def commit(self, written: Sequence[tuple[list[Fragment], LanceSchema]]) -> Done:
         fragments = [f for some, _ in written for f in some]
         # With the dictionaries of the one task that may have added to them.
         schema = written[0][1] if len(written) == 1 else self.rows.schema
-        target = Stored(schema, nulls=self.options.nulls, extend=self.rows.extend)
+        target = Stored(schema, self.plan.version, nulls=self.options.nulls, extend=self.rows.extend)
         size = sum(self.store.head(e.key).size for f in fragments for e in f.files)
         snapshot = commit_write(self.store, self.plan, target, fragments)
         return Done(snapshot.version, sum(len(f.files) for f in fragments), size)

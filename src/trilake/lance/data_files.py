@@ -6,8 +6,6 @@ The only room that knows both formats.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
-from typing import cast
 
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.reader import DataFileReader
@@ -74,5 +72,6 @@ def new_data_file(
     if version.is_first:
         return V1Writer(store, key, schema, extend_dictionaries=extend_dictionaries)
     version.check_types(schema)
-    writer = import_module("trilake.lance.v2.writer").V2Writer
-    return cast(DataFileWriter, writer(store, key, schema, version=(version.major, version.minor)))
+    from trilake.lance.v2.writer import V2Writer
+
+    return V2Writer(store, key, schema, version=str(version))

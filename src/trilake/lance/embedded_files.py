@@ -60,9 +60,10 @@ class _LanceFile:
         from trilake.lance.commands.fragment_writer import Target
         from trilake.lance.file.null_masks import masked_schema
         from trilake.lance.file.schema import LanceSchema
+        from trilake.lance.file.storage_version import FIRST
         from trilake.lance.v1.data_file_writer import V1Writer
 
-        self.target = Target.new(schema, nulls="mask")
+        self.target = Target.new(schema, FIRST, nulls="mask")
         self.strict = LanceSchema.from_arrow(pa.schema([f.with_type(_without_nulls(f.type)) for f in schema]))
         whole = masked_schema(pa.schema([f.storage_field for f in self.strict.fields], schema.metadata))
         self.writer = V1Writer(store, key, LanceSchema.from_arrow(whole))

@@ -21,7 +21,7 @@ from trilake.lance.commands import columns as commands
 from trilake.lance.commands import joins
 from trilake.lance.commands.column_updates import update_columns
 from trilake.lance.commands.delete import condition_of, mark
-from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.format_options import check_format, format_of
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, discarded_on_failure
 from trilake.lance.commands.input_rows import numbers, stream, table
 from trilake.lance.commands.open_dataset import OpenDataset
@@ -99,8 +99,9 @@ class LanceFragment(ReadFragment):
         >>> done.count_rows()
         3
         """
+        format = format_of(later)
         check_format(later, of="LanceFragment.create")
-        options = WriteOptions(max_rows_per_file=2**31 - 1, max_rows_per_group=max_rows_per_group, nulls=nulls)
+        options = WriteOptions(2**31 - 1, max_rows_per_group, nulls=nulls, **format)
         number = 0 if fragment_id is None else count("fragment_id", fragment_id, other_type=WrongTypeError)
         reporter = Reporter(progress, number)
         fragments, _, _ = create_fragments(dataset_uri, data, schema, options, reporter, storage_options, mode)
@@ -280,7 +281,8 @@ class LanceFragment(ReadFragment):
     ) -> tuple[FragmentMetadata, LanceSchema]:
         snapshot = self._ds.snapshot
         commands.check_new(snapshot.manifest.schema, new_schema.names)
-        target = Target.new(new_schema, nulls=nulls, first_id=commands.next_field_id(snapshot.manifest))
+        version, first_id = snapshot.manifest.storage_version, commands.next_field_id(snapshot.manifest)
+        target = Target.new(new_schema, version, nulls=nulls, first_id=first_id)
         read = Selection.of(snapshot.view, names)
 
         def of_read(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -310,7 +312,8 @@ class LanceFragment(ReadFragment):
         """
         values, new = joins.join_values(self._ds.snapshot, table(data_obj, schema), left_on, right_on)
         commands.check_new(self._ds.snapshot.manifest.schema, new.names)
-        target = Target.new(new, first_id=commands.next_field_id(self._ds.snapshot.manifest))
+        manifest = self._ds.snapshot.manifest
+        target = Target.new(new, manifest.storage_version, first_id=commands.next_field_id(manifest))
         by_id = joins.is_id(self._ds.snapshot, left_on)
         read = self._ds.snapshot.view.columns([]) if by_id else self._ds.snapshot.view.columns([left_on])
         widened = commands.widen(

@@ -11,12 +11,13 @@ import pyarrow as pa
 from trilake.common.arguments import flag
 from trilake.common.runtime import SYSTEM_RUNTIME
 from trilake.errors import InvalidArgumentError
-from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.format_options import check_format, format_of
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions
 from trilake.lance.commands.fragment_writer import write_fragments as write_files
 from trilake.lance.commands.input_rows import stream
 from trilake.lance.commands.open_dataset import OpenDataset, place_of
 from trilake.lance.file.errors import NothingToWriteError
+from trilake.lance.file.storage_version import DEFAULT
 from trilake.lance.file.view import View
 from trilake.lance.progress import Reporter
 from trilake.lance.pylance.operation import LanceOperation
@@ -43,13 +44,14 @@ def create_fragments(
     rows_schema, batches = stream(data, schema)
     if not rows_schema.names:
         raise NothingToWriteError("the rows have no columns")
-    target, version = Target.new(rows_schema, nulls=options.nulls), 0
-    if list_versions(store).versions:
-        manifest = Snapshot.open(store, SYSTEM_RUNTIME).manifest
+    manifest = Snapshot.open(store, SYSTEM_RUNTIME).manifest if list_versions(store).versions else None
+    storage = options.storage_version or (DEFAULT if manifest is None else manifest.storage_version)
+    target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
+    if manifest is not None:
         version = manifest.version
         # By the columns that users see: companions are the dataset's, whatever rows are written with.
         if mode == "append" and sorted(View(manifest.schema).schema.names) == sorted(target.view.schema.names):
-            target = Target(manifest.schema, nulls=options.nulls)
+            target = Target(manifest.schema, manifest.storage_version, nulls=options.nulls)
     return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
 
 
@@ -114,9 +116,10 @@ def write_fragments(
     >>> [fragment.physical_rows for fragment in fragments]
     [2]
     """
+    format = format_of(later)
     check_format(later, of="write_fragments")
     flag("return_transaction", return_transaction)
-    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
+    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, **format)
     written = create_fragments(dataset_uri, data, schema, options, Reporter(progress), storage_options, mode)
     fragments, rows_schema, version = [FragmentMetadata.of(f) for f in written[0]], *written[1:]
     if not return_transaction:

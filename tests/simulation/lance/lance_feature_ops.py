@@ -72,7 +72,7 @@ def _elsewhere(job: Job) -> int:
     """An append whose fragments are made by one process and committed by another, which has them as texts."""
     base = job.snapshot()
     rows = arrow(new_rows(job.op), base.schema).to_batches()
-    target = Target(base.manifest.schema)
+    target = Target(base.manifest.schema, base.manifest.storage_version)
     made = write_fragments(job.store, rows, target, WriteOptions(2, 2), job.runtime)
     texts = [json.dumps(FragmentMetadata.of(f).to_json()) for f in made]
     append = LanceOperation.Append([FragmentMetadata.from_json(t) for t in texts])

@@ -114,7 +114,8 @@ def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nul
     files = [f for f in reader.fragment.files if not ids.isdisjoint(f.fields)]
     schema = snapshot.manifest.schema
     rewritten = schema.project_ids(ids.union(*(f.fields for f in files)))
-    return Target(rewritten.with_dictionaries(schema.dictionaries), nulls=nulls)
+    version = snapshot.manifest.storage_version
+    return Target(rewritten.with_dictionaries(schema.dictionaries), version, nulls=nulls)
 
 
 def _chosen(old: pa.Array, new: pa.Array, places: pa.Array) -> pa.Array:

@@ -137,7 +137,8 @@ def add_columns(
     """
 
     def make(current: Snapshot, written: list[Fragment]) -> op.Operation:
-        target = Target.new(schema, nulls=nulls, first_id=next_field_id(current.manifest))
+        version = current.manifest.storage_version
+        target = Target.new(schema, version, nulls=nulls, first_id=next_field_id(current.manifest))
         _merged(current, target.view.whole)
         columns = current.view.columns(read)
         compute = values()
@@ -300,7 +301,7 @@ def alter_columns(
         for id, top in casts.items():
             kind = next(a["data_type"] for a in alterations if current.view.schema.field(str(a["path"])).id == id)
             new = pa.schema([pa.field(fields[id].name, kind, fields[id].nullable)])
-            column = Target.new(new, nulls=nulls, first_id=first)
+            column = Target.new(new, current.manifest.storage_version, nulls=nulls, first_id=first)
             first = column.view.whole.max_field_id + 1
             read = LanceSchema((top,), {})
             for i, reader in enumerate(readers):

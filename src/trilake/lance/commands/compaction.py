@@ -250,7 +250,7 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     # As they are stored: companions are columns like others here, and what no file has stays so.
     rows = scan(ScanPlan(View(schema, folded=False), schema), readers)
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
-    target = Target(schema, folded=False)
+    target = Target(schema, snapshot.manifest.storage_version, folded=False)
     return RewriteResult(
         task.fragments,
         tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime)),

@@ -1,27 +1,23 @@
-"""Options of later releases: those are taken that say what this library does anyway, or nothing about this format."""
+"""Options of pylance: what they say of the format, and those that say what this library does anyway."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from trilake.common.arguments import flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.file.storage_version import StorageVersion
 
+#: The property of a transaction that holds the message of its commit.
+_MESSAGE = "__lance_commit_message"
 _UNSET = (None,)
 _OFF = (None, False)
-_FIRST = "this library writes the first format"
-
 #: By option: the values that say what is done here, what the other ones ask for, and why they do not get it.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "data_storage_version": ((None, "0.1", "legacy"), "files of Lance 2.x", _FIRST),
-    "use_legacy_format": ((None, True), "files of Lance 2.x", _FIRST),
-    "enable_v2_manifest_paths": (_OFF, "manifests with names that old readers do not know", _FIRST),
-    "enable_stable_row_ids": (_OFF, "row ids that stay when rows move", _FIRST),
     "auto_cleanup_options": (_UNSET, "clean-ups by commits", "call cleanup_old_versions"),
-    "commit_message": (_UNSET, "a text beside the commit", "the first format keeps none"),
-    "transaction_properties": (_UNSET, "texts beside the commit", "the first format keeps none"),
-    "detached": (_OFF, "a version that is not in the row of versions", "the first format has none"),
+    "detached": (_OFF, "a version that is in no line of versions", "commits here are versions"),
     **dict.fromkeys(
         ["initial_bases", "target_bases", "target_all_bases", "base_store_params"],
         (_OFF, "files outside of the dataset", "all files of a dataset lie below its place"),
@@ -61,6 +57,34 @@ _NOTHING = frozenset(
 )
 
 
+def format_of(options: dict[str, Any]) -> dict[str, Any]:
+    """What options say of the files and manifests of a dataset, for ``WriteOptions``; they are taken out.
+
+    Raises ``InvalidArgumentError`` for values that cannot be, and ``WrongTypeError`` for those of other types.
+    """
+    version, legacy = options.pop("data_storage_version", None), options.pop("use_legacy_format", None)
+    if legacy is not None and version is None:
+        version = "legacy" if flag("use_legacy_format", legacy) else "stable"
+    names, stable = (options.pop(n, None) for n in ("enable_v2_manifest_paths", "enable_stable_row_ids"))
+    return {
+        "storage_version": None if version is None else StorageVersion.parse(version),
+        "v2_manifest_names": None if names is None else flag("enable_v2_manifest_paths", names),
+        "stable_row_ids": stable is not None and flag("enable_stable_row_ids", stable),
+    }
+
+
+def properties_of(options: dict[str, Any]) -> dict[str, str]:
+    """What options say of a commit, which its transaction keeps; they are taken out.  Raises ``WrongTypeError``."""
+    properties = dict(options.pop("transaction_properties", None) or {})
+    message = options.pop("commit_message", None)
+    if message is not None:
+        properties[_MESSAGE] = message
+    wrong = [value for pair in properties.items() for value in pair if not isinstance(value, str)]
+    if wrong:
+        raise WrongTypeError(f"the properties of a commit have {wrong[0]!r}", help="names and values are strings")
+    return properties
+
+
 def is_known(name: str) -> bool:
     """Whether an option is one of later releases."""
     return name in _OPTIONS or name in _NOTHING
@@ -69,7 +93,7 @@ def is_known(name: str) -> bool:
 def check_format(options: Mapping[str, Any], *, of: str) -> None:
     """Check options that a function has not taken for itself.
 
-    Raises ``WrongTypeError`` for one that is not known, ``InvalidArgumentError`` for what the first format has not.
+    Raises ``WrongTypeError`` for one that is not known, ``InvalidArgumentError`` for what is not done here.
     """
     for name, value in options.items():
         if name in _NOTHING:

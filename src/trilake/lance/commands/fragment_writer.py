@@ -1,10 +1,12 @@
-"""Rows into data files: row groups of equal size, files of so many groups, one fragment a file.
+"""Rows into data files, one fragment a file.
 
-A file is closed behind the row group that reaches a limit, so files are as large as the limit or a little larger.
+In the first format files are made of row groups of equal size, and a file is closed behind the group that reaches a
+limit, so that it is as large as the limit or a little larger.  Files of 2.x have as many rows as the limit says.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -17,13 +19,15 @@ from trilake.common.arguments import count
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, StorageError, TrilakeError, UnknownOutcomeError, WriteFailedError
 from trilake.expr.nested import field_problem
+from trilake.lance.data_files import new_data_file
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.view import View
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.file.view import View, stored_array
+from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.scan.scan import one_batch
-from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.lance.versions.manifest import DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup
 
@@ -44,17 +48,25 @@ class WriteOptions:
 
     Parameters
     ----------
-    max_rows_per_file: a file ends behind the row group that reaches it.
-    max_rows_per_group: rows of a row group; the last of a file may have fewer.
+    max_rows_per_file: rows of a file; in the first format it ends behind the row group that reaches them.
+    max_rows_per_group: rows of a row group of the first format; the last of a file may have fewer.
     max_bytes_per_file: another limit of a file, in bytes.
-    nulls: for values that the format cannot hold as null: ``"error"`` refuses them, ``"mask"`` keeps them by a
-        companion column, ``"zero"`` writes what happens to be in their place.
+    nulls: for values that the first format cannot hold as null: ``"error"`` refuses them, ``"mask"`` keeps them by a
+        companion column, ``"zero"`` writes what happens to be in their place.  Files of 2.x have nulls of their own.
+    storage_version: of the files of a new dataset; ``None`` for that of the dataset, or today's.
+    stable_row_ids: whether rows of a new dataset keep their ids when they move.
+    v2_manifest_names: how manifests of a new dataset are named; ``None`` for the way that suits its files.
+    properties: what the commit says of itself.
     """
 
     max_rows_per_file: int = 1 << 20
     max_rows_per_group: int = 1024
     max_bytes_per_file: int = 90 << 30
     nulls: NullPolicy = "error"
+    storage_version: StorageVersion | None = None
+    stable_row_ids: bool = False
+    v2_manifest_names: bool | None = None
+    properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def rows_per_group(self) -> int:
@@ -69,8 +81,8 @@ class WriteOptions:
         check_nulls(self.nulls)
 
 
-#: Names of the options, and of no others.
-WRITE_OPTIONS = tuple(WriteOptions.__dataclass_fields__)
+#: Names of the options that programs give by these names.
+WRITE_OPTIONS = ("max_rows_per_file", "max_rows_per_group", "max_bytes_per_file", "nulls")
 
 
 class Progress(Protocol):
@@ -89,26 +101,48 @@ class Target:
     schema: as it is stored, with companions, and with the values of dictionaries that are there already.
     nulls: for columns without companions.
     folded: whether rows come without the companions; else those are columns like others.
-    extend: whether dictionaries may get more values: those of a new dataset may.
+    extend: whether dictionaries of the first format may get more values: those of a new dataset may.
+    version: of the files.
+
+    Raises ``UnsupportedProtocolError`` for a type that files of the version do not have.
     """
 
     def __init__(
-        self, schema: LanceSchema, *, nulls: NullPolicy = "error", extend: bool = False, folded: bool = True
+        self,
+        schema: LanceSchema,
+        version: StorageVersion,
+        *,
+        nulls: NullPolicy = "error",
+        extend: bool = False,
+        folded: bool = True,
     ) -> None:
-        self.view = View(schema, folded)
+        version.check_types(schema)
+        self.view, self.version = View(schema, folded), version
         #: The stored schema, with all dictionary values of what was written so far.
         self.schema = schema
         self.extend = extend
         self._zero = nulls == "zero"
 
     @classmethod
-    def new(cls, schema: pa.Schema, *, nulls: NullPolicy = "error", first_id: int = 0) -> Target:
+    def new(
+        cls, schema: pa.Schema, version: StorageVersion, *, nulls: NullPolicy = "error", first_id: int = 0
+    ) -> Target:
         """The target of rows that begin a dataset, or whose columns are new in one.  Raises as a write does."""
+        if nulls == "mask" and not version.is_first:
+            raise InvalidArgumentError(
+                f'nulls="mask" is for files of the first format, not of {version}, which have nulls of their own',
+                help='leave nulls out, or pass data_storage_version="legacy"',
+            )
         stored = companion_schema(schema) if nulls == "mask" else schema
-        return cls(LanceSchema.from_arrow(stored, first_id), nulls=nulls, extend=True)
+        return cls(LanceSchema.from_arrow(stored, first_id), version, nulls=nulls, extend=True)
 
     def runs(self) -> list[LanceSchema]:
-        """The columns by runs of ids without a gap: readers of old want the ids of one file to be such a run."""
+        """The columns of each file.
+
+        Those of the first format are runs of ids without a gap, as readers of old want them.
+        """
+        if not self.version.is_first:
+            return [self.schema]
         runs: list[list[Field]] = []
         for field in self.schema.fields:
             if runs and [*runs[-1][-1].walk()][-1].id + 1 == field.id:
@@ -138,8 +172,8 @@ class Target:
                 f"the rows have {' and '.join(what) or 'two columns of one name'}",
                 help="select and name the columns as the dataset has them",
             )
-        for one in wanted:
-            array = storage_array(batch.column(names.index(one.name)))
+        for one, field in zip(wanted, self.view.schema.fields, strict=True):
+            array = storage_array(stored_array(field, batch.column(names.index(one.name))))
             arrays.append(self._converted(array, one))
         return pa.RecordBatch.from_arrays(arrays, schema=_open(wanted))
 
@@ -147,9 +181,13 @@ class Target:
         """Rows of which nobody reads the values, as they are stored."""
         wanted = _open(self.view.schema.storage_schema)
         batch = pa.RecordBatch.from_arrays([_blank(f.type, rows) for f in wanted], schema=wanted)
-        return (
-            null_masks.unfold(self.conform(batch), self.view.whole, "zero") if self.view.folded else self.conform(batch)
-        )
+        conformed = self.conform(batch)
+        return null_masks.unfold(conformed, self.view.whole, "zero") if self._unfolds else conformed
+
+    @property
+    def _unfolds(self) -> bool:
+        """Whether nulls are kept by companions, or lost."""
+        return self.view.folded and self.version.is_first
 
     def _converted(self, array: pa.Array, one: pa.Field) -> pa.Array:
         if array.type == one.type:
@@ -165,7 +203,8 @@ class Target:
             ) from e
 
     def _stored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.view.folded:
+        if not self._unfolds:
+            _check_required(batch, self.view.schema)
             return batch
         return null_masks.unfold(batch, self.view.whole, "zero" if self._zero else "error")
 
@@ -193,6 +232,17 @@ def _forgets(source: pa.DataType, target: pa.DataType) -> bool:
         return any(_forgets(source.field(f.name).type, f.type) for f in shared)
     parts = [getattr(kind, "value_type", None) for kind in (source, target)]
     return None not in parts and _forgets(*parts)
+
+
+def _check_required(batch: pa.RecordBatch, schema: LanceSchema) -> None:
+    """Raise ``RowsDoNotFitError`` for a null in a column that must not have any."""
+    for field, array in zip(schema.fields, batch.columns, strict=True):
+        if not field.nullable and array.null_count:
+            raise RowsDoNotFitError(
+                f"a null is in a column that must not be null: {array.null_count} of {len(array)} values",
+                help="fill the nulls, or make the column nullable with alter_columns",
+                column=field.name,
+            )
 
 
 def _blank(kind: pa.DataType, rows: int) -> pa.Array:
@@ -273,24 +323,21 @@ def write_fragments(
     try:
         first = next(stored, None)
         opened = None if first is None else begin()  # told of before rows are waited for
-        groups = regroup(chain(() if first is None else (first,), stored), options.rows_per_group)
-        group: pa.RecordBatch | None = None
+        pieces = _Pieces(chain(() if first is None else (first,), stored), target, options)
         while opened is not None:
             with opened as files:
-                files.write(next(groups) if group is None else group)
-                # 2**31 rows is the format's own limit.
-                most = min(options.max_rows_per_file, _MAX_ROWS - options.max_rows_per_group)
-                while files.num_rows < most and files.size < options.max_bytes_per_file:
-                    more = next(groups, None)
-                    if more is None:
+                while not files.num_rows or (
+                    files.num_rows < pieces.rows_per_file and files.size < options.max_bytes_per_file
+                ):
+                    piece = pieces.next(pieces.rows_per_file - files.num_rows)
+                    if piece is None:
                         break
-                    files.write(more)
+                    files.write(piece)
                 done.append(files.fragment)
                 done[-1] = files.close()
             if progress is not None:
                 progress.complete(done[-1])
-            group = next(groups, None)
-            opened = None if group is None else begin()
+            opened = begin() if pieces.has_more() else None
     except BaseException as e:
         if together is not None:
             together.abandon()
@@ -299,6 +346,32 @@ def write_fragments(
             raise write_failed(store, e) from e
         raise
     return done
+
+
+class _Pieces:
+    """Rows in the pieces that go into a file one by one: row groups of the first format, else as they come."""
+
+    def __init__(self, batches: Iterable[pa.RecordBatch], target: Target, options: WriteOptions) -> None:
+        self._whole = target.version.is_first
+        self._batches = regroup(batches, options.rows_per_group) if self._whole else iter(batches)
+        # 2**31 rows is the limit of the first format itself.
+        most = _MAX_ROWS - options.max_rows_per_group if self._whole else _MAX_ROWS
+        self.rows_per_file = min(options.max_rows_per_file, most)
+        self._waiting: Any = None
+
+    def has_more(self) -> bool:
+        """Whether rows are left."""
+        if self._waiting is None:
+            self._waiting = next((b for b in self._batches if b.num_rows), None)
+        return self._waiting is not None
+
+    def next(self, rows: int) -> pa.RecordBatch | None:
+        """The next piece: a row group, or at most so many rows; ``None`` where nothing is left."""
+        self.has_more()
+        piece, self._waiting = self._waiting, None
+        if piece is not None and not self._whole and piece.num_rows > rows:
+            piece, self._waiting = piece.slice(0, rows), piece.slice(rows)
+        return piece
 
 
 def write_failed(store: Store, error: StorageError) -> WriteFailedError:
@@ -313,9 +386,10 @@ class _Files:
         self._target = target
         self._runs = target.runs()
         self.fragment = Fragment(0, tuple(DataFile(f"{runtime.new_id()}.lance", r.field_ids) for r in self._runs))
-        self._writers: list[V1Writer] = []
+        self._writers: list[DataFileWriter] = []
         for entry, schema in zip(self.fragment.files, self._runs):
-            self._writers.append(V1Writer(store, entry.key, schema, extend_dictionaries=target.extend))
+            writer = new_data_file(store, entry.key, schema, target.version, extend_dictionaries=target.extend)
+            self._writers.append(writer)
 
     @property
     def num_rows(self) -> int:
@@ -337,7 +411,16 @@ class _Files:
         entries = []
         for writer, entry in zip(self._writers, self.fragment.files):
             done = writer.close()
-            entries.append(replace(entry, fields=done.field_ids))
+            entries.append(
+                replace(
+                    entry,
+                    fields=done.field_ids,
+                    column_indices=done.column_indices,
+                    major_version=done.version[0],
+                    minor_version=done.version[1],
+                    size_bytes=done.size,
+                )
+            )
             self._target.wrote(writer.dictionaries)
         return replace(self.fragment, files=tuple(entries), physical_rows=self.num_rows)
 

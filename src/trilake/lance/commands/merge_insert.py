@@ -21,11 +21,11 @@ from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.delete import mark_all
-from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, check_fields, write_fragments
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.commands.replan import USUAL, Retries, replanned_with_files
 from trilake.lance.file.errors import RowsDoNotFitError
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Rows, split
 from trilake.lance.scan.id_conditions import asked_ids
 from trilake.lance.scan.snapshot import Snapshot
@@ -139,7 +139,7 @@ def planned(
     matches = _match(snapshot, what, rows)
     new = np.setdiff1d(np.arange(rows.num_rows), matches.matched) if what.insert else np.array([], np.int64)
     changed = np.concatenate([*matches.updates, np.array([], np.int64)])
-    target = Target(snapshot.manifest.schema, nulls=nulls)
+    target = Target(snapshot.manifest.schema, snapshot.manifest.storage_version, nulls=nulls)
     parts = [_widened(snapshot, rows.take(pa.array(changed)), np.concatenate([_NO_IDS, *matches.updated]))]
     parts.append(_widened(snapshot, rows.take(pa.array(new))))
     batches: Iterator[pa.RecordBatch] = (b for part in parts for b in part.to_batches())
@@ -344,8 +344,12 @@ class MergeInsertBuilder:
         return self
 
     def data_storage_version(self, version: str) -> Self:
-        """Name the format that rows are written in, which can only be the first one."""
-        check_format({"data_storage_version": version}, of="merge_insert")
+        """Name the version of the files that rows are written in, which can only be the dataset's."""
+        current = self._dataset.snapshot.manifest.storage_version
+        if StorageVersion.parse(version) != current:
+            raise InvalidArgumentError(
+                f"the files of the dataset are of Lance {current}, not {version}", help="leave it out"
+            )
         return self
 
     def conflict_retries(self, max_retries: int) -> Self:

@@ -56,7 +56,7 @@ def update(
     def plan(current: Snapshot, written: list[Fragment]) -> op.Operation:
         nonlocal count
         parts_by_fragment: dict[int, list[Rows]] = {}
-        target = Target(current.manifest.schema, nulls=write_options.nulls)
+        target = Target(current.manifest.schema, current.manifest.storage_version, nulls=write_options.nulls)
         rows = changed_rows(current, updates, where, parts_by_fragment)
         written += write_fragments(current.store, rows, target, write_options, current.runtime)
         offsets = {id: np.concatenate(parts) for id, parts in parts_by_fragment.items()}

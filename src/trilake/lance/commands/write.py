@@ -27,11 +27,12 @@ from trilake.lance.commands.fragment_writer import (
     write_fragments,
 )
 from trilake.lance.file.errors import CommitConflictError, DatasetExistsError
+from trilake.lance.file.storage_version import DEFAULT, StorageVersion
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
 from trilake.lance.versions.manifest import Fragment, Manifest
-from trilake.lance.versions.versions import check_place, list_versions
+from trilake.lance.versions.versions import Scheme, check_place, list_versions
 from trilake.storage.base import Store, WriteGroup
 
 Mode = Literal["create", "append", "overwrite"]
@@ -51,13 +52,26 @@ class WritePlan:
     runtime: Runtime
     base_key: str | None = None
 
+    @property
+    def version(self) -> StorageVersion:
+        """The version of the files."""
+        if self.options.storage_version is not None and (self.base is None or self.mode != "append"):
+            return self.options.storage_version
+        return DEFAULT if self.base is None else self.base.storage_version
+
+    @property
+    def scheme(self) -> Scheme:
+        """How manifests of a new dataset are named."""
+        named = self.options.v2_manifest_names
+        return "v2" if (not self.version.is_first if named is None else named) else "v1"
+
     def target(self, schema: pa.Schema) -> Target:
         """The target of the rows of a schema.  Raises ``SchemaMismatchError`` where a dataset would have no columns."""
         if self.mode == "append" and self.base is not None:
-            return Target(self.base.schema, nulls=self.options.nulls)
+            return Target(self.base.schema, self.version, nulls=self.options.nulls)
         if not schema.names:
             raise SchemaMismatchError("a dataset needs at least one column")
-        return Target.new(schema, nulls=self.options.nulls)
+        return Target.new(schema, self.version, nulls=self.options.nulls)
 
 
 def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions | None = None) -> WritePlan:
@@ -84,7 +98,14 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
     if listing.versions:
         base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
-    return WritePlan(mode, base, options or WriteOptions(), runtime, key)
+    options = options or WriteOptions()
+    if mode == "append" and base is not None and options.storage_version not in (None, base.storage_version):
+        raise InvalidArgumentError(
+            f"the files of the dataset are of Lance {base.storage_version}, not {options.storage_version}",
+            help="leave data_storage_version out, or migrate the dataset",
+            file=store.uri,
+        )
+    return WritePlan(mode, base, options, runtime, key)
 
 
 def commit_write(
@@ -102,8 +123,10 @@ def commit_write(
     if plan.mode == "append" and plan.base is not None:
         operation = op.Append(fragments)
     else:
-        operation = op.Overwrite(fragments, target.schema)
-    begun = transaction.begin(read_version, operation, plan.runtime)
+        operation = op.Overwrite(
+            fragments, target.schema, storage_version=plan.version, stable_row_ids=plan.options.stable_row_ids
+        )
+    begun = transaction.begin(read_version, operation, plan.runtime, plan.options.properties)
     create = plan.mode != "overwrite" and not plan.base
 
     def finish() -> None:
@@ -115,7 +138,14 @@ def commit_write(
 
     try:
         manifest = transaction.commit(
-            store, begun, plan.runtime, create=create, known=plan.base_key, finish=finish, base=plan.base
+            store,
+            begun,
+            plan.runtime,
+            create=create,
+            scheme=plan.scheme,
+            known=plan.base_key,
+            finish=finish,
+            base=plan.base,
         )
         return Snapshot(store, manifest, plan.runtime)
     except UnknownOutcomeError:

@@ -18,7 +18,7 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.extensions import restore_batch, storage_array
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.schema import Field, LanceSchema
-from trilake.lance.file.types import LISTS
+from trilake.lance.file.types import LISTS, is_text
 
 
 @dataclass(frozen=True)
@@ -114,3 +114,18 @@ def _strings(field: Field, array: pa.Array) -> pa.Array:
         items = _strings(field.children[0], array.values)
         return type(array).from_arrays(array.offsets, items, kind, mask=mask)
     raise UnsupportedProtocolError(f"JSON in {field.logical_type!r} cannot be read", column=field.name)
+
+
+def stored_array(field: Field, array: pa.Array) -> pa.Array:
+    """Values as users give them as they are stored: JSON in binary form.  Raises ``RowsDoNotFitError``."""
+    if field.is_plain or field.is_blob:
+        return array
+    array = storage_array(array)
+    if field.is_json:
+        return jsonb.encode(array) if is_text(array.type) else array
+    mask = array.is_null() if array.null_count else None
+    if field.logical_type == "struct" and array.type.num_fields == len(field.children):
+        by_name = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
+        children = [stored_array(child, by_name[child.name]) for child in field.children if child.name in by_name]
+        return pa.StructArray.from_arrays(children, names=[c.name for c in field.children], mask=mask)
+    return array

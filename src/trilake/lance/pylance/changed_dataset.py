@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from trilake.lance.commands import columns as column_changes
 from trilake.lance.commands import delete, input_rows, joins, update, write
-from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, WriteOptions
 from trilake.lance.commands.replan import Retries
 from trilake.lance.file.errors import WrongTypeError
@@ -46,6 +46,7 @@ class ChangedDataset(LaterNames):
         schema, batches = input_rows.stream(data, options.pop("schema", None))
         input_rows.check_metadata(schema)
         layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
+        layout |= {**format_of(options), "properties": properties_of(options)}
         check_format(options, of="insert")
         wanted = WriteOptions(**{"nulls": self.nulls, **layout})
         self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))

@@ -20,6 +20,7 @@ from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, regroup
 from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
+from trilake.lance.file.storage_version import FIRST
 from trilake.lance.file.view import View
 from trilake.lance.pylance.beyond import NotInFormatError
 from trilake.lance.scan.scan import one_batch
@@ -189,7 +190,7 @@ class LanceFileWriter:
     def _begin(self, schema: pa.Schema) -> tuple[Target, V1Writer]:
         input_rows.check_metadata(schema)
         flat, _ = input_rows.plain(schema, ())
-        self._target = Target.new(flat, nulls=self._options.nulls)
+        self._target = Target.new(flat, FIRST, nulls=self._options.nulls)
         self._writer = V1Writer(self._store, self._key, self._target.schema)
         return self._target, self._writer
 

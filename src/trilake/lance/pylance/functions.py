@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
-from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commands.write import Mode, write
@@ -108,9 +108,9 @@ def write_dataset(
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     storage_options: credentials, region and endpoint of an object store.
-    later: what programs for later releases say of the format, such as ``data_storage_version="legacy"``,
-        ``use_legacy_format=True``, ``enable_v2_manifest_paths=False`` and ``enable_stable_row_ids=False``.  Other
-        values are refused.
+    later: ``data_storage_version`` of a new dataset, ``"2.2"`` by default (``"stable"``), ``"2.1"``, ``"2.0"`` or
+        ``"legacy"``; ``enable_v2_manifest_paths`` and ``enable_stable_row_ids``; ``commit_message`` and
+        ``transaction_properties``; and what programs say that is so here anyway.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
@@ -120,11 +120,14 @@ def write_dataset(
     """
     if not isinstance(mode, str):
         raise WrongTypeError(f"mode is {mode!r}", help="it is create, append or overwrite")
+    format, properties = format_of(later), properties_of(later)
     check_format(later, of="write_dataset")
     runtime = runtime_with(commit_lock)
     store, where = place_of(uri, storage_options)
     rows_schema, batches = input_rows.stream(data_obj, schema)
-    options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls)
+    options = WriteOptions(
+        max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, properties=properties, **format
+    )
     input_rows.check_metadata(rows_schema)
     reporter = None if progress is None else Reporter(progress)
     snapshot = write(store, rows_schema, batches, cast(Mode, mode.lower()), runtime, options, progress=reporter)

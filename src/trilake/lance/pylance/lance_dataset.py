@@ -16,11 +16,12 @@ from typing import Any
 from trilake.common.arguments import count, flag
 from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
-from trilake.lance.commands.format_options import check_format
+from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, WrongTypeError
+from trilake.lance.file.storage_version import DEFAULT, FIRST, StorageVersion
 from trilake.lance.optimize import DatasetOptimizer
 from trilake.lance.pylance import transactions
 from trilake.lance.pylance.changed_dataset import ChangedDataset
@@ -33,8 +34,8 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
-from trilake.lance.versions.manifest import parse_manifest
-from trilake.lance.versions.operations import Restore
+from trilake.lance.versions.manifest import Fragment, Manifest, parse_manifest
+from trilake.lance.versions.operations import Overwrite, Restore
 from trilake.lance.versions.versions import check_place, list_versions
 from trilake.storage import open_store
 
@@ -380,9 +381,11 @@ class LanceDataset(ChangedDataset):
         >>> done.version, done.count_rows()
         (2, 3)
         """
+        format, properties = format_of(later), properties_of(later)
         check_format(later, of="commit")
         uuid = operation.uuid if isinstance(operation, Transaction) else None
         if isinstance(operation, Transaction):
+            properties |= dict(operation.transaction_properties or {})
             operation, read_version = transactions.given(operation, read_version)
         if not isinstance(operation, LanceOperation.BaseOperation):
             raise TypeError(f"operation must be a LanceOperation, got {type(operation)}")
@@ -395,9 +398,15 @@ class LanceDataset(ChangedDataset):
                 raise ReadVersionMissingError("read_version must be specified for this operation")
             read_version = listing.latest
         base = transaction.load(store, read_version, listing) if listing.versions and read_version else None
-        begun = transaction.begin(read_version, operation.resolve(base), runtime)
+        resolved = operation.resolve(base)
+        if isinstance(resolved, Overwrite):
+            version = format["storage_version"] or version_of(resolved.fragments, base)
+            resolved = replace(resolved, storage_version=version, stable_row_ids=format["stable_row_ids"])
+        begun = transaction.begin(read_version, resolved, runtime, properties)
         begun = begun if uuid is None else replace(begun, uuid=uuid)
-        manifest = transaction.commit(store, begun, runtime)
+        named = format["v2_manifest_names"]
+        first = isinstance(resolved, Overwrite) and resolved.storage_version == FIRST
+        manifest = transaction.commit(store, begun, runtime, scheme="v1" if named is False or first else "v2")
         return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
 
     @staticmethod
@@ -441,6 +450,12 @@ class LanceDataset(ChangedDataset):
         """The old name of :meth:`commit`."""
         warnings.warn("use LanceDataset.commit() instead of _commit()", DeprecationWarning, stacklevel=2)
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
+
+
+def version_of(fragments: Sequence[Fragment], base: Manifest | None) -> StorageVersion:
+    """The version of the files of fragments, or that of a dataset, or today's."""
+    versions = {file.storage_version for fragment in fragments for file in fragment.files}
+    return max(versions) if versions else DEFAULT if base is None else base.storage_version
 
 
 def _reopen(

@@ -96,12 +96,12 @@ class LaterNames(IndexedDataset):
     @property
     def data_storage_version(self) -> str:
         """The version of the format that files are written in."""
-        return "0.1"
+        return str(self.snapshot.manifest.storage_version)
 
     @property
     def has_stable_row_ids(self) -> bool:
-        """False: row ids say where rows are."""
-        return False
+        """Whether rows keep their ids when they move."""
+        return self.snapshot.manifest.has_stable_row_ids
 
     def read_transaction(self, version: int) -> Transaction | None:
         """The transaction that made ``version``; ``None`` where its file is gone, or a newer writer made it.

@@ -24,7 +24,7 @@ class Transaction:
     read_version: the version; 0 where there was none yet.
     operation: one of :class:`~trilake.lance.pylance.operation.LanceOperation`.
     uuid: an id that no other transaction has; the commit makes one where none is given.
-    transaction_properties: texts by name, of later releases of the format; in this one there are none.
+    transaction_properties: what the commit says of itself.
     """
 
     read_version: int
@@ -35,12 +35,6 @@ class Transaction:
 
 def given(transaction: Transaction, read_version: int | None) -> tuple[LanceOperation.BaseOperation, int]:
     """The operation of a transaction to commit, and its version.  Raises ``InvalidArgumentError``."""
-    if transaction.transaction_properties:
-        raise InvalidArgumentError(
-            f"the transaction has properties ({', '.join(transaction.transaction_properties)}), which the first format "
-            "of Lance does not keep",
-            help="leave them out, or keep them with update_schema_metadata",
-        )
     if read_version is not None and read_version != transaction.read_version:
         raise InvalidArgumentError(
             f"read_version is {read_version}, and the transaction was made for version {transaction.read_version}",

@@ -51,9 +51,11 @@ FEATURES = {
     256: "several file versions",
 }
 _DELETION_FILES, STABLE_ROW_IDS, _CONFIGURATION, _BASE_PATHS, _NO_TRANSACTIONS = 1, 2, 8, 16, 32
+#: Each data file says its version anyway.
+_MIXED = 256
 #: Flags that readers here know, and those of writers.
-_READABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS | _NO_TRANSACTIONS
-_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS
+_WRITABLE = _DELETION_FILES | STABLE_ROW_IDS | 4 | _CONFIGURATION | _BASE_PATHS | _MIXED
+_READABLE = _WRITABLE | _NO_TRANSACTIONS
 
 #: Readers look for what writers of a version did wrong: this one writes as that one does.
 WRITER = ("trilake", "0.8.19")
@@ -624,6 +626,7 @@ def with_flags(manifest: Manifest) -> Manifest:
     """A manifest with the feature flags that it must have."""
     flags = _DELETION_FILES if any(f.deletion_file is not None for f in manifest.fragments) else 0
     flags |= STABLE_ROW_IDS if manifest.has_stable_row_ids else 0
+    flags |= (manifest.reader_feature_flags | manifest.writer_feature_flags) & _MIXED
     flags |= _BASE_PATHS if manifest.base_paths else 0
     return replace(
         manifest,

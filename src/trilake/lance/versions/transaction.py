@@ -341,9 +341,11 @@ def of_manifest(store: Store, manifest: Manifest) -> Transaction | None:
 # --- committing ------------------------------------------------------------------------------------------------------
 
 
-def begin(read_version: int, operation: op.Operation, runtime: Runtime) -> Transaction:
+def begin(
+    read_version: int, operation: op.Operation, runtime: Runtime, properties: Mapping[str, str] | None = None
+) -> Transaction:
     """A transaction with an id of its own."""
-    return Transaction(read_version, runtime.new_id(), operation)
+    return Transaction(read_version, runtime.new_id(), operation, properties or {})
 
 
 def commit(

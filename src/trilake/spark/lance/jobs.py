@@ -243,7 +243,8 @@ def _change_fragment(
         rows = snapshot.matching(snapshot.filter(where), reader)
     else:
         offsets: dict[int, list[np.ndarray[tuple[int], np.dtype[np.int64]]]] = {}
-        target = Target(snapshot.manifest.schema, nulls=options.nulls)
+        manifest = snapshot.manifest
+        target = Target(manifest.schema, manifest.storage_version, nulls=options.nulls)
         changed = updating.changed_rows(snapshot, updates, where, offsets, [reader])
         new = write_fragments(snapshot.store, changed, target, options, snapshot.runtime)
         rows = np.concatenate([*offsets.get(id, []), np.array([], np.int64)])

@@ -209,11 +209,12 @@ def _write_rows(
     written: list[Fragment],
 ) -> tuple[int, int]:
     """Write the rows that come; how many were inserted and updated.  What was written goes into ``written``."""
-    schema, store = snapshot.manifest.schema, dict(snapshot.store.options)
+    schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
+    store = dict(snapshot.store.options)
     uri, runtime = snapshot.store.uri, snapshot.runtime
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counts = [0, 0]
+        counts, target = [0, 0], Target(schema, version, nulls=options.nulls)
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -223,7 +224,7 @@ def _write_rows(
                 columns = pa.RecordBatch.from_arrays(source.flatten(), names=[f.name for f in source.type])
                 yield ml_vectors.lists_in(columns, vectors)
 
-        done = write_fragments(open_store(uri, store), rows(), Target(schema, nulls=options.nulls), options, runtime)
+        done = write_fragments(open_store(uri, store), rows(), target, options, runtime)
         text = json.dumps({"counts": counts, "new": [text_of(f) for f in done]})
         yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], ["done"])
 

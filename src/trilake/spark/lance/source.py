@@ -19,6 +19,7 @@ from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.lance.commands.fragment_writer import Target, WriteOptions, check_fields, discard, write_fragments
 from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_write
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
@@ -256,6 +257,7 @@ class LanceWriter(DataSourceArrowWriter):
     arrow: the columns of a dataset that is new.
     vectors: how columns become vectors.
     runtime: what writes and the commit take from the world.
+    version: of the files.
     """
 
     def __init__(
@@ -269,8 +271,10 @@ class LanceWriter(DataSourceArrowWriter):
         arrow: pa.Schema,
         vectors: Vectors,
         runtime: Runtime,
+        version: StorageVersion,
     ) -> None:
         self.path, self.store, self.mode, self.read_version = path, dict(store), mode, read_version
+        self.version = version
         self.schema, self.options, self.arrow, self.vectors = schema, options, arrow, vectors
         self.runtime = runtime
 
@@ -309,14 +313,15 @@ class LanceWriter(DataSourceArrowWriter):
         elif not vectors.unsized:
             stored = plan.target(with_vectors(arrow, vectors, {})).view.whole
         version = 0 if plan.base is None else plan.base.version
-        return cls(path, store, mode, version, stored, options, arrow, vectors, plan.runtime)
+        return cls(path, store, mode, version, stored, options, arrow, vectors, plan.runtime, plan.version)
 
     def target(self, sizes: Mapping[str, int]) -> Target:
         """The target of a task's rows.  A new dataset gets no dictionaries: tasks would not agree on one."""
         schema = self.schema
         if schema is None:
-            schema = Target.new(with_vectors(self.arrow, self.vectors, sizes), nulls=self.options.nulls).view.whole
-        return Target(schema, nulls=self.options.nulls)
+            arrow = with_vectors(self.arrow, self.vectors, sizes)
+            schema = Target.new(arrow, self.version, nulls=self.options.nulls).view.whole
+        return Target(schema, self.version, nulls=self.options.nulls)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WrittenFragments:
         batches: Iterator[pa.RecordBatch] = (ml_vectors.lists_in(b, self.vectors.ml) for b in iterator)
