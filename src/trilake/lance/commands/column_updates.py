@@ -17,6 +17,7 @@ from trilake.lance.file.extensions import storage_array
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
+from trilake.lance.versions.effects import without_fields
 from trilake.lance.versions.manifest import Fragment
 
 
@@ -40,8 +41,8 @@ def update_columns(
 ) -> ColumnUpdate:
     """Write columns of a fragment anew, with the values of ``data`` in the rows that have the same key.
 
-    The columns are all of ``data`` but ``right_on``.  Data files that have one of them are replaced whole, cut into the
-    same row groups, so that readers of the first format find each field in one file.
+    The columns are all of ``data`` but ``right_on``.  They go into a new file; in the first format, whose readers want
+    each data file whole, so do the other columns of the files that have one of them.
 
     Parameters are those of :func:`trilake.lance.commands.joins.merge`.  Raises as that does, ``UnknownColumnError`` for
     a column that the dataset does not have, and ``SchemaMismatchError`` for values that do not fit it.
@@ -82,8 +83,7 @@ def update_columns(
             raise RowsDoNotFitError(f"{reader.physical_rows} rows got {rows} values")
 
     written = write_columns(reader.store, batches(), target, snapshot.runtime, check)
-    ids = frozenset(target.view.whole.field_ids)
-    kept = tuple(f for f in reader.fragment.files if ids.isdisjoint(f.fields))
+    kept = without_fields(reader.fragment.files, {f.id for f in target.view.whole.walk()})
     fragment = replace(reader.fragment, files=(*kept, *written), physical_rows=reader.physical_rows)
     return ColumnUpdate(fragment, sorted(changed.field_ids), offsets)
 
@@ -110,11 +110,11 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
 
 
 def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nulls: NullPolicy) -> Target:
-    """All fields of the data files that have one of some fields, and those of these that no file has."""
-    files = [f for f in reader.fragment.files if not ids.isdisjoint(f.fields)]
-    schema = snapshot.manifest.schema
-    rewritten = schema.project_ids(ids.union(*(f.fields for f in files)))
-    version = snapshot.manifest.storage_version
+    """The fields to write: some, and in the first format all others of the data files that have one of them."""
+    schema, version = snapshot.manifest.schema, snapshot.manifest.storage_version
+    if version.is_first:
+        ids = ids.union(*(f.fields for f in reader.fragment.files if not ids.isdisjoint(f.fields)))
+    rewritten = schema.project_ids(ids)
     return Target(rewritten.with_dictionaries(schema.dictionaries), version, nulls=nulls)
 
 

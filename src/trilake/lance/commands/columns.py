@@ -242,12 +242,19 @@ def drop_columns(snapshot: Snapshot, columns: Sequence[str]) -> Snapshot:
         fields_left = tuple(f for f in (_without(f, dropped) for f in current.manifest.schema.fields) if f is not None)
         if not {f.id for f in fields_left} - set(masks.values()):
             raise InvalidArgumentError("a dataset must keep a column")
-        schema = LanceSchema(fields_left, current.manifest.schema.metadata)
-        return op.Merge(with_files_of(current.manifest.fragments, schema), _with_values(current, schema))
+        return _projected(current, LanceSchema(fields_left, current.manifest.schema.metadata))
 
     if not columns:
         raise InvalidArgumentError("there is no column to drop")
     return replanned_with_files(snapshot, make)
+
+
+def _projected(snapshot: Snapshot, schema: LanceSchema) -> op.Operation:
+    """What makes a schema of fewer fields, or other names, that of the dataset."""
+    if not snapshot.manifest.storage_version.is_first:
+        return op.Project(schema)
+    # Readers of old do not know projections.
+    return op.Merge(with_files_of(snapshot.manifest.fragments, schema), _with_values(snapshot, schema))
 
 
 def _with_values(snapshot: Snapshot, schema: LanceSchema) -> LanceSchema:
@@ -313,6 +320,8 @@ def alter_columns(
         schema = LanceSchema(fields_left, schema.metadata)
         if len(set(schema.names)) < len(fields_left):
             raise InvalidArgumentError("two columns would have the same name")
+        if not casts:
+            return _projected(current, schema)
         return op.Merge(with_files_of(fragments, schema), _with_values(current, schema))
 
     return replanned_with_files(snapshot, make)

@@ -28,6 +28,7 @@ from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
 from trilake.lance.versions import transaction
+from trilake.lance.versions.effects import carried
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 
 
@@ -251,11 +252,21 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     rows = scan(ScanPlan(View(schema, folded=False), schema), readers)
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
     target = Target(schema, snapshot.manifest.storage_version, folded=False)
-    return RewriteResult(
-        task.fragments,
-        tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime)),
-        task.read_version,
-    )
+    new = tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime))
+    return RewriteResult(task.fragments, _with_ids(new, readers) if _is_stable(snapshot) else new, task.read_version)
+
+
+def _is_stable(snapshot: Snapshot) -> bool:
+    return snapshot.manifest.has_stable_row_ids
+
+
+def _with_ids(new: tuple[Fragment, ...], readers: Sequence[FragmentReader]) -> tuple[Fragment, ...]:
+    """New fragments with the stable ids and versions of the live rows of old ones."""
+    live = [reader.offsets_of_live(np.arange(reader.num_rows, dtype=np.int64)) for reader in readers]
+    pairs = list(zip(readers, live, strict=True))
+    ids = [reader.ids_of(offsets) for reader, offsets in pairs]
+    created, updated = ([getattr(r, name)[offsets] for r, offsets in pairs] for name in ("created", "updated"))
+    return carried(new, np.concatenate(ids), np.concatenate(created), np.concatenate(updated))
 
 
 def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
@@ -267,7 +278,7 @@ def present(snapshot: Snapshot, reader: FragmentReader) -> LanceSchema:
 
 def _moved_indices(snapshot: Snapshot, groups: Sequence[op.RewriteGroup]) -> tuple[op.RewrittenIndex, ...]:
     """Write the indices anew for the row ids that live rows get: new files hold them in the order of the old ones."""
-    if not snapshot.manifest.indices:
+    if not snapshot.manifest.indices or _is_stable(snapshot):
         return ()
     before, after = [], []
     for group in groups:

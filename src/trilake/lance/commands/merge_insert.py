@@ -151,7 +151,10 @@ def planned(
         kept = matches.fragments - changed_ids
         updated = (*updated, *(f for f in snapshot.manifest.fragments if f.id in kept))
     deleted = sum(map(len, matches.deleted.values())) - len(changed)
-    return op.Update(removed, updated, tuple(written)), MergeStats(len(new), len(changed), deleted)
+    of, at = split(np.concatenate([_NO_IDS, *matches.updated]))
+    edges = np.flatnonzero(np.diff(of)) + 1
+    runs = zip(of[np.concatenate(([0], edges))].tolist(), np.split(at, edges), strict=True) if len(of) else ()
+    return op.Update(removed, updated, snapshot.moved(written, runs)), MergeStats(len(new), len(changed), deleted)
 
 
 def _conformed(snapshot: Snapshot, source: pa.Table, on: tuple[str, ...]) -> pa.Table:

@@ -62,7 +62,7 @@ def update(
         offsets = {id: np.concatenate(parts) for id, parts in parts_by_fragment.items()}
         count = sum(map(len, offsets.values()))
         updated, removed = mark_all(current, offsets)
-        return op.Update(removed, updated, tuple(written))
+        return op.Update(removed, updated, current.moved(written, offsets.items()))
 
     if not expressions:
         raise InvalidArgumentError("there is no column to update", help='pass {"column": "expression"}')

@@ -18,6 +18,7 @@ from trilake.lance import cleanup
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
+from trilake.lance.commands.migrate import migrate, migrate_manifest_names
 from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import ReadVersionMissingError, WrongTypeError
@@ -276,6 +277,32 @@ class LanceDataset(ChangedDataset):
     def stats(self) -> LanceStats:
         """Numbers about the dataset and its indices."""
         return LanceStats(self)
+
+    def migrate(self, data_storage_version: str = "stable") -> None:
+        """Write all rows again in files of ``data_storage_version``, as one commit.
+
+        Older versions keep their files.  Indices are not taken along.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2]}), "memory://doc-lance-migrate", data_storage_version="legacy")
+        >>> made.migrate()
+        >>> made.data_storage_version, made.count_rows()
+        ('2.2', 2)
+        """
+        self.moved(migrate(self.snapshot, StorageVersion.parse(data_storage_version)))
+
+    def migrate_manifest_paths_v2(self) -> None:
+        """Rename manifests to today's names, while no other writes to the dataset.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-names", enable_v2_manifest_paths=False)
+        >>> made.migrate_manifest_paths_v2()
+        >>> made.checkout_version(1).count_rows()
+        1
+        """
+        migrate_manifest_names(self.snapshot.store)
 
     def restore(self) -> None:
         """Make the version that is shown the newest, as a commit.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,7 +12,12 @@ from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup
 from trilake.lance.commands import delete
-from trilake.lance.commands.schema_metadata import update_field_metadata, update_schema_metadata
+from trilake.lance.commands.schema_metadata import (
+    update_config,
+    update_field_metadata,
+    update_metadata,
+    update_schema_metadata,
+)
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance import transactions
 from trilake.lance.pylance.beyond import not_in_format
@@ -169,6 +174,55 @@ class LaterNames(IndexedDataset):
         (0, 2)
         """
         self.moved(delete.delete(self.snapshot, "true"))
+
+    def config(self) -> dict[str, str]:
+        """The table's configuration.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-config")
+        >>> made.update_config({"lance.auto_cleanup.interval": "20"})
+        {'lance.auto_cleanup.interval': '20'}
+        """
+        return dict(self.snapshot.manifest.config)
+
+    def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
+        """Set ``values`` in the table's configuration, and remove what is ``None``, or with ``replace`` all else.
+
+        Returns what it is then; :meth:`config` has an example.
+        """
+        self.moved(update_config(self.snapshot, values, replace_all=replace))
+        return self.config()
+
+    def delete_config_keys(self, keys: Iterable[str]) -> None:
+        """Remove ``keys`` of the table's configuration.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-config-keys")
+        >>> _ = made.update_config({"x": "1"})
+        >>> made.delete_config_keys(["x"])
+        >>> made.config()
+        {}
+        """
+        self.update_config(dict.fromkeys(keys))
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The table's metadata."""
+        return dict(self.snapshot.manifest.table_metadata)
+
+    def update_metadata(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
+        """Set ``values`` as metadata of the table, and remove what is ``None``, or with ``replace`` all else.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-table-metadata")
+        >>> made.update_metadata({"owner": "sales"}), made.metadata
+        ({'owner': 'sales'}, {'owner': 'sales'})
+        """
+        self.moved(update_metadata(self.snapshot, values, replace_all=replace))
+        return self.metadata
 
     @property
     def schema_metadata(self) -> dict[str, str]:

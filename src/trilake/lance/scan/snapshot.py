@@ -31,6 +31,7 @@ from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.sql_text import as_spark
 from trilake.lance.versions import transaction
 from trilake.lance.versions.bases import Bases
+from trilake.lance.versions.effects import carried
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.operations import Operation
 from trilake.storage.base import Store
@@ -212,6 +213,20 @@ class Snapshot:
             return np.full(len(ids), _NOWHERE)
         at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
         return np.where(known[at] == ids, where[at], _NOWHERE)
+
+    def moved(self, fragments: Sequence[Fragment], rows: Iterable[tuple[int, Rows]]) -> tuple[Fragment, ...]:
+        """New fragments that begin with some rows of this version, which keep their stable ids.
+
+        ``rows`` are the fragment and the offsets of these rows, in the order in which they are there.
+        """
+        if not self.manifest.has_stable_row_ids:
+            return tuple(fragments)
+        ids, created = [np.empty(0, np.uint64)], [np.empty(0, np.uint64)]
+        for fragment_id, offsets in rows:
+            reader = self._by_id[fragment_id]
+            ids.append(reader.ids_of(offsets))
+            created.append(reader.created[offsets])
+        return carried(fragments, np.concatenate(ids), np.concatenate(created))
 
     def live_rows(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """For each row id whether it names a row that is there and lives."""

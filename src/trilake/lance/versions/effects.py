@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from operator import attrgetter
 
@@ -24,7 +24,14 @@ from trilake.lance.versions.manifest import (
     Placed,
     with_flags,
 )
-from trilake.lance.versions.row_ids import count_ids, parse_ids, parse_versions, serialise_ids, serialise_versions
+from trilake.lance.versions.row_ids import (
+    Ids,
+    count_ids,
+    parse_ids,
+    parse_versions,
+    serialise_ids,
+    serialise_versions,
+)
 
 
 def apply(
@@ -115,8 +122,10 @@ def with_row_ids(manifest: Manifest) -> Manifest:
     following, fragments = manifest.next_row_id, []
     for fragment in manifest.fragments:
         count = 0 if fragment.row_ids is None else _count(fragment.row_ids)
+        updated = np.full(fragment.physical_rows, manifest.version, np.uint64)
         if count is None or count >= fragment.physical_rows:
-            fragments.append(fragment)
+            known = fragment.last_updated is not None or not len(updated)
+            fragments.append(fragment if known else replace(fragment, last_updated=serialise_versions(updated)))
             continue
         new = fragment.physical_rows - count
         ids = np.arange(following, following + new, dtype=np.uint64)
@@ -125,7 +134,6 @@ def with_row_ids(manifest: Manifest) -> Manifest:
         created = np.full(new, manifest.version, np.uint64)
         if count and isinstance(fragment.created, bytes):
             created = np.concatenate([parse_versions(fragment.created, count, file=""), created])
-        updated = np.full(fragment.physical_rows, manifest.version, np.uint64)
         following += new
         fragments.append(
             replace(
@@ -283,7 +291,8 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
         fragments = [*(f for f in fragments if f.id not in ids), *new]
         groups.append((ids, new))
     new_ids = {i.old: i for i in rewrite.rewritten_indices}
-    indices = [_moved(i, new_ids.get(i.uuid), groups) for i in newest.indices]
+    stable = newest.has_stable_row_ids
+    indices = [_moved(i, new_ids.get(i.uuid), groups, stable=stable) for i in newest.indices]
     return replace(
         newest,
         fragments=tuple(fragments),
@@ -293,9 +302,17 @@ def _rewritten(newest: Manifest, rewrite: op.Rewrite) -> Manifest:
 
 
 def _moved(
-    index: IndexMetadata, rewritten: op.RewrittenIndex | None, groups: list[tuple[set[int], tuple[Fragment, ...]]]
+    index: IndexMetadata,
+    rewritten: op.RewrittenIndex | None,
+    groups: list[tuple[set[int], tuple[Fragment, ...]]],
+    *,
+    stable: bool,
 ) -> IndexMetadata | None:
-    """The index after a rewrite; one that was not rewritten with its rows is given up."""
+    """The index after a rewrite.
+
+    One that was not rewritten with its rows does not cover the new fragments, unless rows keep their ids; one that
+    does not say what it covers is given up.
+    """
     if index.fragment_bitmap is None:
         return None if rewritten is None else _renamed(index, rewritten)
     covered = BitMap(index.fragment_bitmap)
@@ -305,11 +322,12 @@ def _moved(
             touched = True
             whole = BitMap(old) <= covered
             covered -= BitMap(old)
-            if whole:
+            if whole and (stable or rewritten is not None):
                 covered |= BitMap([f.id for f in new])
     if not touched:
         return index
-    return None if rewritten is None else replace(_renamed(index, rewritten), fragment_bitmap=FrozenBitMap(covered))
+    moved = index if rewritten is None else _renamed(index, rewritten)
+    return replace(moved, fragment_bitmap=FrozenBitMap(covered))
 
 
 def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadata:
@@ -377,14 +395,39 @@ def _with_files(newest: Manifest, replacements: Iterable[tuple[int, DataFile]]) 
         files = fragment.files
         for file in new.get(fragment.id, ()):
             ids = set(file.fields)
-            files = (*(f for f in (_without_fields(f, ids) for f in files) if f is not None), file)
+            files = (*without_fields(files, ids), file)
         fragments.append(replace(fragment, files=files))
     modified = tuple({id for files in new.values() for file in files for id in file.fields})
     touched = [f for f in newest.fragments if f.id in new]
     return replace(newest, fragments=tuple(fragments), indices=_without_stale(newest.indices, modified, touched))
 
 
-def _without_fields(file: DataFile, ids: set[int]) -> DataFile | None:
-    """A data file that does not have some fields any more; ``None`` where it has no others."""
-    left = tuple(TOMBSTONE if id in ids else id for id in file.fields)
-    return None if all(id == TOMBSTONE for id in left) else replace(file, fields=left)
+def without_fields(files: Iterable[DataFile], ids: Collection[int]) -> tuple[DataFile, ...]:
+    """Data files that do not have some fields any more; those that have no others are left out."""
+    left = []
+    for file in files:
+        fields = tuple(TOMBSTONE if id in ids else id for id in file.fields)
+        if any(id != TOMBSTONE for id in fields):
+            left.append(replace(file, fields=fields))
+    return tuple(left)
+
+
+def carried(fragments: Iterable[Fragment], ids: Ids, created: Ids, updated: Ids | None = None) -> tuple[Fragment, ...]:
+    """New fragments with the stable row ids of the rows that have moved into them, which come first.
+
+    ``created`` and ``updated`` are the versions in which these rows were made, and last got other values; the latter is
+    that of the commit where it is not given.
+    """
+    moved, at = [], 0
+    for fragment in fragments:
+        rows = slice(at, at + fragment.physical_rows)
+        at += fragment.physical_rows
+        if len(ids[rows]):
+            fragment = replace(
+                fragment,
+                row_ids=serialise_ids(ids[rows]),
+                created=serialise_versions(created[rows]),
+                last_updated=None if updated is None else serialise_versions(updated[rows]),
+            )
+        moved.append(fragment)
+    return tuple(moved)
