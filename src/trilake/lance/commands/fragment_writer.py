@@ -23,8 +23,9 @@ from trilake.lance.data_files import new_data_file
 from trilake.lance.file import null_masks
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.lance.file.extensions import storage_array
-from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.schema import BLOB, BLOB_V2, Field, LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.file.types import EXTENSION_NAME
 from trilake.lance.file.view import View, stored_array
 from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.scan.scan import one_batch
@@ -134,6 +135,8 @@ class Target:
                 help='leave nulls out, or pass data_storage_version="legacy"',
             )
         stored = companion_schema(schema) if nulls == "mask" else schema
+        if version >= BLOBS_V2:
+            stored = pa.schema([_blob_field(f) for f in stored], stored.metadata)
         return cls(LanceSchema.from_arrow(stored, first_id), version, nulls=nulls, extend=True)
 
     def runs(self) -> list[LanceSchema]:
@@ -250,6 +253,19 @@ def _blank(kind: pa.DataType, rows: int) -> pa.Array:
         keys = pa.nulls(rows, kind.index_type)
         return pa.DictionaryArray.from_arrays(keys, pa.array([], kind.value_type))
     return pa.nulls(rows, kind)
+
+
+#: The version from which on blobs may lie in other files.
+BLOBS_V2 = StorageVersion(2, 2)
+
+
+def _blob_field(field: pa.Field) -> pa.Field:
+    """A column of blobs as files of today have it; any other as it is."""
+    metadata = dict(field.metadata or {})
+    if metadata.pop(BLOB, b"").lower() != b"true" or pa.types.is_nested(field.type):
+        return field
+    kind = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.string())])
+    return pa.field(field.name, kind, field.nullable, {**metadata, EXTENSION_NAME: BLOB_V2})
 
 
 def companion_schema(schema: pa.Schema) -> pa.Schema:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import pyarrow as pa
+import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file import jsonb, null_masks
@@ -118,9 +119,11 @@ def _strings(field: Field, array: pa.Array) -> pa.Array:
 
 def stored_array(field: Field, array: pa.Array) -> pa.Array:
     """Values as users give them as they are stored: JSON in binary form.  Raises ``RowsDoNotFitError``."""
-    if field.is_plain or field.is_blob:
+    if field.is_plain or (field.is_blob and not field.is_blob_v2):
         return array
     array = storage_array(array)
+    if field.is_blob:
+        return _blob(field, array)
     if field.is_json:
         return jsonb.encode(array) if is_text(array.type) else array
     mask = array.is_null() if array.null_count else None
@@ -129,3 +132,14 @@ def stored_array(field: Field, array: pa.Array) -> pa.Array:
         children = [stored_array(child, by_name[child.name]) for child in field.children if child.name in by_name]
         return pa.StructArray.from_arrays(children, names=[c.name for c in field.children], mask=mask)
     return array
+
+
+def _blob(field: Field, array: pa.Array) -> pa.Array:
+    """Blobs, given as bytes or as a struct with ``data`` or ``uri``, with all parts that the field has."""
+    kind = field.storage_field.type
+    mask = array.is_null() if array.null_count else None
+    given = {"data": array}
+    if pt.is_struct(array.type):
+        given = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
+    parts = [given[f.name].cast(f.type) if f.name in given else pa.nulls(len(array), f.type) for f in kind]
+    return pa.StructArray.from_arrays(parts, fields=list(kind), mask=mask)

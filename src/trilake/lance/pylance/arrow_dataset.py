@@ -14,14 +14,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset
 
-from trilake.common.arguments import flag
+from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.fragment_writer import NullPolicy
+from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.fragment import LanceFragment
 from trilake.lance.fragment_reads import check_head
 from trilake.lance.pylance.scan_options import OF_ROWS, check_names
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
+from trilake.lance.scan.blob_bytes import BlobFile
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
@@ -321,6 +323,77 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         chosen = self._selection(columns, more)
         ids = input_rows.numbers(row_ids, np.uint64)
         return chosen.show(self.snapshot.take_rows(ids, chosen.columns, places=chosen.places))
+
+    def take_blobs(
+        self,
+        blob_column: str,
+        ids: npt.ArrayLike | pa.Array | None = None,
+        addresses: npt.ArrayLike | pa.Array | None = None,
+        indices: npt.ArrayLike | pa.Array | None = None,
+        *,
+        buffer_size: int = 512 << 10,
+    ) -> list[BlobFile | None]:
+        """Blobs as files to read, whose bytes are fetched when they are read; ``None`` for a null.
+
+        Parameters
+        ----------
+        blob_column: the column.
+        ids, addresses, indices: the rows, by row id, by address, or by place; one of these is given.
+        buffer_size: bytes that are fetched at least where a file is read on; 0 for no more than is asked for.
+
+        Raises ``InvalidArgumentError`` where not one of the three is given, ``WrongTypeError`` for a column of
+        anything else, and ``UnknownRowError``.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        >>> table = pa.table([pa.array([b"abc", None], pa.large_binary())], schema=pa.schema([blob]))
+        >>> made = write_dataset(table, "memory://doc-lance-blobs")
+        >>> [None if file is None else file.read() for file in made.take_blobs("b", indices=[0, 1])]
+        [b'abc', None]
+        """
+        places = self.snapshot.blobs(self._selected(ids, addresses, indices), blob_column)
+        size = count("buffer_size", buffer_size, other_type=WrongTypeError)
+        return [None if place is None else BlobFile(place, size) for place in places]
+
+    def read_blobs(
+        self,
+        blob_column: str,
+        ids: npt.ArrayLike | pa.Array | None = None,
+        addresses: npt.ArrayLike | pa.Array | None = None,
+        indices: npt.ArrayLike | pa.Array | None = None,
+        **hints: Any,
+    ) -> list[tuple[int, bytes | None]]:
+        """The bytes of blobs, each with the address of its row; parameters are those of :meth:`take_blobs`.
+
+        ``hints`` of other implementations change nothing.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        >>> table = pa.table([pa.array([b"abc", b"de"], pa.large_binary())], schema=pa.schema([blob]))
+        >>> made = write_dataset(table, "memory://doc-lance-read-blobs")
+        >>> made.read_blobs("b", indices=[1])
+        [(1, b'de')]
+        """
+        del hints
+        rows = self._selected(ids, addresses, indices)
+        places = self.snapshot.blobs(rows, blob_column)
+        data = [None if place is None else place.read(0, place.length) for place in places]
+        return list(zip(rows.tolist(), data, strict=True))
+
+    def _selected(self, ids: Any, addresses: Any, indices: Any) -> npt.NDArray[np.uint64]:
+        """The addresses of rows that are named in one of three ways."""
+        given = [one for one in (ids, addresses, indices) if one is not None]
+        if len(given) != 1:
+            raise InvalidArgumentError(
+                f"{len(given)} of ids, addresses and indices are given", help="say in one of these ways which rows"
+            )
+        if indices is not None:
+            return self.snapshot.addresses_at(input_rows.numbers(indices))
+        if addresses is not None:
+            return input_rows.numbers(addresses, np.uint64)
+        return self.snapshot.addresses_of(input_rows.numbers(ids, np.uint64))
 
     def sample(
         self, num_rows: int, columns: ColumnsLike | None = None, randomize_order: bool = True, **more: Any

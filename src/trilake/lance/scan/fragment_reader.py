@@ -27,6 +27,7 @@ from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
 from trilake.lance.scan import blob_bytes
+from trilake.lance.scan.blob_bytes import BlobPlace
 from trilake.lance.versions import deletions, row_ids
 from trilake.lance.versions.bases import Bases
 from trilake.lance.versions.manifest import DataFile as Entry
@@ -346,6 +347,13 @@ class FragmentReader:
         pieces = [part.finish(batch) for part, batch in zip(parts, read, strict=True)]
         return pa.Table.from_batches([_combined(pieces, arrow, len(offsets))])
 
+    def blobs(self, offsets: Rows, field: Field) -> list[BlobPlace | None]:
+        """Where the bytes of a column's blobs are at some offsets; ``None`` for a null."""
+        for part in self._parts(LanceSchema((field,))):
+            table = part.file.take(offsets, part.stored)
+            return blob_bytes.places(*part.place, storage_array(one_chunk(table.column(0))))
+        return [None] * len(offsets)
+
     def check_offsets(self, offsets: Rows) -> None:
         """Raise ``CorruptFileError`` unless all offsets are rows of the fragment."""
         if len(offsets) and (offsets.min() < 0 or offsets.max() >= self.physical_rows):
@@ -359,6 +367,11 @@ class FragmentReader:
         """The top-level columns of a projection that no file has."""
         have = {id for entry in self.fragment.files for id in entry.fields}
         return [f for f in projection.fields if not any(c.id in have for c in f.walk())]
+
+
+def one_chunk(column: pa.ChunkedArray) -> pa.Array:
+    """All chunks of a column as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def fixed_width(kind: pa.DataType) -> int:

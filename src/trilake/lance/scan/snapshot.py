@@ -19,10 +19,11 @@ import pyarrow as pa
 from trilake.common.runtime import Runtime
 from trilake.errors import CorruptFileError, CorruptLogError, MissingFileError
 from trilake.expr import Filter, parse_filter
-from trilake.lance.file.errors import UnknownRowError
+from trilake.lance.file.errors import UnknownRowError, WrongTypeError
 from trilake.lance.file.schema import TOMBSTONE, LanceSchema
 from trilake.lance.file.view import View
 from trilake.lance.scan import scalar_search, scan
+from trilake.lance.scan.blob_bytes import BlobPlace
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, FragmentReader, Ids, Rows, addresses, split
 from trilake.lance.scan.id_conditions import asked_ids, condition_schema
 from trilake.lance.scan.open_indices import OpenIndices
@@ -159,16 +160,20 @@ class Snapshot:
     def take(self, ranks: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
         """The rows at some ranks, in the order asked for.  Raises ``UnknownRowError`` for one out of range."""
         wanted = np.asarray(ranks, np.int64)
-        total = int(self.rank_offsets[-1])
-        if len(wanted) and (wanted.min() < 0 or wanted.max() >= total):
-            bad = wanted[(wanted < 0) | (wanted >= total)][0]
-            raise UnknownRowError(f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri)
-        at = np.searchsorted(self.rank_offsets, wanted, "right") - 1
+        at = self._fragments_of(wanted)
 
         def offsets(i: int, of_fragment: npt.NDArray[np.bool_] | slice) -> Rows:
             return self.readers[i].offsets_of_live(wanted[of_fragment] - self.rank_offsets[i])
 
         return self._gathered(at, offsets, columns, places)
+
+    def _fragments_of(self, ranks: Rows) -> Rows:
+        """The place of the fragment of each rank among the readers."""
+        total = int(self.rank_offsets[-1])
+        if len(ranks) and (ranks.min() < 0 or ranks.max() >= total):
+            bad = ranks[(ranks < 0) | (ranks >= total)][0]
+            raise UnknownRowError(f"row {bad} is beyond the dataset", help=f"it has {total} rows", file=self.store.uri)
+        return np.searchsorted(self.rank_offsets, ranks, "right") - 1
 
     def take_rows(self, ids: npt.ArrayLike, columns: LanceSchema, *, places: Sequence[str] = ()) -> pa.Table:
         """The rows with some row ids, in the order asked for.
@@ -227,6 +232,33 @@ class Snapshot:
             ids.append(reader.ids_of(offsets))
             created.append(reader.created[offsets])
         return carried(fragments, np.concatenate(ids), np.concatenate(created))
+
+    def blobs(self, addresses: Ids, column: str) -> list[BlobPlace | None]:
+        """Where the bytes of blobs are at some addresses, in the order asked for; ``None`` for a null.
+
+        Raises ``WrongTypeError`` for a column of anything else, and ``UnknownRowError``.
+        """
+        field = self.view.schema.field(column)
+        if not field.is_blob or self.view.schema.above(field):
+            raise WrongTypeError(f"the column {column!r} is not of blobs, but of {field.arrow_type}", column=column)
+        of, offsets = split(addresses)
+        places: list[BlobPlace | None] = [None] * len(addresses)
+        for fragment_id in np.unique(of).tolist():
+            reader, rows = self._by_id.get(fragment_id), np.flatnonzero(of == fragment_id)
+            if reader is None or not reader.is_live(offsets[rows]).all():
+                raise UnknownRowError("a row id names a row that is not there", file=self.store.uri)
+            for row, place in zip(rows.tolist(), reader.blobs(offsets[rows], field), strict=True):
+                places[row] = place
+        return places
+
+    def addresses_at(self, ranks: Rows) -> Ids:
+        """The addresses of the rows at some ranks.  Raises ``UnknownRowError`` for one out of range."""
+        at = self._fragments_of(ranks)
+        found = np.empty(len(ranks), np.uint64)
+        for i in np.unique(at).tolist():
+            rows, reader = at == i, self.readers[i]
+            found[rows] = addresses(reader.fragment.id, reader.offsets_of_live(ranks[rows] - self.rank_offsets[i]))
+        return found
 
     def live_rows(self, ids: Ids) -> npt.NDArray[np.bool_]:
         """For each row id whether it names a row that is there and lives."""
