@@ -76,9 +76,6 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
 
 
 def _array(values: Values, valid: Valid, node: Node) -> pa.Array:
-    if node.field.is_blob and isinstance(values, PackedRows) and list(values.widths) == [64, 64]:
-        place = values.data.data[: 16 * values.count].view("<u8").reshape(-1, 2)
-        valid = (place[:, 1] > 0) | (place[:, 0] != 1)
     validity = None
     if valid is not None and not valid.all():
         validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
