@@ -74,4 +74,4 @@ def new_data_file(
     version.check_types(schema)
     from trilake.lance.v2.writer import V2Writer
 
-    return V2Writer(store, key, schema, version=str(version))
+    return V2Writer(store, key, schema, version=(version.major, version.minor))

@@ -249,7 +249,8 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     readers = [snapshot.reader(f) for f in task.fragments]
     schema = present(snapshot, readers[0])
     # As they are stored: companions are columns like others here, and what no file has stays so.
-    rows = scan(ScanPlan(View(schema, folded=False), schema), readers)
+    view = View(schema, folded=False, blob_bytes=True)
+    rows = scan(ScanPlan(view, view.schema), readers)
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
     target = Target(schema, snapshot.manifest.storage_version, folded=False)
     new = tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime))

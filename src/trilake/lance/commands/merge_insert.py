@@ -183,7 +183,7 @@ def _widened(snapshot: Snapshot, rows: pa.Table, replaced: npt.NDArray[np.uint64
     if replaced is None:
         others = pa.table([pa.nulls(len(rows), f.type) for f in absent], schema=pa.schema(absent))
     else:
-        others = snapshot.take_addresses(replaced, snapshot.view.schema.project([f.name for f in absent]))
+        others = snapshot.take_addresses(replaced, snapshot.rows_view.schema.project([f.name for f in absent]))
     columns = {**dict(zip(rows.schema.names, rows.columns)), **dict(zip(others.schema.names, others.columns))}
     return pa.table([columns[name] for name in schema.names], schema=schema)
 

@@ -42,7 +42,7 @@ def migrate(snapshot: Snapshot, version: StorageVersion = STABLE) -> Snapshot:
         target = Target(schema, version, folded=False)
 
         def rows() -> Iterator[pa.RecordBatch]:
-            for batch in current.scan(current.plan()):
+            for batch in current.scan(current.plan(view=current.rows_view)):
                 yield pa.RecordBatch.from_arrays(batch.columns, names=batch.schema.names)
 
         written += write_fragments(current.store, rows(), target, WriteOptions(), current.runtime)

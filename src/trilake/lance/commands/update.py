@@ -129,7 +129,7 @@ def changed_rows(
 ) -> Iterator[pa.RecordBatch]:
     """The matching rows with their new values; their offsets go into ``found``, by fragment id."""
     expressions = bind(snapshot.schema, updates)
-    plan = snapshot.plan(None, where, places=(ROW_ADDRESS,))
+    plan = snapshot.plan(None, where, view=snapshot.rows_view, places=(ROW_ADDRESS,))
     for batch in snapshot.scan(plan, readers):
         ids = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
         of, at = split(ids)

@@ -117,11 +117,22 @@ class Snapshot:
         """Whether a condition is one of row ids, which are those of this version."""
         return filter is not None and bool(asked_ids(filter, self.schema))
 
+    @cached_property
+    def rows_view(self) -> View:
+        """The columns with blobs as bytes, as rows are written again."""
+        return replace(self.view, blob_bytes=True)
+
     def plan(
-        self, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None, **more: Any
+        self,
+        columns: Sequence[str] | None = None,
+        filter: FilterLike | Filter | None = None,
+        *,
+        view: View | None = None,
+        **more: Any,
     ) -> ScanPlan:
         """A scan; further arguments are those of :class:`~trilake.lance.scan.scan.ScanPlan`."""
-        return self.indexed(ScanPlan(self.view, self.view.columns(columns), self.filter(filter), **more))
+        view = view or self.view
+        return self.indexed(ScanPlan(view, view.columns(columns), self.filter(filter), **more))
 
     def index_query(self, filter: Filter | None) -> IndexQuery | None:
         """What scalar indices can say about a filter."""

@@ -94,7 +94,7 @@ def list_versions(store: Store) -> Listing:
 
 
 #: Where data files of a dataset are, and how they end; the rest of their names is their writers' choice.
-_DATA = re.compile(r"data/[^/]+\.lance")
+_DATA = re.compile(r"data/[^/]+\.lance|data/[^/]+/[01]{32}\.blob")
 
 
 def check_place(store: Store, *, now_ms: int | None = None, named: Container[str] = ()) -> None:
