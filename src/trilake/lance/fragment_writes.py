@@ -49,6 +49,12 @@ def create_fragments(
     target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
     if manifest is not None:
         version = manifest.version
+        if mode == "append" and storage != manifest.storage_version:
+            raise InvalidArgumentError(
+                f"the files of the dataset are of Lance {manifest.storage_version}, not {storage}",
+                help="leave data_storage_version out",
+                file=store.uri,
+            )
         # By the columns that users see: companions are the dataset's, whatever rows are written with.
         if mode == "append" and sorted(View(manifest.schema).schema.names) == sorted(target.view.schema.names):
             target = Target(manifest.schema, manifest.storage_version, nulls=options.nulls)

@@ -232,12 +232,8 @@ def test_metadata_of_the_schema(made: LanceDataset) -> None:
             made.update_schema_metadata(wrong)  # type: ignore[arg-type]
 
 
-def test_names_for_what_the_format_has_not(made: LanceDataset) -> None:
-    for name, reason in (
-        ("branches", "no branches"),
-        ("update_config", "no configuration"),
-        ("take_blobs", "no blobs"),
-    ):
+def test_names_for_what_is_not_done_here(made: LanceDataset) -> None:
+    for name, reason in (("deep_clone", "write_dataset"), ("add_bases", "new files"), ("delta", "compared by columns")):
         with pytest.raises(AttributeError, match=reason) as error:
             getattr(made, name)
         assert isinstance(error.value, InvalidArgumentError)

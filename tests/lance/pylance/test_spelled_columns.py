@@ -70,7 +70,7 @@ def test_of_names_that_differ_in_case_only_none_is_chosen(tmp_path: Path) -> Non
 
 def test_backticks_around_columns_that_are_read_and_dropped(made: LanceDataset) -> None:
     assert made.to_table(["`row-id`"], limit=1).to_pylist() == [{"row-id": 0}]
-    assert made.take([1], ["MetaData.`item:count`"]).to_pylist() == [{"MetaData": {"item:count": 10}}]
+    assert made.take([1], ["MetaData.`item:count`"]).to_pylist() == [{"MetaData.`item:count`": 10}]
     made.drop_columns(["`row-id`", "MetaData.`item:count`"])
     assert made.schema.names == ["userId", "MetaData", "Vec"]
 

@@ -78,8 +78,10 @@ def test_a_transaction_is_committed_with_its_version(made: LanceDataset) -> None
         LanceDataset.commit(made.uri, late)
     with pytest.raises(InvalidArgumentError, match="read_version is 3"):
         LanceDataset.commit(made.uri, append, 3)
-    with pytest.raises(InvalidArgumentError, match=r"properties \(note\)"):
-        LanceDataset.commit(made.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
+    told = LanceDataset.commit(made.uri, Transaction(3, append.operation, transaction_properties={"note": "x"}))
+    read = told.read_transaction(told.version)
+    assert read is not None
+    assert read.transaction_properties == {"note": "x"}
 
 
 def test_a_transaction_of_an_index_can_be_committed_again(made: LanceDataset) -> None:

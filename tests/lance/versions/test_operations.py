@@ -176,7 +176,7 @@ def test_fragments_are_listed_by_their_ids() -> None:
     assert ids(done(older, op.Append((fragment(0),)))) == [0, 3, 7, 21]
 
 
-def test_rewrite_moves_indices_or_gives_them_up() -> None:
+def test_rewrite_moves_indices_or_cuts_what_they_cover() -> None:
     def index(id: int, *covered: int) -> IndexMetadata:
         return IndexMetadata(UUID(int=id), (0,), f"i{id}", 1, FrozenBitMap(covered))
 
@@ -186,7 +186,14 @@ def test_rewrite_moves_indices_or_gives_them_up() -> None:
     assert [(i.uuid.int, i.fragment_bitmap) for i in made.indices] == [
         (100, FrozenBitMap([0, 10])),
         (2, FrozenBitMap([4])),
+        (3, FrozenBitMap([])),
     ]
+
+
+def test_no_version_keeps_the_transaction_of_the_one_before() -> None:
+    newest = base(fragment(0), transaction=b"of the version before")
+    assert done(newest, op.ReserveFragments(1)).transaction is None
+    assert done(newest, op.Restore(1), old=newest).transaction is None
 
 
 def test_reserve() -> None:

@@ -263,7 +263,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
     """Write indices anew whose rows have moved from the row ids ``before`` to those ``after``.
 
     Rows of the fragments ``rewritten`` that are not among them are gone.  Returns what a transaction says of each index
-    that was written; those that cannot be are given up by the commit, which the log says.
+    that was written; the others do not cover the new fragments, which the log says.
     """
     order = np.argsort(before)
     before, after = before[order], after[order]
@@ -293,7 +293,7 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             vector.write_with(snapshot.store, new, move=move)
         else:
             _log.warning(
-                "index %s of %s is of a kind that is not known here, and the compaction gives it up: make it again",
+                "index %s of %s is of an unknown kind: it does not cover the compacted rows; make it again",
                 index.name,
                 snapshot.store.uri,
             )

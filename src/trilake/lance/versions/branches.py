@@ -190,6 +190,7 @@ def clone_manifest(source: Manifest, path: str, *, branch: str | None, file: str
             timestamp_ns=now_ns,
             writer_version=Manifest.writer_version,
             tag="",
+            transaction=None,
         )
     )
 

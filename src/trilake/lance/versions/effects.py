@@ -76,6 +76,7 @@ def apply(
         transaction_file=file,
         writer_version=Manifest.writer_version,
         tag="",
+        transaction=None,  # that of the version before
     )
     if newest is not None:
         made = replace(made, fragments=_with_updates(newest, made, operation))
