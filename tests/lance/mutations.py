@@ -63,17 +63,17 @@ def with_message(rng: random.Random, data: bytes, kind: type[_M]) -> bytes:
 def change(rng: random.Random, message: Message) -> None:
     """Change one or two fields somewhere in a message."""
     for _ in range(rng.choice((1, 1, 2))):
-        part, field = rng.choice(_fields(message))
-        value = getattr(part, field.name)
         try:
+            part, field = rng.choice(_fields(message))
+            value = getattr(part, field.name)
             if field.is_repeated:
                 _change_repeated(rng, field, value)
             elif field.type == FieldDescriptor.TYPE_MESSAGE:
                 part.ClearField(field.name)
             else:
                 setattr(part, field.name, _scalar(rng, field))
-        except (ValueError, TypeError, OverflowError):
-            pass  # the type of the field has no such value
+        except (ValueError, TypeError, OverflowError, IndexError):
+            pass  # the type of the field has no such value, or nothing is there to be changed
 
 
 def _fields(message: Message) -> list[tuple[Message, Any]]:

@@ -194,6 +194,8 @@ class V2File(DataFileReader):
             return assemble(node, {leaf.column or 0: r for leaf, r in zip(leaves, results, strict=True)}, len(rows))
         except DamagedPage as e:
             raise self._fail(e, node) from e
+        except OverflowError as e:
+            raise self._fail(DamagedPage(f"a number in the description of a page is too large: {e}"), node) from e
 
     def _column(self, leaf: Node) -> Column:
         number = leaf.column or 0
