@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trilake.common.front import keep_functions
 from trilake.common.version import __version__
 
 if TYPE_CHECKING:
@@ -24,16 +25,26 @@ if TYPE_CHECKING:
     from trilake.api import alter, convert_to_delta, create, explain, read, register, unregister, write
     from trilake.api import open as open
     from trilake.api.transaction import Transaction
+    from trilake.delta.commands.alter.alter_table import Alter
+    from trilake.delta.commands.maintenance.clone import CloneResult
+    from trilake.delta.commands.maintenance.convert import ConvertResult
+    from trilake.delta.commands.maintenance.restore import RestoreResult
+    from trilake.delta.commands.maintenance.vacuum import VacuumResult
+    from trilake.delta.commands.merge.builder import MergeBuilder
+    from trilake.delta.commands.merge.commit import MergeResult
     from trilake.delta.commands.optimize.optimize import OptimizeResult
+    from trilake.delta.commands.rows.change_result import ChangeResult
+    from trilake.delta.commit.symlink_manifest import ManifestResult
+    from trilake.delta.table import ArrowDeltaTable
     from trilake.errors import TrilakeError
     from trilake.spark.delta.optimize import DeltaOptimizeBuilder
     from trilake.spark.delta.table import DeltaTable
     from trilake.spark.delta.table_builder import DeltaTableBuilder, IdentityGenerator
     from trilake.spark.patches.foreach_batch import foreach_batch
-    from trilake.spark.patches.start import session
     from trilake.spark.patches.streams import stream_lag, write_stream
     from trilake.sql.duckdb.run import sql as sql
     from trilake.sql.spark.install import install, uninstall
+    from trilake.sql.spark.start import session
     from trilake.table.comparison.result import TableDiff
     from trilake.table.explanation import Explanation
     from trilake.table.findings import Finding, Findings, Repairs
@@ -63,7 +74,7 @@ _HOME = {
     "read": "trilake.api",
     "register": "trilake.api",
     "report": "trilake.tools.report",
-    "session": "trilake.spark.patches.start",
+    "session": "trilake.sql.spark.start",
     "unregister": "trilake.api",
     "write": "trilake.api",
     "install": "trilake.sql.spark.install",
@@ -71,6 +82,16 @@ _HOME = {
     "foreach_batch": "trilake.spark.patches.foreach_batch",
     "stream_lag": "trilake.spark.patches.streams",
     "write_stream": "trilake.spark.patches.streams",
+    "Alter": "trilake.delta.commands.alter.alter_table",
+    "ArrowDeltaTable": "trilake.delta.table",
+    "ChangeResult": "trilake.delta.commands.rows.change_result",
+    "CloneResult": "trilake.delta.commands.maintenance.clone",
+    "ConvertResult": "trilake.delta.commands.maintenance.convert",
+    "ManifestResult": "trilake.delta.commit.symlink_manifest",
+    "MergeBuilder": "trilake.delta.commands.merge.builder",
+    "MergeResult": "trilake.delta.commands.merge.commit",
+    "RestoreResult": "trilake.delta.commands.maintenance.restore",
+    "VacuumResult": "trilake.delta.commands.maintenance.vacuum",
     "Conversion": "trilake.tools.convert",
     "DeltaOptimizeBuilder": "trilake.spark.delta.optimize",
     "DeltaTable": "trilake.spark.delta.table",
@@ -93,7 +114,12 @@ _HOME = {
 # Without `open`: a star import must not take the place of Python's own.
 __all__ = [
     "Advice",
+    "Alter",
+    "ArrowDeltaTable",
+    "ChangeResult",
+    "CloneResult",
     "Conversion",
+    "ConvertResult",
     "DeltaOptimizeBuilder",
     "DeltaTable",
     "DeltaTableBuilder",
@@ -101,13 +127,18 @@ __all__ = [
     "Finding",
     "Findings",
     "IdentityGenerator",
+    "ManifestResult",
+    "MergeBuilder",
+    "MergeResult",
     "OptimizeResult",
     "Repairs",
     "Report",
+    "RestoreResult",
     "Table",
     "TableDiff",
     "Transaction",
     "TrilakeError",
+    "VacuumResult",
     "WriteResult",
     "__version__",
     "alter",
@@ -134,7 +165,7 @@ __all__ = [
 
 
 #: Rooms of the package that are attributes of it without an import of their own.
-_ROOMS = ("checksum", "delta", "errors", "lance", "sql", "storage", "trevni")
+_ROOMS = ("checksum", "delta", "errors", "lance", "storage", "trevni")
 
 
 def __getattr__(name: str) -> Any:
@@ -142,10 +173,18 @@ def __getattr__(name: str) -> Any:
         return import_module(f"trilake.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'trilake' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
+    try:
+        value = getattr(import_module(_HOME[name]), name)
+    except ImportError as e:
+        if type(e).__module__ == "trilake.errors":  # it says what to install; where it was needed is of no help
+            raise e.with_traceback(None) from None
+        raise
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
     return sorted({*__all__, *_HOME, *_ROOMS})
+
+
+keep_functions(__name__, sql="trilake.sql.duckdb.run")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import collections.abc
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import polars as pl
@@ -13,7 +14,8 @@ import pytest
 
 import trilake
 from trilake.common.arguments import checked, checked_methods
-from trilake.errors import InvalidArgumentError, SchemaMismatchError
+from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError
+from trilake.storage import open_store
 
 #: The front door without its types, which mistakes do not keep.
 ANY: Any = trilake
@@ -52,7 +54,7 @@ def test_what_fits_goes_through() -> None:
     ],
 )
 def test_what_does_not_fit_is_named(wrong: Callable[[], Any]) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"^\[INVALID_ARGUMENT\] (name|flag|more) is "):
+    with pytest.raises(InvalidArgumentError, match=r"^\[INVALID_ARGUMENT\] (name|flag|more) must be "):
         wrong()
 
 
@@ -66,7 +68,7 @@ def test_methods_of_a_class() -> None:
             return name
 
     assert Thing().rename("a") == "a"
-    with pytest.raises(InvalidArgumentError, match="name is 1"):
+    with pytest.raises(InvalidArgumentError, match="name must be a string, got 1"):
         Thing().rename(1)  # type: ignore[arg-type]
     assert Thing()._hidden(1) == 1  # type: ignore[arg-type, comparison-overlap]
 
@@ -157,3 +159,92 @@ def test_columns_that_nobody_has_cannot_be_left_out(table: str) -> None:
     with pytest.raises(InvalidArgumentError, match="leave out bb"):
         merge.when_matched_update_all(except_cols=["bb"]).execute()
     assert merge.when_matched_update_all(except_cols=["B"]).execute().version == 1
+
+
+Text: TypeAlias = str
+Options: TypeAlias = Mapping[str, int] | None
+
+
+@checked
+def _by_types(
+    name: Text, options: Options = None, names: collections.abc.Sequence[str] | str | None = None, many: int = 0
+) -> Any:
+    return name, options, names, many
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda: _by_types(1),  # type: ignore[arg-type]
+        lambda: _by_types("a", options=[1]),  # type: ignore[arg-type]
+        lambda: _by_types("a", options={1: 1}),  # type: ignore[dict-item]
+        lambda: _by_types("a", names=[1]),  # type: ignore[list-item]
+    ],
+)
+def test_types_are_checked_however_they_are_spelled(wrong: Callable[[], Any]) -> None:
+    assert _by_types("a", {"b": 1}, ["c"], 2) == ("a", {"b": 1}, ("c",), 2)
+    with pytest.raises(InvalidArgumentError, match="must"):
+        wrong()
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda t: t.to_arrow(where="a = 1"), "filter"),
+        (lambda t: t.to_pandas(predicate="a = 1"), "filter"),
+        (lambda t: t.count(condition="a = 1"), "filter"),
+        (lambda t: t.delete(filter="a = 1"), "where"),
+        (lambda t: t.update({"a": 1}, filter="a = 1"), "where"),
+        (lambda t: t.merge(ROWS, condition="target.a = source.a"), "on"),
+        (lambda t: t.vacuum(retention_hour=1), "retention_hours"),
+    ],
+)
+def test_an_argument_of_another_name_is_named(table: str, call: Callable[[Any], Any], meant: str) -> None:
+    with pytest.raises(TypeError, match=f"it is called '{meant}' here"):
+        call(ANY.open(table))
+
+
+def test_names_of_deltalake_are_known(table: str) -> None:
+    opened: Any = trilake.open(table)
+    assert opened.update(updates={"b": "'z'"}, predicate="a = 1").rows == 1
+    assert opened.delete(predicate="a = 1").rows == 1
+    merge = opened.merge(source=ROWS, predicate="t.a = s.a", source_alias="s", target_alias="t")
+    assert merge.when_not_matched_insert_all().execute().num_inserted_rows == 1
+    with pytest.raises(TypeError, match="the same argument"):
+        opened.delete(predicate="a = 1", where="a = 1")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.update({"b": "Rome"}),
+        lambda t: t.update({"b": "New York"}, where="a = 1"),
+        lambda t: t.merge(ROWS, "target.a = source.a").when_matched_update({"b": "Rome"}).execute(),
+    ],
+)
+def test_a_string_that_should_be_quoted_is_shown_quoted(table: str, change: Callable[[Any], Any]) -> None:
+    with pytest.raises(ExpressionError) as e:
+        change(trilake.open(table))
+    assert e.value.help is not None
+    assert "the string is written \"'Rome'\"" in e.value.help.replace("New York", "Rome")
+
+
+@pytest.mark.parametrize("on", ["a", "`a`", "A"])
+def test_a_column_is_no_condition_of_a_merge(table: str, on: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="write on='t") as e:
+        trilake.open(table).merge(ROWS, on, "s", "t")
+    assert f"t.{on} = s.{on}" in (e.value.help or "")
+
+
+def test_vacuum_lists_and_deletes_where_it_is_told(table: str) -> None:
+    trilake.write(ROWS, table, mode="overwrite")
+    opened = trilake.open(table)
+    assert opened.vacuum(0, enforce_retention=False).files.num_rows == 1
+    assert len(list(Path(table).glob("*.parquet"))) == 2
+    assert opened.vacuum(0, dry_run=False, enforce_retention=False).files.num_rows == 1
+    assert len(list(Path(table).glob("*.parquet"))) == 1
+
+
+def test_a_transaction_takes_a_location(table: str) -> None:
+    for place in (table, Path(table), open_store(table)):
+        assert trilake.Transaction(place).read().num_rows >= 1

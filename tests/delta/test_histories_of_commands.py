@@ -126,7 +126,7 @@ class CommandHistory(History):
         return old
 
     def _vacuum(self, lite: bool, table: ArrowDeltaTable, old: list[Row]) -> list[Row]:
-        table.vacuum(lite=lite)
+        table.vacuum(dry_run=False, lite=lite)
         return old
 
     def _restore(self, back: int, table: ArrowDeltaTable, old: list[Row]) -> list[Row]:
@@ -160,7 +160,7 @@ def test_any_history_of_commands(
         replay_changes(history)
     _compare_with_deltalake(history)
     newest = history._table()
-    newest.vacuum(0, enforce_retention=False)
+    newest.vacuum(0, dry_run=False, enforce_retention=False)
     assert rows(trilake.open(history.store.uri).to_arrow()) == sorted(history.versions[-1], key=repr)
 
 

@@ -226,7 +226,7 @@ def test_paths_with_parts_that_say_nothing(path: str, tmp_path: Path) -> None:
     assert table.to_arrow(filter="a = 7").num_rows == 1
     assert table.to_duckdb().fetchall() == [(7,)]
     trilake.alter(tmp_path).comment("x")
-    assert table.refresh().vacuum(0, enforce_retention=False).files.num_rows == 0
+    assert table.refresh().vacuum(0, dry_run=False, enforce_retention=False).files.num_rows == 0
     table.delete("a = 7")
     assert table.refresh().count() == 0
 

@@ -313,7 +313,7 @@ def _clean(place: Path, format: str, where: str) -> None:
     store = open_store(place)
     if format == "delta":
         table = trilake.open(str(place), format="delta")
-        table.vacuum(0, enforce_retention=False)
+        table.vacuum(0, dry_run=False, enforce_retention=False)
         on_disk = {m.key for m in store.list() if m.key.endswith(".parquet") and not m.key.startswith("_")}
         named = set(table.refresh().files()["path"].to_pylist())
     elif format == "lance":

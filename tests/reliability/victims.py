@@ -169,9 +169,9 @@ def _delta(uri: str, op: Op) -> int | None:
             return table().purge().version
         case "vacuum":
             try:
-                return table().vacuum(0, enforce_retention=False, lite=op.args[1] % 3 == 0).version
+                return table().vacuum(0, dry_run=False, enforce_retention=False, lite=op.args[1] % 3 == 0).version
             except VersionNotFoundError:  # the log no longer tells a lite one all that may go
-                return table().vacuum(0, enforce_retention=False).version
+                return table().vacuum(0, dry_run=False, enforce_retention=False).version
     log = DeltaLog(open_store(uri), standard_engine())
     match op.kind:
         case "checkpoint":

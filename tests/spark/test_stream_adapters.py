@@ -211,7 +211,7 @@ def test_delta_source_that_is_optimized_vacuumed_changed_and_restored(tmp_path: 
     query.run()
     trilake.open(tmp_path / "in").optimize()  # type: ignore[attr-defined]
     assert query.run() == []
-    trilake.open(tmp_path / "in").vacuum(0, enforce_retention=False)  # type: ignore[attr-defined]
+    trilake.open(tmp_path / "in").vacuum(0, dry_run=False, enforce_retention=False)  # type: ignore[attr-defined]
     query.grow(9)
     assert query.run() == [3]
     fresh = Query("delta", tmp_path / "fresh")  # begins with the files that are there

@@ -167,7 +167,7 @@ def test_temporary_files_of_every_format_go_when_they_are_old(tmp_path: Path) ->
         young = place / f".trilake-{'c' * 24}.tmp"
         young.write_text("half")
         if format == "delta":
-            trilake.open(place).vacuum()
+            trilake.open(place).vacuum(dry_run=False)
         elif format == "lance":
             lance.dataset(place).cleanup_old_versions(dt.timedelta(days=7))
         else:

@@ -15,7 +15,8 @@ def register(spark: SparkSession) -> list[str]:
 
     Parameters
     ----------
-    spark: the session, which exists already; :func:`trilake.session` makes one that is registered.
+    spark: the session, which exists already.  This is for sources alone; :func:`trilake.install` is for SQL too, and
+        :func:`trilake.session` makes a session that has it.
 
     Returns the format names that were registered.  Raises ``MissingDependencyError`` without PySpark, and
     ``UnsupportedSparkError`` for a PySpark that is too old and for a local session whose tasks run an interpreter that

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from os import PathLike
+
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.write.optimistic import OptimisticTransaction
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.standard import standard_engine
+from trilake.storage import open_store
 from trilake.storage.base import Store
 
 
@@ -14,17 +18,17 @@ class Transaction(OptimisticTransaction):
 
     Parameters
     ----------
-    store: the table's place, see :func:`trilake.storage.open_store`.
+    uri: where the table is, or an open store of :func:`trilake.storage.open_store`.
     version: the version to stand on; the newest by default.
     isolation: ``"Serializable"``, ``"WriteSerializable"`` or ``"SnapshotIsolation"``; the table's own level by default.
+    storage_options: credentials, region and endpoint of an object store.
     runtime: clock, ids and waiting; this machine's by default.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError`` or ``UnsupportedProtocolError``.
 
     >>> import pyarrow as pa, trilake
-    >>> from trilake.storage import open_store
     >>> _ = trilake.write(pa.table({"n": [1, 2, 3]}), "memory://doc-transaction", mode="overwrite")
-    >>> tx = Transaction(open_store("memory://doc-transaction"))
+    >>> tx = Transaction("memory://doc-transaction")
     >>> old = tx.read("n < 3")
     >>> tx.remove(old)
     >>> tx.write(pa.table({"n": [3, 4]}))
@@ -36,7 +40,7 @@ class Transaction(OptimisticTransaction):
     Files that are there already, what an application has written, the configuration of a domain, and properties:
 
     >>> from dataclasses import replace
-    >>> tx = Transaction(open_store("memory://doc-transaction"))
+    >>> tx = Transaction("memory://doc-transaction")
     >>> tx.read_transaction("nightly") is None
     True
     >>> tx.set_transaction("nightly", 7)
@@ -53,10 +57,12 @@ class Transaction(OptimisticTransaction):
 
     def __init__(
         self,
-        store: Store,
+        uri: str | PathLike[str] | Store,
         *,
         version: int | None = None,
         isolation: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
         runtime: Runtime | None = None,
     ) -> None:
+        store = uri if isinstance(uri, Store) else open_store(uri, dict(storage_options or {}))
         super().__init__(DeltaLog(store, standard_engine(runtime=runtime)), version=version, isolation=isolation)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from trilake.cli.exits import Exit
-from trilake.cli.options import Columns, Format, Json, StorageOptions, Uri, Where
+from trilake.cli.options import Columns, Filter, Format, Json, StorageOptions, Uri
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, not_for, opened
 from trilake.cli.text import printable_lines
@@ -51,7 +51,7 @@ def diff(
         typer.Option("--key", "-k", metavar="NAME", help="Column by which rows belong together; may be repeated."),
     ] = None,
     column: Columns = None,
-    where: Where = None,
+    filter: Filter = None,
     no_rows: Annotated[bool, typer.Option("--no-rows", help="Compare schema, properties and files alone.")] = False,
     limit: Annotated[int, typer.Option("--limit", "-n", min=0, help="Rows of each kind to show.")] = 20,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit with 1 where the two differ.")] = False,
@@ -78,7 +78,7 @@ def diff(
         after_version=after,
         key=key or None,
         columns=column or None,
-        filter=where,
+        filter=filter,
         rows=not no_rows,
         limit=limit,
         format=None if format is None else str(format),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trilake.cli.options import Format, Json, StorageOptions, Timestamp, Uri, Version, Where
+from trilake.cli.options import Filter, Format, Json, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened
 from trilake.common.text import size_text
@@ -52,7 +52,7 @@ def schema(
 
 def files(
     uri: Uri,
-    where: Where = None,
+    filter: Filter = None,
     limit: Limit = 0,
     format: Format = None,
     version: Version = None,
@@ -60,10 +60,10 @@ def files(
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:
-    """List the data files of a version; with --where, only those that can hold a matching row."""
+    """List the data files of a version; with --filter, only those that can hold a matching row."""
     from trilake.cli.values import objects
 
-    matching_files = opened(uri, format, version, timestamp, option).files(where)
+    matching_files = opened(uri, format, version, timestamp, option).files(filter)
     shown = matching_files.slice(0, limit) if limit else matching_files
     out = output(json)
     rows = (_file(row, json) for batch in shown.to_batches(max_chunksize=1000) for row in objects(batch))

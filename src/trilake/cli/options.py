@@ -27,7 +27,9 @@ StorageOptions = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="KEY=VALUE", help="Option of the object store; may be repeated."),
 ]
-Where = Annotated[str | None, typer.Option("--where", "-w", metavar="SQL", help="Only rows for which this is true.")]
+Filter = Annotated[
+    str | None, typer.Option("--filter", "--where", "-w", metavar="SQL", help="Only rows for which this is true.")
+]
 Columns = Annotated[
     list[str] | None,
     typer.Option("--column", "-c", metavar="NAME", help="Only this column; may be repeated."),

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from trilake.cli.options import Columns, Format, Json, Spark, StorageOptions, Timestamp, Uri, Version, Where
+from trilake.cli.options import Columns, Filter, Format, Json, Spark, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened
 from trilake.cli.text import printable_lines
@@ -16,7 +16,7 @@ def head(
     uri: Uri,
     rows: Annotated[int, typer.Option("--rows", "-n", min=0, help="How many rows.")] = 10,
     column: Columns = None,
-    where: Where = None,
+    filter: Filter = None,
     format: Format = None,
     version: Version = None,
     timestamp: Timestamp = None,
@@ -24,13 +24,13 @@ def head(
     json: Json = False,
 ) -> None:
     """Show a few rows; which ones is not defined."""
-    first_rows = opened(uri, format, version, timestamp, option).limit(rows, column or None, where)
+    first_rows = opened(uri, format, version, timestamp, option).limit(rows, column or None, filter)
     output(json).rows(first_rows.schema, first_rows.to_batches())
 
 
 def count(
     uri: Uri,
-    where: Where = None,
+    filter: Filter = None,
     format: Format = None,
     version: Version = None,
     timestamp: Timestamp = None,
@@ -39,12 +39,12 @@ def count(
 ) -> None:
     """Count the rows, from the metadata alone where that is exact."""
     table = opened(uri, format, version, timestamp, option)
-    output(json).value("count", table.count(where), uri=table.uri, version=table.version, where=where)
+    output(json).value("count", table.count(filter), uri=table.uri, version=table.version, filter=filter)
 
 
 def explain(
     uri: Uri,
-    where: Where = None,
+    filter: Filter = None,
     all_files: Annotated[bool, typer.Option("--files", help="Name every file, and not one a reason.")] = False,
     format: Format = None,
     version: Version = None,
@@ -55,7 +55,7 @@ def explain(
     """Show which files a condition keeps and which it skips, and why."""
     from trilake.cli.values import objects
 
-    explanation = opened(uri, format, version, timestamp, option).explain(where)
+    explanation = opened(uri, format, version, timestamp, option).explain(filter)
     out = output(json)
     if all_files and not json:
         rows = [{**row, "kept": "keep" if row["kept"] else "skip"} for row in objects(explanation.files)]

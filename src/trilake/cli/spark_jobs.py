@@ -20,11 +20,11 @@ from trilake.storage.base import Store
 def session_here() -> Any:
     """A Spark session on this machine.  Raises ``MissingDependencyError`` where PySpark is not installed."""
     try:
-        from trilake.spark.patches.start import session
+        from trilake.sql.spark.start import session
     except ModuleNotFoundError as e:
         if (e.name or "").partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise MissingDependencyError.of("PySpark", "spark", "Spark sessions") from e
+        raise MissingDependencyError.of("pyspark", "spark", "Spark sessions") from e
     # PySpark logs whole stack traces of an error that it also raises.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -60,11 +60,9 @@ def query_on_spark(
 
     from trilake.spark.session.compat import to_arrow
     from trilake.spark.session.job_errors import short_cause
-    from trilake.sql.spark.install import install
 
     if sql.lstrip("( \t\n").partition(" ")[0].split("\n")[0].lower() not in ("select", "with", "from", "values"):
         raise InvalidArgumentError("a query is one SELECT", help="the other commands change tables")
-    install(spark)
     try:
         for name, place in named.items():
             path, version = split_version(place)

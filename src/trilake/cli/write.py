@@ -10,6 +10,7 @@ import typer
 
 from trilake.cli.options import (
     Columns,
+    Filter,
     Json,
     PartitionBy,
     Properties,
@@ -19,7 +20,6 @@ from trilake.cli.options import (
     Timestamp,
     Uri,
     Version,
-    Where,
 )
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened_with
@@ -171,7 +171,7 @@ def convert(
     source_format: Annotated[Target | None, typer.Option("--from", help="Format of the source; found out.")] = None,
     mode: WriteMode = Mode.error,
     column: Columns = None,
-    where: Where = None,
+    filter: Filter = None,
     partition_by: PartitionBy = None,
     no_partitions: Annotated[
         bool, typer.Option("--no-partitions", help="No partitions, whatever the source has.")
@@ -208,7 +208,7 @@ def convert(
         version=version,
         timestamp=timestamp,
         columns=column or None,
-        filter=where,
+        filter=filter,
         mode=str(mode),
         partition_by=[] if no_partitions else (partition_by or None),
         options=key_values(property, "--property"),

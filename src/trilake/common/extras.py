@@ -12,12 +12,15 @@ from trilake.errors import MissingDependencyError
 _PACKAGES: dict[str, tuple[str, str | None]] = {
     "altair": ("altair", "report"),
     "fastavro": ("fastavro", "trevni"),
+    "google": ("protobuf", "lance"),
     "jinja2": ("jinja2", "report"),
+    "numba": ("numba", "lance"),
     "pandas": ("pandas", "spark"),
     "polars": ("polars", None),
-    "py4j": ("PySpark", "spark"),
-    "pyspark": ("PySpark", "spark"),
+    "py4j": ("pyspark", "spark"),
+    "pyspark": ("pyspark", "spark"),
     "torch": ("torch", "torch"),
+    "typer": ("typer", "cli"),
     "vl_convert": ("vl-convert-python", "report"),
 }
 
@@ -35,6 +38,8 @@ def missing(module: str, what: str, extra: str | None = None) -> MissingDependen
     -------
     >>> missing("pyspark.sql", "Spark sessions").help, missing("polars", "frames of polars").help
     ('pip install "trilake[spark]"', 'pip install polars')
+    >>> print(missing("google.protobuf", "Lance datasets"))
+    [MISSING_DEPENDENCY] Lance datasets need protobuf, which is not installed. Help: pip install "trilake[lance]"
     """
     root = module.partition(".")[0]
     package, usual = _PACKAGES.get(root, (root, None))
@@ -51,8 +56,8 @@ def load(module: str, what: str, extra: str | None = None) -> Any:
     """
     try:
         return import_module(module)
-    except ImportError as e:
-        raise missing(module, what, extra) from e
+    except ImportError:
+        raise missing(module, what, extra) from None
 
 
 def need(package: str, what: str) -> None:

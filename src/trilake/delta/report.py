@@ -64,7 +64,7 @@ def delta_facts(table: ArrowDeltaTable) -> Facts:
         commands={
             "compact": "trilake.open({uri!r}).optimize()",
             "purge": "trilake.open({uri!r}).purge()",
-            "vacuum": "trilake.open({uri!r}).vacuum()",
+            "vacuum": "trilake.open({uri!r}).vacuum(dry_run=False)",
             "order": "trilake.open({uri!r}).optimize(zorder_by={column!r})",
         },
         format="delta",

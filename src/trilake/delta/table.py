@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from trilake.common.arguments import checked_methods
+from trilake.common.arguments import also_called, checked_methods
 from trilake.common.timestamps import TimestampLike, timestamp_ms
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
@@ -62,14 +62,15 @@ class ArrowDeltaTable(DeltaVersion):
 
     # --- changing rows -----------------------------------------------------------------------------------------------
 
-    def delete(self, predicate: FilterLike | None = None, *, user_metadata: str | None = None) -> ChangeResult:
-        """Delete the rows of the newest version for which ``predicate`` is true, as one commit; all without one.
+    @also_called(predicate="where")
+    def delete(self, where: FilterLike | None = None, *, user_metadata: str | None = None) -> ChangeResult:
+        """Delete the rows of the newest version for which ``where`` is true, as one commit; all without one.
 
-        Files of which every row goes are removed unread, others are read by the columns of the predicate alone.  Where
+        Files of which every row goes are removed unread, others are read by the columns of the condition alone.  Where
         no row matches, nothing is committed.  This object still shows the version that it showed: see :meth:`refresh`.
-        ``user_metadata`` is a text of the caller's own that is kept with the commit.
+        ``user_metadata`` is a string that is kept with the commit.  deltalake's name ``predicate`` is known too.
 
-        Raises ``InvalidArgumentError`` for an append-only table, ``FilterError`` for a predicate that does not fit the
+        Raises ``InvalidArgumentError`` for an append-only table, ``FilterError`` for a condition that does not fit the
         table or fails on a row, and a ``ConflictError`` where another commit excludes this one.
 
         >>> import pyarrow as pa, trilake
@@ -81,9 +82,10 @@ class ArrowDeltaTable(DeltaVersion):
         from trilake.delta.scan.scan import parse_table_filter
 
         snapshot = self.log.update(self.snapshot)
-        filter = parse_table_filter(predicate, snapshot)
+        filter = parse_table_filter(where, snapshot)
         return delete_rows(self.log, snapshot, filter, user_metadata=user_metadata)
 
+    @also_called(updates="set", predicate="where")
     def update(
         self, set: Mapping[str, Any], where: FilterLike | None = None, *, user_metadata: str | None = None
     ) -> ChangeResult:
@@ -91,8 +93,8 @@ class ArrowDeltaTable(DeltaVersion):
 
         Parameters
         ----------
-        set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the row as it was, or a
-            value that is no text, such as ``3``, ``None`` or a date.
+        set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the row as it was, such as
+            ``"'Rome'"`` or ``"upper(a)"``, or a value that is not a string, such as ``3``, ``None`` or a date.
         where: which rows; where none match, nothing is committed.
         user_metadata: a text of the caller's own that is kept with the commit.
 
@@ -107,6 +109,7 @@ class ArrowDeltaTable(DeltaVersion):
         >>> sorted(trilake.open("memory://doc-update").to_arrow()["n"].to_pylist())
         [1, 20, 30]
         """
+        from trilake.delta.commands.rows.set_values import strings_are_sql
         from trilake.delta.commands.write.update import update_rows
         from trilake.delta.scan.scan import parse_table_filter
 
@@ -114,7 +117,8 @@ class ArrowDeltaTable(DeltaVersion):
             raise InvalidArgumentError("nothing is to be set", help='pass values by column, such as {"n": "n + 1"}')
         snapshot = self.log.update(self.snapshot)
         filter = parse_table_filter(where, snapshot)
-        return update_rows(self.log, snapshot, set, filter, user_metadata=user_metadata)
+        with strings_are_sql(set.values()):
+            return update_rows(self.log, snapshot, set, filter, user_metadata=user_metadata)
 
     # --- its files ---------------------------------------------------------------------------------------------------
 
@@ -184,6 +188,7 @@ class ArrowDeltaTable(DeltaVersion):
         store = self.log.store
         return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
 
+    @also_called(predicate="on")
     def merge(
         self,
         source: Any,
@@ -198,7 +203,7 @@ class ArrowDeltaTable(DeltaVersion):
         Parameters
         ----------
         source: an Arrow table, reader or dataset, or a frame with the Arrow stream interface.  It is read once.
-        on: the condition that says which rows belong together, as Spark SQL.
+        on: the condition that says which rows belong together, as Spark SQL, such as ``"target.id = source.id"``.
         source_alias, target_alias: what expressions call the two.
         round_times: whether times of the source in nanoseconds are cut to the microsecond before, the finest that the
             table has; otherwise one that is between two microseconds is refused.
@@ -216,27 +221,27 @@ class ArrowDeltaTable(DeltaVersion):
         """
         from trilake.delta.commands.merge.builder import MergeBuilder
         from trilake.delta.commands.merge.commit import MergeRequest
+        from trilake.delta.commands.rows.set_values import check_merge_condition
 
-        if not isinstance(on, str):
-            raise InvalidArgumentError(f"the condition of a merge is a {type(on).__name__}, not SQL text")
+        check_merge_condition(on, self.snapshot.schema.names, source_alias, target_alias)
         request = MergeRequest(on, (), source_alias, target_alias, round_times=round_times)
         return MergeBuilder(self.log, source, request, self._opened if isinstance(self._opened, Snapshot) else None)
 
     def vacuum(
         self,
         retention_hours: float | None = None,
-        dry_run: bool = False,
+        dry_run: bool = True,
         lite: bool = False,
         enforce_retention: bool = True,
         *,
         keep_versions: Sequence[int] = (),
     ) -> VacuumResult:
-        """Delete the files that no version within the retention needs.
+        """List the files that no version within the retention needs, or delete them.
 
         Parameters
         ----------
         retention_hours: how long removed files are kept; ``delta.deletedFileRetentionDuration`` (a week) by default.
-        dry_run: say what would be deleted, and change nothing.
+        dry_run: say what would be deleted, and change nothing; ``False`` deletes.
         lite: take the files from the log alone, without listing the folder.
         enforce_retention: refuse a retention shorter than the table's.
         keep_versions: older versions that stay readable as well.
@@ -248,9 +253,9 @@ class ArrowDeltaTable(DeltaVersion):
         >>> _ = trilake.write({"n": [1]}, "memory://doc-table-vacuum")
         >>> _ = trilake.write({"n": [2]}, "memory://doc-table-vacuum", mode="overwrite")
         >>> table = trilake.open("memory://doc-table-vacuum")
-        >>> table.vacuum(dry_run=True).files.num_rows
+        >>> table.vacuum().files.num_rows
         0
-        >>> table.vacuum(retention_hours=0, enforce_retention=False).files.num_rows
+        >>> table.vacuum(retention_hours=0, dry_run=False, enforce_retention=False).files.num_rows
         1
         """
         from trilake.delta.commands.maintenance.vacuum import vacuum

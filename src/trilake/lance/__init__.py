@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from trilake.common.front import keep_functions
+
 if TYPE_CHECKING:
     from trilake.common.version import __version__
     from trilake.lance.commit import CommitLock
@@ -100,3 +102,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+keep_functions(__name__, dataset="trilake.lance.pylance.functions")

@@ -5,10 +5,6 @@ The package has a function of this module's name, so the module can be called as
 
 from __future__ import annotations
 
-import sys
-from types import ModuleType
-from typing import Any
-
 from trilake.common.version import __version__
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands.compaction import CompactionMetrics
@@ -17,7 +13,7 @@ from trilake.lance.commit import CommitLock
 from trilake.lance.fragment import FragmentMetadata, LanceFragment
 from trilake.lance.optimize import Compaction, DatasetOptimizer
 from trilake.lance.progress import FragmentWriteProgress
-from trilake.lance.pylance.functions import dataset, write_dataset
+from trilake.lance.pylance.functions import write_dataset
 from trilake.lance.pylance.lance_dataset import LanceDataset
 from trilake.lance.pylance.merge_builder import MergeBuilder as MergeInsertBuilder
 from trilake.lance.pylance.operation import Index, LanceOperation
@@ -58,12 +54,3 @@ __all__ = [
     "td_to_micros",
     "write_dataset",
 ]
-
-
-class _Callable(ModuleType):
-    def __call__(self, *args: Any, **more: Any) -> LanceDataset:
-        return dataset(*args, **more)
-
-
-# Importing a module sets it as an attribute of its package, in the place of the function.
-sys.modules[__name__].__class__ = _Callable

@@ -108,7 +108,7 @@ def test_jobs_delete_what_the_driver_deletes(
     shown = DeltaTable.forPath(spark, by_jobs).vacuum(hours, dryRun=True).collect()
     dry = {r.path.removeprefix(f"file:{by_jobs}/") for r in shown}
     assert DeltaTable.forPath(spark, by_jobs).vacuum(hours).collect() == []
-    done = trilake.open(alone).vacuum(retention_hours=hours, enforce_retention=False)
+    done = trilake.open(alone).vacuum(retention_hours=hours, dry_run=False, enforce_retention=False)
     assert sorted(dry) == sorted(done.paths)
     assert len(dry) > 3
     assert tree(tmp_path / "a" / "t") == tree(tmp_path / "b" / "t")

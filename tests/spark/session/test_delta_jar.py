@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 import trilake
 from tests.connect_session import run_apart
 from trilake.errors import UnsupportedSparkError
-from trilake.spark.patches import start
 from trilake.spark.session import delta_jar
 from trilake.spark.session.delta_jar import without_jar
+from trilake.sql.spark import start
 
 EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"

@@ -40,7 +40,13 @@ ENABLED = "delta.compatibility.symlinkFormatManifest.enabled"
 class ManifestResult(Displayed):
     """What was brought up to date: the partition folders whose manifests were written, and those whose were deleted.
 
-    An empty text stands for the one manifest of a table without partitions.
+    An empty string stands for the one manifest of a table without partitions.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1]}, "memory://doc-manifest-result")
+    >>> done = trilake.open("memory://doc-manifest-result").generate("symlink_format_manifest")
+    >>> done.written, done.deleted
+    (('',), ())
     """
 
     written: tuple[str, ...]

@@ -10,7 +10,7 @@ try:
     from google.protobuf.internal.encoder import _VarintBytes as varint  # type: ignore[attr-defined]
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.unknown_fields import UnknownFieldSet
-except ImportError as e:
-    raise missing("google.protobuf", "Lance datasets", "lance") from e
+except ImportError:
+    raise missing("google.protobuf", "Lance datasets", "lance") from None
 
 __all__ = ["DecodeError", "Message", "UnknownFieldSet", "varint"]

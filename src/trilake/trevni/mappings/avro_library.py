@@ -7,7 +7,7 @@ try:
     import fastavro.read
     import fastavro.schema
     import fastavro.write
-except ImportError as e:
-    raise missing("fastavro", "Avro schemas and files") from e
+except ImportError:
+    raise missing("fastavro", "Avro schemas and files") from None
 
 __all__ = ["fastavro"]

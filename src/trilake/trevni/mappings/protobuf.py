@@ -40,8 +40,8 @@ try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, unknown_fields
     from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
     from google.protobuf.message import DecodeError, Message
-except ImportError as e:
-    raise missing("google.protobuf", "protobuf messages", "trevni") from e
+except ImportError:
+    raise missing("google.protobuf", "protobuf messages", "trevni") from None
 
 #: File metadata: the full name of the message, and the files that define it.
 MESSAGE_KEY, DESCRIPTOR_KEY = "protobuf.message", "protobuf.descriptor"

@@ -266,6 +266,5 @@ def test_a_result_shows_what_it_did() -> None:
     table: Any = trilake.open(uri)
     assert repr(table.optimize()).startswith("<OPTIMIZE version 3: 3 files became 1, 0.0 MB became 0.0 MB; ")
     assert repr(table.optimize()) == "<OPTIMIZE version 3: nothing to do>"
-    table.vacuum(dry_run=True)
-    assert repr(table.vacuum(0, dry_run=True, enforce_retention=False)) == "<VACUUM: 3 files, 0.0 MB would be deleted>"
-    assert repr(table.vacuum(0, enforce_retention=False)).endswith(": 3 files, 0.0 MB deleted>")
+    assert repr(table.vacuum(0, enforce_retention=False)) == "<VACUUM: 3 files, 0.0 MB would be deleted>"
+    assert repr(table.vacuum(0, dry_run=False, enforce_retention=False)).endswith(": 3 files, 0.0 MB deleted>")

@@ -48,6 +48,12 @@ class CloneResult(Displayed):
 
     ``version`` is the version of the target, ``source_version`` that of the source.  Files that a repeated deep clone
     found in place count as neither copied nor removed.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1]}, "memory://doc-clone-result")
+    >>> done = trilake.open("memory://doc-clone-result").clone("memory://doc-clone-result-2")
+    >>> done.version, done.num_copied_files
+    (0, 1)
     """
 
     version: int

@@ -54,6 +54,13 @@ class ConvertResult(Displayed):
     """What a conversion did: the version that there is now, whether it is new, and how many files and rows it has.
 
     ``num_records`` and ``size`` (bytes) are 0 where the table was there already.
+
+    >>> import pyarrow as pa, pyarrow.parquet as pq, tempfile, trilake
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"n": [1, 2]}), f"{folder}/a.parquet")
+    ...     done = trilake.convert_to_delta(folder)
+    >>> done.version
+    0
     """
 
     version: int

@@ -52,6 +52,13 @@ class RestoreResult(Displayed):
     """What a restore did; sizes in bytes.
 
     ``version`` is the one it committed, ``restored_version`` the one whose rows the table has again.
+
+    >>> import trilake
+    >>> for n in 1, 2:
+    ...     _ = trilake.write({"n": [n]}, "memory://doc-restore-result", mode="overwrite")
+    >>> done = trilake.open("memory://doc-restore-result").restore(0)
+    >>> done.version, done.restored_version, done.num_restored_files
+    (2, 0, 1)
     """
 
     version: int

@@ -95,6 +95,13 @@ class VacuumResult(Displayed):
     ``foreign`` has the columns of ``files``: what no version and no writer of the table can account for, because it is
     older than the table itself or of another format.  It stays, and whoever knows that nobody needs it removes it by
     hand.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1]}, "memory://doc-vacuum-result")
+    >>> _ = trilake.write({"n": [2]}, "memory://doc-vacuum-result", mode="overwrite")
+    >>> listed = trilake.open("memory://doc-vacuum-result").vacuum(0, enforce_retention=False)
+    >>> listed.dry_run, listed.files.num_rows, listed.version
+    (True, 1, None)
     """
 
     files: pa.Table

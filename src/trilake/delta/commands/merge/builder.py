@@ -10,6 +10,7 @@ from trilake.common.arguments import checked_methods
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.merge import merge
+from trilake.delta.commands.rows.set_values import strings_are_sql
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.errors import InvalidArgumentError
@@ -133,7 +134,9 @@ class MergeBuilder:
         ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for a new
         row that breaks a rule of the table, and a ``ConflictError`` where another commit got in the way.
         """
-        return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), known=self.known)
+        values = [v for clause in self.request.clauses for v in (clause.values or {}).values()]
+        with strings_are_sql(values):
+            return merge(self.log, self.source, replace(self.request, user_metadata=user_metadata), known=self.known)
 
     def _with(
         self,

@@ -45,7 +45,12 @@ class MergeRequest:
 
 
 class MergeResult(ChangeResult):
-    """What a merge did: the counts that Spark's users know, beside the metrics of the commit."""
+    """What a merge did: the counts that Spark's users know, beside the metrics of the commit.
+
+    >>> done = MergeResult("MERGE", 3, {"numTargetRowsUpdated": 1, "numTargetRowsInserted": 2})
+    >>> done.num_updated_rows, done.num_inserted_rows, done.num_affected_rows
+    (1, 2, 3)
+    """
 
     @property
     def num_updated_rows(self) -> int:

@@ -15,8 +15,8 @@ from trilake.lance.pylance.extension_types.arrow_types import BFloat16, BFloat16
 
 try:
     from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
-except ImportError as e:
-    raise missing("pandas", "columns of pandas") from e
+except ImportError:
+    raise missing("pandas", "columns of pandas") from None
 
 
 @register_extension_dtype

