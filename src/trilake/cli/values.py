@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.cli.text import printable_json
+from trilake.common.arrow_types import is_list
 from trilake.common.text import printable
 
 
@@ -54,7 +55,7 @@ def python_values(array: pa.Array | pa.ChunkedArray) -> list[Any]:
     if pa.types.is_map(kind):
         pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
         return _lists(array, python_values(pairs))
-    if _is_list(kind):
+    if is_list(kind):
         return _nested(array)
     values: list[Any] = array.to_pylist()
     return values
@@ -108,16 +109,6 @@ def _is_binary(kind: pa.DataType) -> bool:
         or pa.types.is_large_binary(kind)
         or pa.types.is_fixed_size_binary(kind)
         or pa.types.is_binary_view(kind)
-    )
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
     )
 
 

@@ -15,22 +15,24 @@ from urllib.parse import unquote
 import orjson
 import pyarrow as pa
 
+from trilake.common.arrow_types import parts as arrow_parts
 from trilake.delta.commands.write.request import WriteRequest
 from trilake.delta.commands.write.write import finish_write, plan_write
 from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.write_files import write_files
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.all_fields import arrow_type
 from trilake.delta.protocol.schema import (
     DELTA_TYPE,
-    ArrayType,
     DataType,
-    MapType,
     StructField,
     StructType,
     from_arrow,
     holds_variants,
     marked,
+    parts,
+    with_parts,
 )
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.scan import FileTask, ReadPlan, metadata_plan, plan_scan
@@ -177,18 +179,7 @@ def _arrow_field(one: StructField) -> pa.Field:
         for k, v in one.metadata.items()
         if not k.startswith(_OWN) and k != ARROW_TYPE
     }
-    return pa.field(one.name, _arrow_type(one.type), one.nullable, metadata or None)
-
-
-def _arrow_type(kind: DataType) -> pa.DataType:
-    if isinstance(kind, StructType):
-        return pa.struct([_arrow_field(f) for f in kind.fields])
-    if isinstance(kind, ArrayType):
-        return pa.list_(pa.field("element", _arrow_type(kind.element), kind.contains_null))
-    if isinstance(kind, MapType):
-        value = pa.field("value", _arrow_type(kind.value), kind.value_contains_null)
-        return pa.map_(pa.field("key", _arrow_type(kind.key), False), value)
-    return kind.arrow
+    return pa.field(one.name, arrow_type(one.type, _arrow_field), one.nullable, metadata or None)
 
 
 def _decoded(text: str, stored: pa.DataType) -> pa.DataType:
@@ -226,11 +217,10 @@ def _nested(kind: DataType, arrow: pa.DataType) -> DataType:
     if isinstance(kind, StructType) and _T.is_struct(arrow):
         pairs = zip(kind.fields, arrow, strict=True)
         return StructType(tuple(_with_metadata(f, a, top=False) for f, a in pairs))
-    if isinstance(kind, ArrayType) and hasattr(arrow, "value_field"):
-        return replace(kind, element=_nested(kind.element, arrow.value_type))
-    if isinstance(kind, MapType) and _T.is_map(arrow):
-        return replace(kind, key=_nested(kind.key, arrow.key_type), value=_nested(kind.value, arrow.item_type))
-    return kind
+    inside, fields = [inner for _, inner in parts(kind)], arrow_parts(arrow)
+    if isinstance(kind, StructType) or len(inside) != len(fields):
+        return kind
+    return with_parts(kind, [_nested(inner, f.type) for inner, f in zip(inside, fields, strict=True)])
 
 
 def _alike(one: pa.DataType, other: pa.DataType) -> bool:

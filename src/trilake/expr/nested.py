@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import is_list
 from trilake.expr.views import without_views_type
 
 
@@ -30,7 +31,7 @@ def field_problem(
     pairs: list[tuple[pa.DataType, pa.DataType, str]] = []
     if pa.types.is_map(source) and pa.types.is_map(target):
         pairs += [(source.key_type, target.key_type, "key"), (source.item_type, target.item_type, "value")]
-    elif _is_list(source) and _is_list(target):
+    elif is_list(source) and is_list(target):
         pairs.append((source.value_type, target.value_type, "element"))
     problems = (field_problem(s, t, f"{path}.{part}", ignore_case=ignore_case, fill=fill) for s, t, part in pairs)
     return next((p for p in problems if p is not None), None)
@@ -84,8 +85,3 @@ def _plain(kind: pa.DataType) -> pa.DataType:
     if isinstance(kind, pa.BaseExtensionType):
         return _plain(kind.storage_type)
     return without_views_type(kind.value_type if pa.types.is_dictionary(kind) else kind)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    is_ = pa.types
-    return bool(is_.is_list(kind) or is_.is_large_list(kind) or is_.is_fixed_size_list(kind))

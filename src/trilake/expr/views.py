@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import mapped
 from trilake.expr.terms.datatypes import remembered
 
 _T = pa.types
@@ -35,33 +36,22 @@ def without_views_type(t: pa.DataType) -> pa.DataType:
     >>> without_views_type(pa.list_view(pa.struct([("a", pa.string_view())])))
     ListType(list<item: struct<a: string>>)
     """
+    return mapped(t, _plain_layout)
+
+
+def _plain_layout(t: pa.DataType) -> pa.DataType:
+    if _T.is_run_end_encoded(t):
+        return _plain_layout(t.value_type)
+    if _T.is_dictionary(t):
+        value = without_views_type(t.value_type)
+        return t if value == t.value_type else pa.dictionary(t.index_type, value, t.ordered)
+    if _T.is_list_view(t):
+        return pa.list_(t.value_field)
+    if _T.is_large_list_view(t):
+        return pa.large_list(t.value_field)
     if _T.is_string_view(t):
         return pa.string()
-    if _T.is_binary_view(t):
-        return pa.binary()
-    if _T.is_run_end_encoded(t):
-        return without_views_type(t.value_type)
-    if _T.is_dictionary(t):
-        return _unless_same(t, pa.dictionary(t.index_type, without_views_type(t.value_type), t.ordered))
-    if _T.is_struct(t):
-        return _unless_same(t, pa.struct([_field(f) for f in t]))
-    if _T.is_map(t):
-        return _unless_same(t, pa.map_(_field(t.key_field), _field(t.item_field), t.keys_sorted))
-    if _T.is_fixed_size_list(t):
-        return _unless_same(t, pa.list_(_field(t.value_field), t.list_size))
-    if _T.is_list(t) or _T.is_list_view(t):
-        return _unless_same(t, pa.list_(_field(t.value_field)))
-    if _T.is_large_list(t) or _T.is_large_list_view(t):
-        return _unless_same(t, pa.large_list(_field(t.value_field)))
-    return t
-
-
-def _unless_same(t: pa.DataType, plain_type: pa.DataType) -> pa.DataType:
-    return t if t == plain_type else plain_type
-
-
-def _field(field: pa.Field) -> pa.Field:
-    return field.with_type(without_views_type(field.type))
+    return pa.binary() if _T.is_binary_view(t) else t
 
 
 def retyped(schema: pa.Schema, of_type: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trilake.common.arrow_types import mapped
 from trilake.common.runtime import Runtime
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, TrilakeError
 from trilake.expr.views import plain_array
@@ -138,21 +139,16 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
     fields = []
     for one in schema:
         own = {k: v for k, v in (one.metadata or {}).items() if not k.startswith((b"PARQUET:", b"trilake:"))}
-        fields.append(one.with_type(_named_maps(one.type)).with_metadata(own or None))
+        fields.append(one.with_type(mapped(one.type, _named_maps)).with_metadata(own or None))
     return pa.schema(fields, metadata or None)
 
 
 def _named_maps(kind: pa.DataType) -> pa.DataType:
-    """The type with the usual names for the parts of maps: Parquet files may have any."""
-    if _T.is_map(kind):
-        key = pa.field("key", _named_maps(kind.key_type), False)
-        item = kind.item_field
-        return pa.map_(key, pa.field("value", _named_maps(kind.item_type), item.nullable), kind.keys_sorted)
-    if _T.is_struct(kind):
-        return pa.struct([f.with_type(_named_maps(f.type)) for f in kind])
-    if _T.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_named_maps(kind.value_type)))
-    return kind
+    """A map with the usual names for its parts: Parquet files may have any."""
+    if not _T.is_map(kind):
+        return kind
+    key = pa.field("key", kind.key_type, False)
+    return pa.map_(key, pa.field("value", kind.item_type, kind.item_field.nullable), kind.keys_sorted)
 
 
 def for_parquet(schema: pa.Schema) -> pa.Schema:

@@ -351,8 +351,12 @@ def test_columns_that_a_library_cannot_hold_are_named(tmp_path: Path, library: s
     assert len(getattr(table, f"to_{library}")(["k"])) == 1
 
 
-def test_a_query_refuses_a_dense_union(tmp_path: Path) -> None:
-    trilake.write(pa.table({"k": [1], "v": _UNION}), str(tmp_path / "t"), format="trevni")
+def test_a_query_reads_a_sparse_union_and_refuses_a_dense_one(tmp_path: Path) -> None:
+    numbers, words, kinds = pa.array([5, None]), pa.array([None, "x"]), pa.array([0, 1], pa.int8())
+    sparse = pa.UnionArray.from_sparse(kinds, [numbers, words], ["a", "b"])
+    assert trilake.sql("SELECT v FROM t", t=pa.table({"v": sparse})).to_pylist() == [{"v": 5}, {"v": "x"}]
+    dense = pa.UnionArray.from_dense(kinds, pa.array([0, 0], pa.int32()), [numbers[:1], words[1:]], ["a", "b"])
+    trilake.write(pa.table({"v": dense}), tmp_path / "t", format="trevni")
     with pytest.raises(InvalidArgumentError, match="Union"):
         trilake.sql(f"SELECT v FROM trevni.`{tmp_path / 't'}`")
 

@@ -18,6 +18,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.common.arrow_types import leaf_count, parts
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import PrimitiveType, StructType
 from trilake.delta.protocol.schema_edit import split_names
@@ -104,16 +105,8 @@ def _columns_of(t: pa.DataType, path: tuple[str, ...]) -> Iterator[list[tuple[st
     if pa.types.is_struct(t):
         for f in t:
             yield from _columns_of(f.type, (*path, f.name))
-    elif pa.types.is_map(t):
-        yield [None] * (_leaf_count(t.key_type) + _leaf_count(t.item_type))
-    elif pa.types.is_list(t):
-        yield [None] * _leaf_count(t.value_type)
     else:
-        yield [path]
-
-
-def _leaf_count(t: pa.DataType) -> int:
-    return sum(len(column) for column in _columns_of(t, ()))
+        yield [None] * leaf_count(t) if parts(t) else [path]
 
 
 def file_statistics(

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import leaf_count
 from trilake.parquet.files import DAMAGE, ColumnChunk, Footer, fetched_together
 
 if TYPE_CHECKING:
@@ -186,15 +187,9 @@ def _paths(fields: Any, above: Leaf) -> Iterator[Leaf | None]:
         if pa.types.is_struct(f.type):
             yield from _paths(f.type, path)
         elif pa.types.is_nested(f.type):
-            yield from (None for _ in range(_columns(f.type)))
+            yield from (None for _ in range(leaf_count(f.type)))
         else:
             yield path
-
-
-def _columns(type_: pa.DataType) -> int:
-    if not pa.types.is_nested(type_):
-        return 1
-    return sum(_columns(type_.field(i).type) for i in range(type_.num_fields))
 
 
 def _bounds(

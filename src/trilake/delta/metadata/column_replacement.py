@@ -21,7 +21,13 @@ from trilake.delta.metadata.schema_changes import (
 )
 from trilake.delta.metadata.type_changes import change_type
 from trilake.delta.protocol.actions import Metadata, Protocol
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    DataType,
+    StructField,
+    StructType,
+    paired,
+    with_parts,
+)
 from trilake.delta.protocol.schema_edit import Path, path_text
 from trilake.delta.protocol.sql_types import with_limits
 from trilake.errors import InvalidArgumentError, stating
@@ -85,11 +91,9 @@ def _compare(old: DataType, new: DataType, path: Path, found: _Differences) -> N
             else:
                 _check_nullable(there, f, (*path, there.name))
                 _compare(there.type, f.type, (*path, there.name), found)
-    elif isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        _compare(old.element, new.element, (*path, "element"), found)
-    elif isinstance(old, MapType) and isinstance(new, MapType):
-        _compare(old.key, new.key, (*path, "key"), found)
-        _compare(old.value, new.value, (*path, "value"), found)
+    elif (inside := paired(old, new)) is not None:
+        for name, a, b in inside:
+            _compare(a, b, (*path, name), found)
     elif old != new:
         found.retyped.append((path, new))
 
@@ -108,11 +112,8 @@ def _arranged(there: DataType, wanted: DataType) -> DataType:
     """A type with its fields in the places, and with the comments, of another that has the same ones."""
     if isinstance(there, StructType) and isinstance(wanted, StructType):
         return StructType(_arranged_fields(there, wanted))
-    if isinstance(there, ArrayType) and isinstance(wanted, ArrayType):
-        return replace(there, element=_arranged(there.element, wanted.element))
-    if isinstance(there, MapType) and isinstance(wanted, MapType):
-        return replace(there, key=_arranged(there.key, wanted.key), value=_arranged(there.value, wanted.value))
-    return there
+    inside = paired(there, wanted)
+    return there if inside is None else with_parts(there, [_arranged(a, b) for _, a, b in inside])
 
 
 def _arranged_fields(there: StructType, wanted: StructType) -> tuple[StructField, ...]:

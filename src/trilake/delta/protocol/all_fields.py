@@ -13,41 +13,30 @@ from trilake.delta.protocol.schema import (
     PHYSICAL_NAME,
     ArrayType,
     DataType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
     arrow_field,
     arrow_list,
     arrow_map,
+    fields_in,
     marked,
+    parts,
+    with_parts,
 )
 
 
 def nested_fields(t: DataType) -> list[StructField]:
     """Every field in ``t``, at any depth, parents before children."""
-    if isinstance(t, StructType):
-        return [f for child in t.fields for f in (child, *nested_fields(child.type))]
-    if isinstance(t, ArrayType):
-        return nested_fields(t.element)
-    if isinstance(t, MapType):
-        return nested_fields(t.key) + nested_fields(t.value)
-    return []
+    return [f for _, f in fields_in(t)]
 
 
 def each_field(t: DataType, change: Callable[[StructField], StructField]) -> DataType:
-    """The type with every field changed, a parent before its children."""
-    if isinstance(t, StructType):
-        fields = []
-        for f in t.fields:
-            changed = change(f)
-            fields.append(replace(changed, type=each_field(changed.type, change)))
-        return StructType(tuple(fields))
-    if isinstance(t, ArrayType):
-        return ArrayType(each_field(t.element, change), t.contains_null)
-    if isinstance(t, MapType):
-        return MapType(each_field(t.key, change), each_field(t.value, change), t.value_contains_null)
-    return t
+    """The type with every field changed, a parent before its children, and these before its next sibling."""
+    if not isinstance(t, StructType):
+        return with_parts(t, [each_field(inner, change) for _, inner in parts(t)])
+    fields = (change(f) for f in t.fields)
+    return StructType(tuple(replace(f, type=each_field(f.type, change)) for f in fields))
 
 
 def strip(schema: StructType) -> StructType:
@@ -77,14 +66,15 @@ def _is_plain(t: DataType) -> bool:
 
 
 def _field(f: StructField) -> pa.Field:
-    return arrow_field(f.name, _type(f.type), f.nullable, arrow_notes(f.metadata) if f.metadata else None)
+    return arrow_field(f.name, arrow_type(f.type, _field), f.nullable, arrow_notes(f.metadata) if f.metadata else None)
 
 
-def _type(t: DataType) -> pa.DataType:
+def arrow_type(t: DataType, field: Callable[[StructField], pa.Field]) -> pa.DataType:
+    """The Arrow type in which ``field`` makes the fields of structs."""
     if isinstance(t, PrimitiveType):  # most are, of the thousands that a wide table has
         return t.arrow
     if isinstance(t, StructType):
-        return pa.struct([_field(f) for f in t.fields])
+        return pa.struct(list(map(field, t.fields)))
     if isinstance(t, ArrayType):
-        return arrow_list(_type(t.element), t.contains_null)
-    return arrow_map(_type(t.key), _type(t.value), t.value_contains_null)
+        return arrow_list(arrow_type(t.element, field), t.contains_null)
+    return arrow_map(arrow_type(t.key, field), arrow_type(t.value, field), t.value_contains_null)

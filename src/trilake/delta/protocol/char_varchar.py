@@ -13,7 +13,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    parts,
+)
 from trilake.errors import ConstraintViolatedError, CorruptLogError
 from trilake.expr.terms.char_padding import char_field
 
@@ -67,10 +75,7 @@ def _own(type_: DataType) -> Length | None:
             return None if match is None else Length(match[1].lower(), int(match[2]))
         case StructType(fields):
             return _of_parts([length_rule(f) for f in fields])
-        case ArrayType(element, _):
-            return _of_parts([_own(element)])
-        case MapType(key, value, _):
-            return _of_parts([_own(key), _own(value)])
+    return _of_parts([_own(inner) for _, inner in parts(type_)])
 
 
 def _of_parts(parts: list[Length | None]) -> Length | None:
@@ -87,19 +92,14 @@ def _parse(text: str, at: int, type_: DataType) -> tuple[Length | None, int]:
         if plain is None:
             raise ValueError(text)
         return None, plain.end()
-    if isinstance(type_, ArrayType):
-        word, heads, types = "array<", [""], [type_.element]
-    elif isinstance(type_, MapType):
-        word, heads, types = "map<", ["", ""], [type_.key, type_.value]
-    else:
-        word, heads, types = "struct<", [f"{f.name}:" for f in type_.fields], [f.type for f in type_.fields]
+    word = "array<" if isinstance(type_, ArrayType) else "map<" if isinstance(type_, MapType) else "struct<"
     at = _skip(text, at, word)
-    parts = []
-    for i, (head, part) in enumerate(zip(heads, types, strict=True)):
+    rules = []
+    for i, (name, inner) in enumerate(parts(type_)):
         at = _skip(text, at, "," if i else "")
-        rule, at = _parse(text, _skip(text, at, head), part)
-        parts.append(rule)
-    return _of_parts(parts), _skip(text, at, ">")
+        rule, at = _parse(text, _skip(text, at, f"{name}:" if word == "struct<" else ""), inner)
+        rules.append(rule)
+    return _of_parts(rules), _skip(text, at, ">")
 
 
 def _skip(text: str, at: int, word: str) -> int:

@@ -23,6 +23,9 @@ from trilake.delta.protocol.schema import (
     MapType,
     StructField,
     StructType,
+    fields_in,
+    paired,
+    with_parts,
 )
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
 
@@ -115,24 +118,17 @@ def assign(
     return mapped, top
 
 
-def _paths(t: DataType, display: str, physical: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
+def _paths(schema: StructType) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
     """Every field with its path for people and its path of physical names."""
-    if isinstance(t, StructType):
-        for f in t.fields:
-            path, names = f"{display}{f.name}", (*physical, f.physical_name)
-            yield path, names, f
-            yield from _paths(f.type, f"{path}.", names)
-    elif isinstance(t, ArrayType):
-        yield from _paths(t.element, f"{display}element.", (*physical, "element"))
-    elif isinstance(t, MapType):
-        yield from _paths(t.key, f"{display}key.", (*physical, "key"))
-        yield from _paths(t.value, f"{display}value.", (*physical, "value"))
+    named = each_field(schema, lambda f: replace(f, name=f.physical_name))
+    for (path, f), (physical, _) in zip(fields_in(schema), fields_in(named), strict=True):
+        yield ".".join(path), physical, f
 
 
 def _check_unique(schema: StructType) -> None:
     by_id: dict[int, str] = {}
     by_name: dict[tuple[str, ...], str] = {}
-    for path, physical, f in _paths(schema, "", ()):
+    for path, physical, f in _paths(schema):
         assert f.column_id is not None
         for what, first in (
             (f"the id {f.column_id}", by_id.setdefault(f.column_id, path)),
@@ -180,11 +176,7 @@ def reuse(new: StructType, old: StructType) -> StructType:
 def _reuse_type(new: DataType, old: DataType) -> DataType:
     if isinstance(new, StructType) and isinstance(old, StructType):
         return reuse(new, old)
-    if isinstance(new, ArrayType) and isinstance(old, ArrayType):
-        return ArrayType(_reuse_type(new.element, old.element), new.contains_null)
-    if isinstance(new, MapType) and isinstance(old, MapType):
-        return MapType(_reuse_type(new.key, old.key), _reuse_type(new.value, old.value), new.value_contains_null)
-    return new
+    return with_parts(new, [_reuse_type(a, b) for _, a, b in paired(new, old) or ()]) if paired(new, old) else new
 
 
 # --- what a mode allows ----------------------------------------------------------------------------------------------

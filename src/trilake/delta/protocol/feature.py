@@ -17,7 +17,7 @@ import pyarrow as pa
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.property_values import Property, is_on
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType
+from trilake.delta.protocol.schema import contains_type
 
 #: Positions of files in a snapshot.
 Numbers: TypeAlias = np.ndarray[Any, np.dtype[np.int64]]
@@ -159,7 +159,7 @@ def has_column_key(prefix: str) -> Callable[[Metadata], bool]:
 
 def has_type(name: str) -> Callable[[Metadata], bool]:
     """Asks for a feature where a column is, or holds, a type."""
-    return lambda m: _contains_type(m.schema, name)
+    return lambda m: contains_type(m.schema, name)
 
 
 def metadata_in_past(test: Callable[[Metadata], bool]) -> Callable[[Past], bool]:
@@ -184,18 +184,7 @@ def type_in_use(name: str) -> Callable[[Inspection], Trace | None]:
     """Looks for columns that are of, or hold, a type."""
 
     def check(table: Inspection) -> Trace | None:
-        names = [f.name for f in table.metadata.schema.fields if _contains_type(f.type, name)]
+        names = [f.name for f in table.metadata.schema.fields if contains_type(f.type, name)]
         return Trace(f"columns are of type {name}: {', '.join(names)}", "drop those columns first") if names else None
 
     return check
-
-
-def _contains_type(t: DataType, name: str) -> bool:
-    """Whether the primitive type ``name`` occurs anywhere in ``t``."""
-    if isinstance(t, PrimitiveType):
-        return t.name == name
-    if isinstance(t, ArrayType):
-        return _contains_type(t.element, name)
-    if isinstance(t, MapType):
-        return _contains_type(t.key, name) or _contains_type(t.value, name)
-    return any(_contains_type(f.type, name) for f in t.fields)

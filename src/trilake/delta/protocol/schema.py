@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -148,13 +148,13 @@ class StructField:
 
     @property
     def physical_name(self) -> str:
-        """The name in data files, statistics and partition values: the display name unless columns are mapped."""
+        """The name in data files, statistics and partition values: the display name unless columns are each_type."""
         name = self.metadata.get(PHYSICAL_NAME)
         return name if isinstance(name, str) else self.name
 
     @property
     def column_id(self) -> int | None:
-        """The Parquet field id of a mapped column."""
+        """The Parquet field id of a each_type column."""
         value = self.metadata.get(COLUMN_ID)
         try:
             return int(value) if value is not None else None
@@ -280,6 +280,74 @@ class StructType:
 
 
 DataType = PrimitiveType | ArrayType | MapType | StructType
+
+
+def parts(t: DataType) -> tuple[tuple[str, DataType], ...]:
+    """The types directly inside of one, each with its name in paths: of a field, or ``element``, ``key``, ``value``.
+
+    >>> parts(MapType(PrimitiveType("string"), PrimitiveType("long")))
+    (('key', PrimitiveType(name='string')), ('value', PrimitiveType(name='long')))
+    """
+    if isinstance(t, StructType):
+        return tuple((f.name, f.type) for f in t.fields)
+    if isinstance(t, ArrayType):
+        return (("element", t.element),)
+    return (("key", t.key), ("value", t.value)) if isinstance(t, MapType) else ()
+
+
+def with_parts(t: DataType, types: Sequence[DataType]) -> DataType:
+    """The type with others inside, in the order of :func:`parts`; ``t`` itself where they are the same objects."""
+    if all(a is b for (_, a), b in zip(parts(t), types, strict=True)):
+        return t
+    if isinstance(t, StructType):
+        return StructType(tuple(replace(f, type=inner) for f, inner in zip(t.fields, types, strict=True)))
+    if isinstance(t, ArrayType):
+        return replace(t, element=types[0])
+    return replace(t, key=types[0], value=types[1]) if isinstance(t, MapType) else t
+
+
+def each_type(t: DataType, change: Callable[[DataType], DataType]) -> DataType:
+    """What a type becomes where all types inside of it and then itself are changed.
+
+    >>> str(each_type(ArrayType(PrimitiveType("long")), lambda t: ArrayType(t)))
+    'array<array<array<long>>>'
+    """
+    return change(with_parts(t, [each_type(inner, change) for _, inner in parts(t)]))
+
+
+def types_in(t: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], DataType]]:
+    """The type and all types inside of it, each with its path, parents first."""
+    yield path, t
+    for name, inner in parts(t):
+        yield from types_in(inner, (*path, name))
+
+
+def fields_in(t: DataType, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
+    """The fields of all structs inside of a type, each with its path, parents first."""
+    fields = t.fields if isinstance(t, StructType) else ()
+    for i, (name, inner) in enumerate(parts(t)):
+        if fields:
+            yield (*path, name), fields[i]
+        yield from fields_in(inner, (*path, name))
+
+
+def contains_type(t: DataType, name: str) -> bool:
+    """Whether the primitive type ``name`` is somewhere in a type.
+
+    >>> contains_type(ArrayType(PrimitiveType("void")), "void"), contains_type(PrimitiveType("long"), "void")
+    (True, False)
+    """
+    return any(isinstance(inner, PrimitiveType) and inner.name == name for _, inner in types_in(t))
+
+
+def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ...] | None:
+    """What is inside of two arrays, or of two maps, in pairs with their names; ``None`` for other types.
+
+    Fields of structs are paired by whoever compares them: by name, by position, or with some missing.
+    """
+    if (isinstance(a, ArrayType) and isinstance(b, ArrayType)) or (isinstance(a, MapType) and isinstance(b, MapType)):
+        return tuple((name, x, y) for (name, x), (_, y) in zip(parts(a), parts(b), strict=True))
+    return None
 
 
 def parse_schema(text: str, *, version: int | None = None) -> StructType:
@@ -466,27 +534,18 @@ def _with_variants(field: StructField, f: pa.Field) -> StructField:
 def where_variants(type_: DataType, named: DataType) -> DataType:
     """The type with variants for the structs of their two binaries, where another type has variants."""
     if isinstance(named, PrimitiveType):
-        parts = {(f.name, str(f.type)) for f in type_.fields} if isinstance(type_, StructType) else set()
-        return named if named.name == "variant" and parts == _VARIANT_PARTS else type_
+        binaries = {(name, str(inner)) for name, inner in parts(type_)}
+        return named if named.name == "variant" and binaries == _VARIANT_PARTS else type_
     if isinstance(named, StructType) and isinstance(type_, StructType):
-        pairs = ((f, named.find(f.name)) for f in type_.fields)
-        return StructType(tuple(f if n is None else replace(f, type=where_variants(f.type, n.type)) for f, n in pairs))
-    if isinstance(named, ArrayType) and isinstance(type_, ArrayType):
-        return replace(type_, element=where_variants(type_.element, named.element))
-    if isinstance(named, MapType) and isinstance(type_, MapType):
-        key, value = where_variants(type_.key, named.key), where_variants(type_.value, named.value)
-        return replace(type_, key=key, value=value)
-    return type_
+        pairs = ((f.type, named.find(f.name)) for f in type_.fields)
+        return with_parts(type_, [t if n is None else where_variants(t, n.type) for t, n in pairs])
+    pairs_inside = paired(type_, named)
+    return type_ if pairs_inside is None else with_parts(type_, [where_variants(a, b) for _, a, b in pairs_inside])
 
 
 def holds_variants(type_: DataType) -> bool:
     """Whether a variant is somewhere in a type."""
-    if isinstance(type_, PrimitiveType):
-        return type_.name == "variant"
-    if isinstance(type_, StructType):
-        return any(holds_variants(f.type) for f in type_.fields)
-    inside = (type_.element,) if isinstance(type_, ArrayType) else (type_.key, type_.value)
-    return any(map(holds_variants, inside))
+    return contains_type(type_, "variant")
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from trilake.common.text import quote_name
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    parts,
+    with_parts,
+)
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 Path = tuple[str, ...]
@@ -201,17 +209,7 @@ def edit_type(schema: StructType, path: PathLike, change: Callable[[DataType], D
 def _edit(t: DataType, path: Path, change: Callable[[DataType], DataType]) -> DataType:
     if not path:
         return change(t)
-    name, rest = path[0], path[1:]
-    if isinstance(t, StructType):
-        return StructType(
-            tuple(replace(f, type=_edit(f.type, rest, change)) if f.name == name else f for f in t.fields)
-        )
-    if isinstance(t, ArrayType):
-        return replace(t, element=_edit(t.element, rest, change))
-    assert isinstance(t, MapType)
-    if name == "key":
-        return replace(t, key=_edit(t.key, rest, change))
-    return replace(t, value=_edit(t.value, rest, change))
+    return with_parts(t, [_edit(inner, path[1:], change) if name == path[0] else inner for name, inner in parts(t)])
 
 
 def _edit_siblings(

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +20,10 @@ from trilake.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    each_type,
     parse_primitive,
+    parts,
+    with_parts,
 )
 from trilake.errors import InvalidArgumentError, TrilakeError
 
@@ -233,42 +237,42 @@ def _embedded(field: StructField) -> StructField:
 def _limited(t: DataType, rule: Length | None) -> DataType:
     if rule is None:
         return t
-    if isinstance(t, ArrayType):
-        return replace(t, element=_limited(t.element, rule.parts[0]))
-    if isinstance(t, MapType):
-        return replace(t, key=_limited(t.key, rule.parts[0]), value=_limited(t.value, rule.parts[1]))
-    if isinstance(t, StructType):
-        parts = zip(t.fields, rule.parts, strict=True)
-        return StructType(tuple(replace(f, type=_limited(f.type, part)) for f, part in parts))
-    return PrimitiveType(f"{rule.kind}({rule.limit})")
+    if rule.kind:
+        return PrimitiveType(f"{rule.kind}({rule.limit})")
+    return with_parts(t, [_limited(inner, part) for (_, inner), part in zip(parts(t), rule.parts, strict=True)])
 
 
 def _extracted(field: StructField) -> StructField:
-    plain = _plain(field.type)
+    plain = each_type(field.type, _plain)
     if plain == field.type:
         return field
     return replace(field, type=plain, metadata={**field.metadata, TYPE_STRING: type_text(field.type)})
 
 
 def _plain(t: DataType) -> DataType:
-    match t:
-        case ArrayType(element, _):
-            return replace(t, element=_plain(element))
-        case MapType(key, value, _):
-            return replace(t, key=_plain(key), value=_plain(value))
-        case StructType(fields):
-            return StructType(tuple(replace(f, type=_plain(f.type)) for f in fields))
-    return PrimitiveType("string") if t.name.startswith(("char(", "varchar(")) else t
+    limited = isinstance(t, PrimitiveType) and t.name.startswith(("char(", "varchar("))
+    return PrimitiveType("string") if limited else t
+
+
+_SPARK_NAMES = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
+
+
+def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: bool = False) -> str:
+    """A type in Spark's SQL; ``field`` writes a field of a struct, given its type.
+
+    >>> spelled(ArrayType(PrimitiveType("long")), lambda f, inner: inner, upper=True)
+    'ARRAY<BIGINT>'
+    """
+    if isinstance(t, PrimitiveType):
+        name = _SPARK_NAMES.get(t.name, t.name)
+        return name.upper() if upper else name
+    inside = [spelled(inner, field, upper=upper) for _, inner in parts(t)]
+    if isinstance(t, StructType):
+        inside = list(map(field, t.fields, inside))
+    word = "array" if isinstance(t, ArrayType) else "map" if isinstance(t, MapType) else "struct"
+    return f"{word.upper()}<{', '.join(inside)}>" if upper else f"{word}<{','.join(inside)}>"
 
 
 def type_text(t: DataType) -> str:
     """A type as Spark spells it, such as ``bigint``; so it keeps one with a limit beside a column, too."""
-    match t:
-        case ArrayType(element, _):
-            return f"array<{type_text(element)}>"
-        case MapType(key, value, _):
-            return f"map<{type_text(key)},{type_text(value)}>"
-        case StructType(fields):
-            return "struct<" + ",".join(f"{f.name}:{type_text(f.type)}" for f in fields) + ">"
-    spark = {"long": "bigint", "integer": "int", "short": "smallint", "byte": "tinyint"}
-    return spark.get(t.name, t.name)
+    return spelled(t, lambda f, inner: f"{f.name}:{inner}")

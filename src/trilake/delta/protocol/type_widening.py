@@ -15,7 +15,14 @@ from typing import Any
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.property_values import is_on
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    paired,
+    with_parts,
+)
 
 TYPE_CHANGES = "delta.typeChanges"
 ENABLED = "delta.enableTypeWidening"
@@ -122,25 +129,15 @@ def _recorded(old: DataType, new: DataType, version: int | None, *, forget: bool
                 f = replace(f, type=_recorded(before.type, f.type, version, forget=forget), metadata=metadata)
             fields.append(f)
         return StructType(tuple(fields))
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return replace(new, element=_recorded(old.element, new.element, version, forget=forget))
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return replace(
-            new,
-            key=_recorded(old.key, new.key, version, forget=forget),
-            value=_recorded(old.value, new.value, version, forget=forget),
-        )
-    return new
+    inside = paired(old, new)
+    return new if inside is None else with_parts(new, [_recorded(a, b, version, forget=forget) for _, a, b in inside])
 
 
 def _changes(old: DataType, new: DataType, path: tuple[str, ...], version: int | None) -> list[dict[str, Any]]:
     """Changes of types within one field, as far down as the next struct."""
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return _changes(old.element, new.element, (*path, "element"), version)
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return _changes(old.key, new.key, (*path, "key"), version) + _changes(
-            old.value, new.value, (*path, "value"), version
-        )
+    inside = paired(old, new)
+    if inside is not None:
+        return [change for name, a, b in inside for change in _changes(a, b, (*path, name), version)]
     if not can_widen(old, new):
         return []
     change: dict[str, Any] = {} if version is None else {"tableVersion": version}

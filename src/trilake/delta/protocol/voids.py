@@ -5,9 +5,14 @@ A file that lacks a column has nulls there, whatever type the column gets later.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructType
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructType,
+    contains_type,
+    parts,
+    with_parts,
+)
 from trilake.errors import SchemaMismatchError
 
 
@@ -17,18 +22,8 @@ def is_void(type_: DataType) -> bool:
 
 
 def has_void(type_: DataType) -> bool:
-    """Whether ``void`` is somewhere in a type.
-
-    >>> has_void(ArrayType(PrimitiveType("void"))), has_void(PrimitiveType("long"))
-    (True, False)
-    """
-    if isinstance(type_, StructType):
-        return any(has_void(f.type) for f in type_.fields)
-    if isinstance(type_, ArrayType):
-        return has_void(type_.element)
-    if isinstance(type_, MapType):
-        return has_void(type_.key) or has_void(type_.value)
-    return type_.name == "void"
+    """Whether ``void`` is somewhere in a type."""
+    return contains_type(type_, "void")
 
 
 def stored_type(type_: DataType) -> DataType | None:
@@ -39,17 +34,12 @@ def stored_type(type_: DataType) -> DataType | None:
     >>> str(stored_type(StructType(fields)))
     'struct<a:long>'
     """
+    stored = [stored_type(inner) for _, inner in parts(type_)]
+    left = [inner for inner in stored if inner is not None]
     if isinstance(type_, StructType):
-        fields = [(f, stored_type(f.type)) for f in type_.fields]
-        left = tuple(f if kind is f.type else replace(f, type=kind) for f, kind in fields if kind is not None)
-        return StructType(left) if left or not fields else None
-    if isinstance(type_, ArrayType):
-        element = stored_type(type_.element)
-        return None if element is None else replace(type_, element=element)
-    if isinstance(type_, MapType):
-        key, value = stored_type(type_.key), stored_type(type_.value)
-        return None if key is None or value is None else replace(type_, key=key, value=value)
-    return None if is_void(type_) else type_
+        fields = tuple(f for f, inner in zip(type_.fields, stored, strict=True) if inner is not None)
+        return with_parts(StructType(fields), left) if fields or not type_.fields else None
+    return None if is_void(type_) or len(left) < len(stored) else with_parts(type_, left)
 
 
 def without_voids(schema: StructType) -> StructType:
@@ -74,17 +64,10 @@ def check_storable(schema: StructType, before: StructType | None = None) -> None
 
 def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
     """Path and type of the first part that can have values, and no place in a file."""
-    if isinstance(type_, PrimitiveType):
-        return None
-    if stored_type(type_) is None:
+    if not isinstance(type_, PrimitiveType) and stored_type(type_) is None:
         return path, type_
-    if isinstance(type_, StructType):
-        parts = [(f.type, f"{path}.{f.name}") for f in type_.fields]
-    elif isinstance(type_, ArrayType):
-        parts = [(type_.element, f"{path}.element")]
-    else:
-        parts = [(type_.key, f"{path}.key"), (type_.value, f"{path}.value")]
-    return next((found for kind, inner in parts if (found := _untyped(kind, inner)) is not None), None)
+    inside = (_untyped(inner, f"{path}.{name}") for name, inner in parts(type_))
+    return next((found for found in inside if found is not None), None)
 
 
 def no_typed_column() -> SchemaMismatchError:

@@ -7,7 +7,7 @@ error names the rule and shows the first row that breaks it.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,15 @@ import orjson
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    fields_in,
+    parts,
+)
 from trilake.delta.rules.quoted_names import in_backquotes
 from trilake.delta.rules.zones import may_depend_on_zone
 from trilake.delta.scan.row_text import cut_text, describe_row, row_at
@@ -111,7 +119,7 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
         for key, text in sorted(configuration.items())
         if key.startswith(PREFIX)
     ]
-    for path, field in _fields(schema, ()):
+    for path, field in fields_in(schema):
         if INVARIANTS in field.metadata:
             checks.append(_invariant(path, field, schema, now))
     return tuple(checks)
@@ -125,18 +133,6 @@ def checks_in_zone(checks: Iterable[Check], schema: StructType) -> tuple[Check, 
         else c
         for c in checks
     )
-
-
-def _fields(type_: DataType, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], StructField]]:
-    if isinstance(type_, StructType):
-        for f in type_.fields:
-            yield (*path, f.name), f
-            yield from _fields(f.type, (*path, f.name))
-    elif isinstance(type_, ArrayType):
-        yield from _fields(type_.element, (*path, "element"))
-    elif isinstance(type_, MapType):
-        yield from _fields(type_.key, (*path, "key"))
-        yield from _fields(type_.value, (*path, "value"))
 
 
 def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, now: dt.datetime) -> Check:
@@ -200,13 +196,12 @@ def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
 
 def forbids_null(type_: DataType) -> bool:
     """Whether some part of the type must not be null."""
-    if isinstance(type_, StructType):
-        return any(not f.nullable or forbids_null(f.type) for f in type_.fields)
-    if isinstance(type_, ArrayType):
-        return not type_.contains_null or forbids_null(type_.element)
-    if isinstance(type_, MapType):
-        return not type_.value_contains_null or forbids_null(type_.value) or forbids_null(type_.key)
-    return False
+    match type_:
+        case ArrayType(_, contains_null=False) | MapType(_, _, value_contains_null=False):
+            return True
+        case StructType(fields) if any(not f.nullable for f in fields):
+            return True
+    return any(forbids_null(inner) for _, inner in parts(type_))
 
 
 def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] | None:

@@ -7,7 +7,12 @@ from collections.abc import Iterator
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import nested_fields
 from trilake.delta.protocol.column_mapping import check_names
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType, check_distinct
+from trilake.delta.protocol.schema import (
+    DataType,
+    StructType,
+    check_distinct,
+    types_in,
+)
 from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable
 from trilake.delta.rules.change_columns import check_change_columns
@@ -43,15 +48,9 @@ def check_fields(after: StructType, before: StructType | None = None) -> None:
 
 def _structs(t: DataType, path: str) -> Iterator[tuple[str, list[str]]]:
     """The path before the fields of each struct, the table itself first, and their names."""
-    if isinstance(t, StructType):
-        yield path, t.names
-        for f in t.fields:
-            yield from _structs(f.type, f"{path}{f.name}.")
-    elif isinstance(t, ArrayType):
-        yield from _structs(t.element, f"{path}element.")
-    elif isinstance(t, MapType):
-        yield from _structs(t.key, f"{path}key.")
-        yield from _structs(t.value, f"{path}value.")
+    for names, inner in types_in(t):
+        if isinstance(inner, StructType):
+            yield path + "".join(f"{n}." for n in names), inner.names
 
 
 def check_collations(schema: StructType) -> None:

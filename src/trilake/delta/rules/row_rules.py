@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from trilake.common.text import quote_name
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.char_varchar import Length, apply_length, length_rule
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import DataType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.constraints import (
     Check,
     checks_in_zone,
@@ -447,21 +448,10 @@ def _inside(text: str) -> str:
     return f"({text}\n)" if "--" in text else f"({text})"
 
 
-_SQL_NAMES = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
-
-
 def sql_type(type_: DataType) -> str:
     """A type as Spark SQL spells it.
 
     >>> sql_type(ArrayType(StructType((StructField("a b", PrimitiveType("long")),))))
     'ARRAY<STRUCT<`a b`: BIGINT>>'
     """
-    match type_:
-        case PrimitiveType(name):
-            return _SQL_NAMES.get(name, name.upper())
-        case ArrayType(element, _):
-            return f"ARRAY<{sql_type(element)}>"
-        case MapType(key, value, _):
-            return f"MAP<{sql_type(key)}, {sql_type(value)}>"
-        case StructType(fields):
-            return "STRUCT<" + ", ".join(f"{quote_name(f.name)}: {sql_type(f.type)}" for f in fields) + ">"
+    return spelled(type_, lambda f, inner: f"{quote_name(f.name)}: {inner}", upper=True)

@@ -18,13 +18,13 @@ from trilake.delta.protocol.column_mapping import MAX_COLUMN_ID, mapped, max_col
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.partitions import check_partition_columns
 from trilake.delta.protocol.schema import (
-    ArrayType,
     DataType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
     all_nullable,
+    paired,
+    with_parts,
 )
 from trilake.delta.protocol.sql_types import with_limits, without_limits
 from trilake.delta.rules.defaults import columns_of_rows
@@ -78,14 +78,9 @@ class _Rules(NamedTuple):
 def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: list[str]) -> DataType:
     if isinstance(table, StructType) and isinstance(rows, StructType):
         return _merge_struct(table, rows, rules, path, problems)
-    if isinstance(table, ArrayType) and isinstance(rows, ArrayType):
-        return replace(table, element=_merge(table.element, rows.element, rules, f"{path}element.", problems))
-    if isinstance(table, MapType) and isinstance(rows, MapType):
-        return replace(
-            table,
-            key=_merge(table.key, rows.key, rules, f"{path}key.", problems),
-            value=_merge(table.value, rows.value, rules, f"{path}value.", problems),
-        )
+    inside = paired(table, rows)
+    if inside is not None:
+        return with_parts(table, [_merge(a, b, rules, f"{path}{name}.", problems) for name, a, b in inside])
     if _is_void(rows):
         return table
     if _is_void(table):

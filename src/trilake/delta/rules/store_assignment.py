@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import is_list
 from trilake.delta.protocol.schema import (
     ArrayType,
     DataType,
@@ -18,6 +19,7 @@ from trilake.delta.protocol.schema import (
     PrimitiveType,
     StructType,
     holds_variants,
+    paired,
     where_variants,
 )
 from trilake.delta.rules.constraints import verify_not_null
@@ -83,11 +85,8 @@ def _is_of(source: DataType, target: DataType, more: bool) -> bool:
         if not more and len(fields) != len(target.fields):
             return False
         return all(f.name in fields and _is_of(fields[f.name], f.type, more) for f in target.fields)
-    if isinstance(source, ArrayType) and isinstance(target, ArrayType):
-        return _is_of(source.element, target.element, more)
-    if isinstance(source, MapType) and isinstance(target, MapType):
-        return _is_of(source.key, target.key, more) and _is_of(source.value, target.value, more)
-    return source == target
+    inside = paired(source, target)
+    return source == target if inside is None else all(_is_of(a, b, more) for _, a, b in inside)
 
 
 def check_structs_whole(rows: StructType, table: StructType) -> None:
@@ -157,12 +156,9 @@ def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
         return []
     if isinstance(source, StructType) and isinstance(target, StructType):
         return _problems(source, target, f"{path}.")
-    if isinstance(source, ArrayType) and isinstance(target, ArrayType):
-        return _type_problems(source.element, target.element, f"{path}.element")
-    if isinstance(source, MapType) and isinstance(target, MapType):
-        return _type_problems(source.key, target.key, f"{path}.key") + _type_problems(
-            source.value, target.value, f"{path}.value"
-        )
+    inside = paired(source, target)
+    if inside is not None:
+        return [problem for name, a, b in inside for problem in _type_problems(a, b, f"{path}.{name}")]
     if isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType) and _storable(source.name, target.name):
         return []
     return [f"column {path} is {source}, the table has {target}"]
@@ -229,7 +225,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
-    if isinstance(target, ArrayType) and _is_list(array.type):
+    if isinstance(target, ArrayType) and is_list(array.type):
         return _assign_list(array, target, path)
     if isinstance(target, MapType) and pa.types.is_map(array.type):
         return _assign_map(array, target, path)
@@ -280,11 +276,6 @@ def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
             children.append(assign_array(array.field(i), f.type, f"{path}.{f.name}"))
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=list(target.arrow), mask=mask)
-
-
-def _is_list(type_: pa.DataType) -> bool:
-    is_ = pa.types
-    return bool(is_.is_list(type_) or is_.is_large_list(type_) or is_.is_fixed_size_list(type_))
 
 
 def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:

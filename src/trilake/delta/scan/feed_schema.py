@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructType
+from trilake.delta.protocol.schema import (
+    DataType,
+    StructType,
+    paired,
+)
 
 
 def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
@@ -38,8 +42,5 @@ def _holds(new: DataType, old: DataType) -> bool:
     if isinstance(old, StructType) and isinstance(new, StructType):
         pairs = [(new.find(f.name), f) for f in old.fields]
         return all(n is not None and _holds(n.type, f.type) for n, f in pairs)
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return _holds(new.element, old.element)
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return _holds(new.key, old.key) and _holds(new.value, old.value)
-    return old == new
+    inside = paired(new, old)
+    return old == new if inside is None else all(_holds(a, b) for _, a, b in inside)

@@ -10,7 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType, all_nullable
+from trilake.delta.protocol.schema import (
+    DataType,
+    StructField,
+    StructType,
+    all_nullable,
+    paired,
+)
 from trilake.delta.protocol.type_widening import can_widen
 from trilake.delta.stream.errors import StreamSchemaChangedError, StreamSchemaIncompatibleError
 from trilake.errors import TrilakeError
@@ -110,10 +116,9 @@ def _fits(old: DataType, new: DataType, *, widen: bool = True) -> str | None:
     """Why values of a type cannot be read as ``new``."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         return _fits_struct(old.fields, new.fields, widen=widen)
-    if isinstance(old, ArrayType) and isinstance(new, ArrayType):
-        return _fits(old.element, new.element, widen=widen)
-    if isinstance(old, MapType) and isinstance(new, MapType):
-        return _fits(old.key, new.key, widen=widen) or _fits(old.value, new.value, widen=widen)
+    inside = paired(old, new)
+    if inside is not None:
+        return next((reason for _, a, b in inside if (reason := _fits(a, b, widen=widen))), None)
     if old == new or (widen and can_widen(old, new)):
         return None
     return f"its type was {old} and is {new}"

@@ -12,6 +12,8 @@ from functools import cache, wraps
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import mapped
+
 #: A column: the name of a top-level column, followed by the names of struct fields below it.
 Path = tuple[str, ...]
 
@@ -80,27 +82,7 @@ def naive_type(t: pa.DataType) -> pa.DataType:
         t = normal_type(t)
         return TIMESTAMP_NTZ if pa.types.is_timestamp(t) else t
 
-    return _at_every_depth(t, without_zone)
-
-
-def _at_every_depth(t: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
-    """What a type becomes where it and all types inside of it are changed, from outside in."""
-
-    def inner(field: pa.Field) -> pa.Field:
-        return field.with_type(_at_every_depth(field.type, changed))
-
-    t = changed(t)
-    if pa.types.is_struct(t):
-        return pa.struct([inner(f) for f in t])
-    if pa.types.is_map(t):
-        return pa.map_(inner(t.key_field), inner(t.item_field))
-    if pa.types.is_list(t):
-        return pa.list_(inner(t.value_field))
-    if pa.types.is_large_list(t):
-        return pa.large_list(inner(t.value_field))
-    if pa.types.is_fixed_size_list(t):
-        return pa.list_(inner(t.value_field), t.list_size)
-    return t
+    return mapped(t, without_zone)
 
 
 def normalise(values: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray | pa.Array:

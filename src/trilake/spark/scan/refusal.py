@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from trilake.parquet.untyped import first_untyped
 from trilake.spark.scan.manifest import NativeScanError, unreadable
 from trilake.spark.session.compat import error_condition, is_connect
+from trilake.spark.session.type_tree import parts
 
 #: Formats that Spark has a file scan for.
 _PROVIDERS = {"parquet", "orc", "json", "csv", "text"}
@@ -80,15 +81,10 @@ def check_types(schema: T.StructType) -> None:
 
 def _may_be_lost(type_: T.DataType) -> bool:
     """Whether a type that is not void, or a part of it, consists of nothing but void."""
-    if isinstance(type_, T.StructType):
-        parts = [f.dataType for f in type_.fields]
-        return all(isinstance(p, T.NullType) for p in parts) or any(map(_may_be_lost, parts))
-    if isinstance(type_, T.ArrayType):
-        return isinstance(type_.elementType, T.NullType) or _may_be_lost(type_.elementType)
-    if isinstance(type_, T.MapType):
-        parts = [type_.keyType, type_.valueType]
-        return any(isinstance(p, T.NullType) or _may_be_lost(p) for p in parts)
-    return False
+    inside = [inner for _, inner in parts(type_)]
+    voids = [isinstance(inner, T.NullType) for inner in inside]
+    lost = all(voids) if isinstance(type_, T.StructType) else any(voids)
+    return lost or any(map(_may_be_lost, inside))
 
 
 def _settings_refusal(spark: SparkSession, provider: str) -> str | None:

@@ -51,6 +51,7 @@ from trilake.spark.session.internals import (
     say_once,
     select_texts,
 )
+from trilake.spark.session.type_tree import all_nullable
 
 __all__ = ["NativeFiles", "NativeScan", "NativeScanError", "native_frame", "native_refusal", "native_scan"]
 
@@ -307,7 +308,7 @@ def _known(spark: SparkSession, column: Column) -> Column:
 
 def _no_rows(spark: SparkSession, files: NativeFiles, address: tuple[str, str] | None) -> DataFrame:
     fields = [
-        T.StructField(f.name, _nullable(f.dataType), n not in files.required, f.metadata) for n, f in files.output
+        T.StructField(f.name, all_nullable(f.dataType), n not in files.required, f.metadata) for n, f in files.output
     ]
     if address is not None:
         fields += [T.StructField(address[0], T.IntegerType()), T.StructField(address[1], T.LongType())]
@@ -351,8 +352,8 @@ def read_fields(files: NativeFiles) -> dict[str, T.StructField]:
     targets = dict(files.output)
     out = {}
     for f in files.read_schema.fields:
-        type_ = _nullable(f.dataType)
-        target = _nullable(targets[f.name].dataType) if f.name in targets else type_
+        type_ = all_nullable(f.dataType)
+        target = all_nullable(targets[f.name].dataType) if f.name in targets else type_
         if isinstance(type_, T.NullType):
             continue
         if files.id_mode and f.metadata:
@@ -372,23 +373,12 @@ def scan_name(name: str, *, id_mode: bool) -> str:
 
 def _output(term: str | Column | None, source: T.StructField | None, target: T.StructField) -> str | Column:
     """A column of the result.  Each gets a new identity, so that two frames over the same scan can be joined."""
-    type_ = _nullable(target.dataType)
+    type_ = all_nullable(target.dataType)
     if term is None or source is None:
         return _aliased("NULL", target, type_)
     # A cast renames nested fields by position, and keeps the metadata of the source away.
     cast = type_ if source.dataType != type_ or source.metadata else None
     return _aliased(term, target, cast)
-
-
-def _nullable(type_: T.DataType) -> T.DataType:
-    """A type of which every part may be null, as Spark reads files."""
-    if isinstance(type_, T.StructType):
-        return T.StructType([T.StructField(f.name, _nullable(f.dataType), True, f.metadata) for f in type_.fields])
-    if isinstance(type_, T.ArrayType):
-        return T.ArrayType(_nullable(type_.elementType), True)
-    if isinstance(type_, T.MapType):
-        return T.MapType(_nullable(type_.keyType), _nullable(type_.valueType), True)
-    return type_
 
 
 # --- columns as SQL texts ---------------------------------------------------------------------------------------------

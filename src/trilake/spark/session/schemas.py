@@ -29,6 +29,7 @@ from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.spark.session.compat import RELEASE
+from trilake.spark.session.type_tree import types_in
 
 #: A column's type that has a limit; nested ones are left to the table's own schema.
 _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
@@ -124,18 +125,11 @@ def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
     return f
 
 
-def _user_defined(kind: T.DataType, path: str = "") -> Iterator[tuple[str, T.UserDefinedType]]:
-    """The user-defined types in a type, each with the path of where it is."""
-    if isinstance(kind, T.UserDefinedType):
-        yield path, kind
-    elif isinstance(kind, T.StructType):
-        for f in kind.fields:
-            yield from _user_defined(f.dataType, f"{path}.{f.name}" if path else f.name)
-    elif isinstance(kind, T.ArrayType):
-        yield from _user_defined(kind.elementType, f"{path}.element")
-    elif isinstance(kind, T.MapType):
-        yield from _user_defined(kind.keyType, f"{path}.key")
-        yield from _user_defined(kind.valueType, f"{path}.value")
+def _user_defined(schema: T.DataType) -> Iterator[tuple[str, T.UserDefinedType]]:
+    """The user-defined types in a schema, each with the path of where it is."""
+    for path, kind in types_in(schema):
+        if isinstance(kind, T.UserDefinedType):
+            yield ".".join(path), kind
 
 
 def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import is_list
 from trilake.errors import InvalidArgumentError
 from trilake.table.checksum.kernels import Hashes, bytes_hashes, mixed, null_hash, salt, salted, sums, sums_in_order
 
@@ -114,21 +115,11 @@ def _hashes(array: pa.Array, path: str) -> Hashes:
         return _of_map(array, path)
     if ty.is_union(kind):
         return _of_union(array, path)
-    if _is_list(kind):
+    if is_list(kind):
         return _of_list(array, path)
     if _is_bytes(kind):
         return _of_bytes(array)
     return _of_fixed(array, path)
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return bool(
-        ty.is_list(kind)
-        or ty.is_large_list(kind)
-        or ty.is_fixed_size_list(kind)
-        or ty.is_list_view(kind)
-        or ty.is_large_list_view(kind)
-    )
 
 
 def _is_text(kind: pa.DataType) -> bool:

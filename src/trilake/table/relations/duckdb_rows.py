@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import mapped
 from trilake.errors import SchemaMismatchError, TrilakeError
 from trilake.table.relations.dataset import Rows
 
@@ -86,25 +87,11 @@ def duckdb_schema(schema: pa.Schema) -> pa.Schema:
     >>> duckdb_schema(pa.schema([("v", pa.list_(pa.float16(), 2))])).field("v").type
     FixedSizeListType(fixed_size_list<item: float>[2])
     """
-    fields = [f.with_type(_duckdb_type(f.type)) for f in schema]
+    fields = [f.with_type(mapped(f.type, _duckdb_type)) for f in schema]
     return schema if all(a.type == b.type for a, b in zip(schema, fields, strict=True)) else pa.schema(fields)
 
 
 def _duckdb_type(t: pa.DataType) -> pa.DataType:
     if pa.types.is_float16(t):
         return pa.float32()
-    if pa.types.is_duration(t):
-        return pa.duration("us")
-    if not pa.types.is_nested(t):
-        return t
-    inner = [t.field(i) for i in range(t.num_fields)]
-    known = [f.with_type(_duckdb_type(f.type)) for f in inner]
-    if all(a.type == b.type for a, b in zip(inner, known, strict=True)):
-        return t
-    if pa.types.is_map(t):
-        return pa.map_(*(f.type for f in known[0].type))
-    if pa.types.is_struct(t):
-        return pa.struct(known)
-    if pa.types.is_fixed_size_list(t):
-        return pa.list_(known[0], t.list_size)
-    return pa.large_list(known[0]) if pa.types.is_large_list(t) else pa.list_(known[0])
+    return pa.duration("us") if pa.types.is_duration(t) else t

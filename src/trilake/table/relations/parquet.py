@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import types_in
 from trilake.common.text import double_quoted, single_quoted
 from trilake.parquet.old_calendar.rebase import old_values
 
@@ -35,9 +36,7 @@ def parquet_relation(db: duckdb.DuckDBPyConnection, paths: Sequence[str], schema
 
 
 def _holds_times(t: pa.DataType) -> bool:
-    if pa.types.is_nested(t):
-        return any(_holds_times(t.field(i).type) for i in range(t.num_fields))
-    return bool(pa.types.is_date(t) or pa.types.is_timestamp(t))
+    return any(pa.types.is_date(inner) or pa.types.is_timestamp(inner) for inner in types_in(t))
 
 
 def _any_old(paths: Sequence[str]) -> bool:

@@ -15,6 +15,7 @@ from itertools import chain
 
 import pyarrow as pa
 
+from trilake.common.arrow_types import is_list
 from trilake.common.runtime import SYSTEM_RUNTIME, Runtime
 from trilake.errors import (
     InvalidArgumentError,
@@ -235,7 +236,7 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
             and _fits(source.key_type, target.key_type)
             and _fits(source.item_type, target.item_type)
         )
-    if _is_list(source) and _is_list(target):
+    if is_list(source) and is_list(target):
         return _fits(source.value_type, target.value_type)
     if _T.is_timestamp(source) and _T.is_timestamp(target):
         return (source.tz is None) == (target.tz is None)
@@ -245,16 +246,6 @@ def _fits(source: pa.DataType, target: pa.DataType) -> bool:
         return bool(_T.is_integer(target) or _T.is_floating(target) or _T.is_decimal(target))
     kinds = (_is_text, _is_binary, _T.is_decimal, _T.is_date, _T.is_time, _T.is_duration)
     return any(kind(source) and kind(target) for kind in kinds)
-
-
-def _is_list(t: pa.DataType) -> bool:
-    return bool(
-        _T.is_list(t)
-        or _T.is_large_list(t)
-        or _T.is_fixed_size_list(t)
-        or _T.is_list_view(t)
-        or _T.is_large_list_view(t)
-    )
 
 
 def _is_text(t: pa.DataType) -> bool:

@@ -26,8 +26,13 @@ from trilake.delta.protocol.schema import (
     StructField,
     StructType,
     all_nullable,
+    each_type,
     from_arrow,
+    paired,
     parse_schema,
+    parts,
+    types_in,
+    with_parts,
 )
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, SchemaMismatchError, TrilakeError
 from trilake.parquet.files import (
@@ -297,13 +302,12 @@ def _struct(t: DataType) -> StructType:
 
 def _instants(t: DataType, physical: Iterator[str]) -> DataType:
     """The type with instants where Parquet has its old INT96, whose zone no footer states."""
-    if isinstance(t, StructType):
-        return StructType(tuple(replace(f, type=_instants(f.type, physical)) for f in t.fields))
-    if isinstance(t, ArrayType):
-        return replace(t, element=_instants(t.element, physical))
-    if isinstance(t, MapType):
-        return replace(t, key=_instants(t.key, physical), value=_instants(t.value, physical))
-    return PrimitiveType("timestamp") if next(physical, "") == "INT96" else t
+
+    def instant(t: DataType) -> DataType:
+        old = isinstance(t, PrimitiveType) and next(physical, "") == "INT96"
+        return PrimitiveType("timestamp") if old else t
+
+    return each_type(t, instant)
 
 
 def _shape(t: DataType) -> object:
@@ -329,32 +333,25 @@ def merged_schema(schemas: Sequence[tuple[str, StructType]]) -> StructType:
     """
     merged: DataType = StructType(())
     for file, schema in schemas:
-        _check_names(schema, "", file)
+        _check_names(schema, file)
         merged = _merge(merged, schema, "", file)
     nullable = all_nullable(merged)
     assert isinstance(nullable, StructType)
     return nullable
 
 
-def _check_names(t: DataType, path: str, file: str) -> None:
+def _check_names(t: DataType, file: str) -> None:
     """Refuse two columns of one name: one of them would be lost."""
-    if isinstance(t, ArrayType):
-        _check_names(t.element, f"{path}element.", file)
-    elif isinstance(t, MapType):
-        _check_names(t.key, f"{path}key.", file)
-        _check_names(t.value, f"{path}value.", file)
-    elif isinstance(t, StructType):
-        names = [f.name.lower() for f in t.fields]
-        twice = [f.name for f in t.fields if names.count(f.name.lower()) > 1]
+    for path, struct in types_in(t):
+        names = [name.lower() for name, _ in parts(struct)]
+        twice = [name for name, _ in parts(struct) if names.count(name.lower()) > 1]
         if twice:
             raise SchemaMismatchError(
-                f"the file has columns {', '.join(path + n for n in twice)}, which differ by case at most",
+                f"the file has columns {', '.join('.'.join((*path, n)) for n in twice)}, which differ by case at most",
                 help="write the file again with other names",
                 file=file,
                 condition="DELTA_DUPLICATE_COLUMNS_FOUND",
             )
-        for f in t.fields:
-            _check_names(f.type, f"{path}{f.name}.", file)
 
 
 def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
@@ -365,11 +362,9 @@ def _merge(a: DataType, b: DataType, path: str, file: str) -> DataType:
             other = others.pop(f.name.lower(), None)
             fields.append(f if other is None else replace(f, type=_merge(f.type, other.type, f"{path}{f.name}.", file)))
         return StructType((*fields, *others.values()))
-    if isinstance(a, ArrayType) and isinstance(b, ArrayType):
-        return replace(a, element=_merge(a.element, b.element, f"{path}element.", file))
-    if isinstance(a, MapType) and isinstance(b, MapType):
-        key = _merge(a.key, b.key, f"{path}key.", file)
-        return replace(a, key=key, value=_merge(a.value, b.value, f"{path}value.", file))
+    inside = paired(a, b)
+    if inside is not None:
+        return with_parts(a, [_merge(x, y, f"{path}{name}.", file) for name, x, y in inside])
     if a == b or (isinstance(b, PrimitiveType) and b.name == "void"):
         return a
     if isinstance(a, PrimitiveType) and a.name == "void":

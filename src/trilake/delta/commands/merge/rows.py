@@ -17,7 +17,13 @@ from trilake.delta.commands.merge.clauses import FromExpression, FromSource, Fro
 from trilake.delta.commands.merge.names import VISIBLE, Side
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.protocol.actions import Metadata
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    paired,
+)
 from trilake.delta.protocol.schema_edit import Path, path_text
 from trilake.delta.rules.row_rules import RowPipeline, RowRules, sql_type
 from trilake.delta.rules.store_assignment import assign_array, check_assignable, check_fields
@@ -278,14 +284,12 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
 
 def _alike(source: DataType, target: DataType) -> bool:
     """Whether types differ in their simple values alone, which can be cast as those of an assignment are."""
-    match source, target:
-        case StructType(), StructType():
-            both = ((f, target.find(f.name)) for f in source.fields)
-            return all(t is not None and _alike(f.type, t.type) for f, t in both)
-        case ArrayType(), ArrayType():
-            return _alike(source.element, target.element)
-        case MapType(), MapType():
-            return _alike(source.key, target.key) and _alike(source.value, target.value)
+    if isinstance(source, StructType) and isinstance(target, StructType):
+        both = ((f, target.find(f.name)) for f in source.fields)
+        return all(t is not None and _alike(f.type, t.type) for f, t in both)
+    inside = paired(source, target)
+    if inside is not None:
+        return all(_alike(a, b) for _, a, b in inside)
     return isinstance(source, PrimitiveType) and isinstance(target, PrimitiveType)
 
 

@@ -24,6 +24,7 @@ from trilake.expr.nested import fields_problem
 from trilake.spark.delta.storing.assignment_rules import AssignmentRules, holds_all
 from trilake.spark.session.compat import legacy_cast, try_cast
 from trilake.spark.session.schemas import from_spark, to_spark
+from trilake.spark.session.type_tree import paired, with_parts
 
 #: How Spark refuses a cast to a smaller number.
 _OVERFLOW = re.compile(r"\[(CAST_OVERFLOW|CAST_OVERFLOW_IN_TABLE_INSERT|NUMERIC_VALUE_OUT_OF_RANGE)\b")
@@ -155,13 +156,9 @@ def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: boo
             for s, f in pairs
         ]
         return T.StructType([*kept, *(T.StructField(f.name, f.dataType) for f in new)])
-    if isinstance(source, T.ArrayType) and isinstance(target, T.ArrayType):
-        element = evolved(source.elementType, target.elementType, by_name=by_name, widen=widen)
-        return T.ArrayType(element, target.containsNull)
-    if isinstance(source, T.MapType) and isinstance(target, T.MapType):
-        key = evolved(source.keyType, target.keyType, by_name=by_name, widen=widen)
-        item = evolved(source.valueType, target.valueType, by_name=by_name, widen=widen)
-        return T.MapType(key, item, target.valueContainsNull)
+    inside = paired(source, target)
+    if inside is not None:
+        return with_parts(target, [evolved(s, t, by_name=by_name, widen=widen) for s, t in inside])
     return source if widen and _widens(source, target) else target
 
 
@@ -297,8 +294,5 @@ def _same(a: T.DataType, b: T.DataType) -> bool:
     """Whether two types are equal but for what may be null and what is noted of fields."""
     if isinstance(a, T.StructType) and isinstance(b, T.StructType):
         return a.names == b.names and all(_same(x.dataType, y.dataType) for x, y in zip(a.fields, b.fields))
-    if isinstance(a, T.ArrayType) and isinstance(b, T.ArrayType):
-        return _same(a.elementType, b.elementType)
-    if isinstance(a, T.MapType) and isinstance(b, T.MapType):
-        return _same(a.keyType, b.keyType) and _same(a.valueType, b.valueType)
-    return a == b
+    inside = paired(a, b)
+    return a == b if inside is None else all(_same(x, y) for x, y in inside)

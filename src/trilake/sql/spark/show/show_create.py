@@ -12,8 +12,9 @@ from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.features import writer_features
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, StructField, StructType
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import path_text
+from trilake.delta.protocol.sql_types import spelled
 from trilake.delta.rules.defaults import default_text
 from trilake.delta.rules.identity import identity_columns
 from trilake.delta.scan.generated import generation_text
@@ -25,7 +26,6 @@ from trilake.sql.spark.session.targets import Target
 
 #: Where Spark's catalogues say the clustering columns of a table, as lists of names.
 _CLUSTERING = "clusteringColumns"
-_SQL_NAMES = {"long": "BIGINT", "integer": "INT", "short": "SMALLINT", "byte": "TINYINT"}
 
 
 def table_properties(head: Head) -> dict[str, str]:
@@ -44,18 +44,11 @@ def table_properties(head: Head) -> dict[str, str]:
 def sql_type(field: StructField) -> str:
     """The type of a column as SQL, with its length where it has one."""
     limit = field.metadata.get(TYPE_STRING)
-    return str(limit) if limit is not None else _type(field.type)
+    return str(limit) if limit is not None else spelled(field.type, _field, upper=True)
 
 
-def _type(kind: DataType) -> str:
-    if isinstance(kind, StructType):
-        inside = ", ".join(f"{_plain(f.name)}: {_type(f.type)}{'' if f.nullable else ' NOT NULL'}" for f in kind.fields)
-        return f"STRUCT<{inside}>"
-    if isinstance(kind, ArrayType):
-        return f"ARRAY<{_type(kind.element)}>"
-    if isinstance(kind, MapType):
-        return f"MAP<{_type(kind.key)}, {_type(kind.value)}>"
-    return _SQL_NAMES.get(str(kind), str(kind).upper())
+def _field(field: StructField, kind: str) -> str:
+    return f"{_plain(field.name)}: {kind}{'' if field.nullable else ' NOT NULL'}"
 
 
 def _plain(name: str) -> str:
