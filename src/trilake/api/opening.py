@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, overload
 from trilake.common.arguments import checked
 from trilake.common.timestamps import TimestampLike
 from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import TableNotFoundError
 from trilake.storage import open_store
+from trilake.table.location import explained
 from trilake.table.registry import open_table
 from trilake.table.table import Table, as_version
 
@@ -111,4 +113,7 @@ def open_at(
     """A table as :func:`open` opens it, with arguments that were looked at.  Raises as :func:`open`."""
     version = as_version(version)
     store = open_store(uri, dict(storage_options or {}))
-    return open_table(store, format, version, timestamp)
+    try:
+        return open_table(store, format, version, timestamp)
+    except TableNotFoundError as e:
+        raise explained(e, store) from None

@@ -8,6 +8,7 @@ from collections.abc import Container
 from trilake.errors import TableExistsError
 from trilake.storage.base import Store
 from trilake.storage.foreign import check_no_foreign_files
+from trilake.table.location import check_not_below
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 #: How the name of a clone's copy begins, before the name of the file that it is of.
@@ -28,7 +29,8 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
     now_ms: by what time a file of ours is too old to be of a write at work; ``None`` for whatever its age.
     named: keys that the table itself names.
 
-    Raises ``TableExistsError`` where a Lance dataset is, ``ForeignFilesError`` where files are that are no table's.
+    Raises ``TableExistsError`` where a Lance dataset is, ``ForeignFilesError`` where files are that are no table's, and
+    below another Delta table.
     """
     if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
         raise TableExistsError(
@@ -36,4 +38,5 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
             help='write format="lance", or to another location',
             file=store.uri,
         )
+    check_not_below(store)
     check_no_foreign_files(store, own=_OWN, named=named, now_ms=now_ms)

@@ -53,9 +53,11 @@ from trilake.errors import (
     LogGapError,
     MissingMetadataError,
     ObjectNotFoundError,
+    TableNotFoundError,
     VersionNotFoundError,
 )
 from trilake.storage.base import ObjectMeta, Store
+from trilake.table.location import explained
 from trilake.table.table import as_version
 
 _H = TypeVar("_H", bound=Head)
@@ -138,7 +140,10 @@ class DeltaLog:
             # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
             if not any(v >= hint.version for v, _ in listing.checkpoints):
                 listing = None
-        segment = settled_segment(listing or self.listing(), self.listing, uri=self.store.uri, version=version)
+        try:
+            segment = settled_segment(listing or self.listing(), self.listing, uri=self.store.uri, version=version)
+        except TableNotFoundError as e:
+            raise explained(e, self.store, thorough=False) from None
         named = hint is not None and hint.version == segment.checkpoint_version
         return replace(segment, hint=hint) if named else segment
 

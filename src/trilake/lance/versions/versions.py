@@ -26,6 +26,7 @@ from trilake.errors import (
 from trilake.lance.file.errors import DatasetNotFoundError, DatasetVersionNotFoundError
 from trilake.storage.base import Store
 from trilake.storage.foreign import check_no_foreign_files
+from trilake.table.location import check_not_below
 
 VERSIONS, TAGS = "_versions", "_refs/tags"
 #: A byte copy of the newest manifest: written for readers of old, never read.
@@ -109,6 +110,7 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
     """
     if next(iter(store.list("_delta_log")), None) is not None:
         raise TableExistsError("a Delta table is here", help="write to another location", file=store.uri)
+    check_not_below(store)
     check_no_foreign_files(store, own=_DATA, named=named, now_ms=now_ms)
 
 

@@ -25,6 +25,7 @@ from trilake.storage import ObjectMeta, Store, open_store
 from trilake.storage.uri import Location, parse_location
 from trilake.table.data_files import no_columns
 from trilake.table.folders import DataFile, data_file, partition_value, partition_values
+from trilake.table.location import check_not_below
 from trilake.trevni.blocks.layout import MAGIC
 from trilake.trevni.file.file import TrevniFile
 from trilake.trevni.nesting.arrow_forms import bare, filtered
@@ -134,6 +135,8 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
             help="put a folder in the place of the link",
             file=store.uri,
         )
+    if not files:
+        check_not_below(store)
     for file in files:
         if not file.key.endswith(".trv") and store.read_range(file.key, 0, len(MAGIC)).to_pybytes() != MAGIC:
             raise ForeignFilesError(

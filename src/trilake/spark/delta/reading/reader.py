@@ -26,6 +26,7 @@ from trilake.spark.session.options import Options, change_range
 from trilake.spark.session.schemas import parse_ddl
 from trilake.spark.session.settings import time_ms
 from trilake.storage import open_store
+from trilake.table.location import explained
 
 _FEED = ("readChangeFeed", "readChangeData")
 _RANGE = ("startingVersion", "startingTimestamp", "endingVersion", "endingTimestamp")
@@ -72,12 +73,13 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
                 file=store.uri,
             )
         if not log.exists():
-            raise TableNotFoundError(
+            missing = TableNotFoundError(
                 "the path does not exist, or is not a Delta table",
                 help="check the path",
                 file=store.uri,
                 condition="DELTA_PATH_DOES_NOT_EXIST",
             )
+            raise explained(missing, store)
         version = version_of(log, read_options, place, partial(time_ms, spark))
         table = ArrowDeltaTable(store, spark_engine(), version=version)
         where, store_options = read_options.get("filter"), read_options.store

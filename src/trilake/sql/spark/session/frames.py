@@ -21,6 +21,7 @@ from trilake.spark.session.settings import session_time_ms
 from trilake.sql.parser.literals import Args
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target
+from trilake.table.location import explained
 from trilake.table.registry import format_named
 
 
@@ -81,12 +82,13 @@ def _opened(session: SqlSession, target: Target, version: int | None, ms: int | 
     store = target.store
     if not target.log.exists():
         nothing = target.entry is None and next(iter(store.list()), None) is None
-        raise TableNotFoundError(
+        missing = TableNotFoundError(
             _missing(target),
             help="check the name or the path",
             file=store.uri,
             condition="PATH_NOT_FOUND" if nothing else "DELTA_TABLE_NOT_FOUND",
         )
+        raise missing if target.entry is not None else explained(missing, store)
     log = session_log(session.spark, store)
     return log, version if ms is None else log.version_at(ms, reached=True)
 

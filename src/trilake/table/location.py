@@ -1,0 +1,139 @@
+"""What a location without a table is: a folder below a Delta table, or Parquet files that could become one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from trilake.common.text import quote_name, string_literal
+from trilake.errors import ForeignFilesError, TableNotFoundError, TrilakeError
+from trilake.storage.base import Store
+from trilake.storage.opening import open_sibling
+from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
+from trilake.table.registry import row_named
+
+#: Folders above a location that are looked at, and files of a folder that are looked at for Parquet ones.
+_LEVELS, _FILES = 16, 100
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
+
+
+@dataclass(frozen=True)
+class Below:
+    """A location below a Delta table: the table's URI, and the folders from there to the location."""
+
+    table: Store
+    folders: Sequence[str]
+
+    @property
+    def filter(self) -> str | None:
+        """The filter that gives the rows of the folder; ``None`` where it is not that of a partition."""
+        pairs = [f.partition("=") for f in self.folders]
+        if not all(name and equals for name, equals, _ in pairs):
+            return None
+        try:
+            schema = row_named("delta").load().open(self.table, None, None).schema
+        except (TrilakeError, OSError):
+            return None
+        types = {name.lower(): schema.field(name).type for name in schema.names}
+        terms = [(unquote(name), unquote(value)) for name, _, value in pairs]
+        if any(name.lower() not in types for name, _ in terms):
+            return None
+        return " AND ".join(_term(name, value, types[name.lower()]) for name, value in terms)
+
+
+def _term(name: str, value: str, type_: pa.DataType) -> str:
+    column = name if name.isidentifier() else quote_name(name)
+    if value in ("", _NULL):
+        return f"{column} IS NULL"
+    number = not (pa.types.is_string(type_) or pa.types.is_binary(type_)) and _NUMBER.fullmatch(value)
+    return f"{column} = {value if number else string_literal(value)}"
+
+
+def below_table(store: Store, *, thorough: bool = True) -> Below | None:
+    """The Delta table that a store's root is below of, if there is one.
+
+    Hidden folders, such as a table's ``_checkpoints``, are below no table.  Unless ``thorough``, an object store is
+    asked only where the last folder looks like one of a partition.
+    """
+    scheme, _, path = store.uri.partition("://")
+    parts = path.rstrip("/").split("/")
+    if not thorough and scheme not in ("file", "memory") and "=" not in parts[-1]:
+        return None
+    for depth in range(1, min(_LEVELS, len(parts) - 1) + 1):
+        folders = parts[len(parts) - depth :]
+        if scheme == "file":  # whose URIs are encoded
+            folders = [unquote(folder) for folder in folders]
+        if folders[0].startswith(("_", ".")):
+            continue
+        with suppress(TrilakeError, OSError, ValueError):
+            above = open_sibling(store, f"{scheme}://{'/'.join(parts[:-depth])}")
+            log = above.local_path("_delta_log")
+            if (log is None or os.path.isdir(log)) and row_named("delta").load().detect(above):
+                return Below(above, folders)
+    return None
+
+
+def check_not_below(store: Store) -> None:
+    """Raise ``ForeignFilesError`` where a new table would be below a Delta table, unless foreign files are allowed."""
+    if allowed(store.options, ALLOW_FOREIGN_FILES):
+        return
+    below = below_table(store, thorough=False)
+    if below is None:
+        return
+    filter = below.filter
+    rows = "write its rows" if filter is None else f"write its rows, those of this folder with {filter},"
+    uri = below.table.uri
+    raise ForeignFilesError(
+        f"no table can be made here: the folder is below the Delta table {uri}, whose readers would not see its rows",
+        help=f"{rows} to {uri}, or write to another location; allow_foreign_files=True (option {ALLOW_FOREIGN_FILES})"
+        " makes a table of its own here all the same",
+        file=store.uri,
+    )
+
+
+def explained(error: TableNotFoundError, store: Store, *, thorough: bool = True) -> TableNotFoundError:
+    """The error for a location without a table, which says what is there; ``error`` itself where nothing is known."""
+    with suppress(TrilakeError, OSError):
+        found = _explanation(store, thorough)
+        if found is not None:
+            message, help = found
+            return type(error)(message, help=help, **error.context)
+    return error
+
+
+def _explanation(store: Store, thorough: bool) -> tuple[str, str] | None:
+    local = store.local_path("x")
+    root = None if local is None else os.path.dirname(local)
+    below = below_table(store, thorough=thorough)
+    if below is not None:
+        filter = below.filter
+        message = f"this is not a table: it is a folder of the Delta table {below.table.uri}"
+        if filter is None:
+            return message, f"open {below.table.uri}"
+        return message, f"open {below.table.uri} and filter by {filter}"
+    if root is not None and os.path.isfile(root):
+        if not _is_parquet(root):
+            return None
+        convert = f"trilake.convert_to_delta({os.path.dirname(root)!r})"
+        help = f"make a table of its folder with {convert}, or read the file with a reader of Parquet"
+        return "this is a Parquet file, not a table", help
+    if not thorough and root is None:
+        return None
+    keys = [meta.key for meta in islice(store.list(), _FILES)]
+    if any(key.endswith(".parquet") and not key.startswith(("_", ".")) for key in keys):
+        help = f"make a table of it with trilake.convert_to_delta({root or store.uri!r}), CONVERT TO DELTA on Spark"
+        return "this is a folder of Parquet files, not a table", help
+    return None
+
+
+def _is_parquet(path: str) -> bool:
+    with open(path, "rb") as file:
+        return file.read(4) == b"PAR1"
