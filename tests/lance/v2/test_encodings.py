@@ -14,6 +14,7 @@ import pytest
 from tests.lance.v2.columns import column
 from tests.lance.v2.conftest import Written
 from tests.lance.v2.test_columns import check, same
+from trilake.errors import UnsupportedProtocolError
 from trilake.lance.v2.file import V2File
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
@@ -103,6 +104,14 @@ def test_packed_structs_are_read(written: Written, version: str, names: list[str
     check(*written(packed({name: column(name, rows, "none") for name in names}, nulls), version))
 
 
+@pytest.mark.parametrize(("version", "names"), [("2.0", ["int32", "int8"]), ("2.2", ["int16", "string", "vector4"])])
+def test_fields_of_packed_structs_are_projected(written: Written, version: str, names: list[str]) -> None:
+    file, expected = written(packed({name: column(name, 50, "none") for name in names}, version == "2.2"), version)
+    got = file.read_rows(1, 20, file.schema.project([f"c.{names[1]}"]))
+    rows = [row and {names[1]: row[names[1]]} for row in expected["c"].to_pylist()]
+    assert got["c"].to_pylist() == rows[1:20]
+
+
 @pytest.mark.parametrize("version", ["2.0", "2.1", "2.2"])
 def test_columns_of_several_pages_are_read(tmp_path: Path, version: str) -> None:
     """Pages that differ in nulls, and so in layers and encodings."""
@@ -150,6 +159,19 @@ def test_a_file_in_a_store_is_read_by_few_requests(tmp_path: Path, version: str)
     same(file.take([59_000, 17]), table.take([59_000, 17]), "take")
     assert store.rounds <= before + 3
     assert store.bytes < file.size / 10
+
+
+def test_pages_of_another_version_are_refused(tmp_path: Path) -> None:
+    """Drafts of 2.1 had the number, and pages as 2.0 has them."""
+    for version, number in (("2.0", (2, 1)), ("2.1", (0, 3))):
+        path = tmp_path / f"{version}.lance"
+        lance.write_dataset(pa.table({"a": [1, 2]}), path, data_storage_version=version)
+        (file,) = (path / "data").iterdir()
+        data = file.read_bytes()
+        store = MemoryStore("memory://drafts")
+        store.put("f", data[:-8] + number[0].to_bytes(2, "little") + number[1].to_bytes(2, "little") + b"LANC")
+        with pytest.raises(UnsupportedProtocolError, match="draft"):
+            V2File.open(store, "f").read_rows(0, 2)
 
 
 class Counting(MemoryStore):

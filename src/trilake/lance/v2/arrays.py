@@ -20,7 +20,7 @@ from trilake.lance.v2.compression import decompressed
 from trilake.lance.v2.container import Page
 from trilake.lance.v2.fsst import SymbolTable
 from trilake.lance.v2.layers import Rows, ranges
-from trilake.lance.v2.nesting import Node
+from trilake.lance.v2.nesting import Node, narrowed
 from trilake.lance.v2.split import split
 from trilake.lance.v2.values import (
     Bytes,
@@ -67,7 +67,7 @@ def read_array(node: Node, rows: Rows, pages: Pages) -> PlacedJob[pa.Array]:
         raise DamagedPage("a column has fewer rows than the file")
     if node.kind == "list":
         return (yield from _read_lists(node, parts, pages))
-    results = yield from together([_Tree(page, node.type).read(inside) for page, inside in parts])
+    results = yield from together([_Tree(page, node.stored).read(inside) for page, inside in parts])
     arrays = [_array(values, valid, node) for values, valid in results]
     try:
         return arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays)
@@ -79,7 +79,7 @@ def _array(values: Values, valid: Valid, node: Node) -> pa.Array:
     validity = None
     if valid is not None and not valid.all():
         validity = pa.py_buffer(np.packbits(valid, bitorder="little"))
-    return values.arrow(node.type, validity)
+    return narrowed(node, values.arrow(node.stored, validity))
 
 
 def _read_lists(node: Node, parts: Sequence[tuple[Page, Rows]], pages: Pages) -> PlacedJob[pa.Array]:

@@ -44,13 +44,13 @@ class Column:
         if not jobs:
             raise DamagedPage("a column has no pages")
         if len(jobs) == 1:
-            return merge([(yield from jobs[0])], self._leaf.type)
-        return merge((yield from together(jobs)), self._leaf.type)
+            return merge([(yield from jobs[0])], self._leaf.stored)
+        return merge((yield from together(jobs)), self._leaf.stored)
 
     def _page(self, page: Page) -> ReadablePage:
         opened = self._open.get(page.first)
         if opened is None:
-            opened = self._open[page.first] = open_page(page, page.encoding, self._leaf.type)
+            opened = self._open[page.first] = open_page(page, page.encoding, self._leaf.stored)
         return opened
 
 

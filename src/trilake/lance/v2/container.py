@@ -8,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -111,17 +110,6 @@ class Container:
             cached = self._pages[number] = self._column(number)
         return cached
 
-    @cached_property
-    def blob_columns(self) -> frozenset[int]:
-        """Columns of 2.0 whose encoding says that they are of blobs."""
-        blobs = set()
-        for number, (position, size) in enumerate(self._tables):
-            message = self._parse(file2_pb2.ColumnMetadata, position, size)
-            kind = self._any(message.encoding, None)
-            if kind is not None and _column_kind(kind.value) == "blob":
-                blobs.add(number)
-        return frozenset(blobs)
-
     def fail(self, message: str, *, help: str | None = None, **context: Any) -> CorruptFileError:
         """The error, with the file it is about."""
         return CorruptFileError(message, help=help, file=self.source.file, **context)
@@ -191,11 +179,3 @@ class Container:
             file=self.source.file,
             column=number,
         )
-
-
-def _column_kind(data: bytes) -> str | None:
-    try:
-        kind: str | None = file2_pb2.ColumnEncoding.FromString(data).WhichOneof("column_encoding")
-    except DecodeError:
-        return None
-    return kind

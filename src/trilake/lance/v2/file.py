@@ -43,7 +43,7 @@ class V2File(DataFileReader):
         self._place = DESCRIPTION_V2 if container.version >= (2, 2) else DESCRIPTION
         #: The version of the file.
         self.version: tuple[int, int] = container.version
-        nodes = [tree(field, columns, self._place) for field in schema.fields]
+        nodes = [tree(field, columns, self._place, schema) for field in schema.fields]
         #: The columns that the file has, with the ids of the dataset.
         self.schema = LanceSchema(tuple(n.field for n in nodes if n is not None), schema.metadata)
         self._num_rows = self._count([n for n in nodes if n is not None])
@@ -164,7 +164,8 @@ class V2File(DataFileReader):
             wanted = columns.fields
         else:
             wanted = self.schema.project_ids(columns).fields
-        nodes = [n for n in (tree(field, self._columns, self._place) for field in wanted) if n is not None]
+        found = [tree(field, self._columns, self._place, self.schema) for field in wanted]
+        nodes = [node for node in found if node is not None]
         metadata = columns.metadata if isinstance(columns, LanceSchema) else self.schema.metadata
         schema = LanceSchema(tuple(n.field for n in nodes), metadata)
         self._last = columns, schema, nodes
@@ -199,9 +200,9 @@ class V2File(DataFileReader):
 
     def _column(self, leaf: Node) -> Column:
         number = leaf.column or 0
-        column = self._opened.get((number, leaf.type))
+        column = self._opened.get((number, leaf.stored))
         if column is None:
-            column = self._opened[number, leaf.type] = Column(leaf, self._pages(number))
+            column = self._opened[number, leaf.stored] = Column(leaf, self._pages(number))
         return column
 
     def _pages(self, number: int) -> Sequence[Page]:

@@ -298,7 +298,7 @@ def _level_counts(encoding: Any, pieces: Buffers, counts: Int64s) -> Int64s:
     data, at = pieces.data, pieces.at
     if (pieces.size < 8).any():
         raise DamagedPage("runs of levels are too short")
-    heads = np.array([int.from_bytes(data[a : a + 8].tobytes(), "little") for a in at.tolist()], np.uint64)
+    heads = data[at[:, None] + np.arange(8)].view("<u8").reshape(-1)
     if (heads > (pieces.size - 8).astype(np.uint64)).any():
         raise DamagedPage("runs of levels are too short")
     values = heads.astype(np.int64)

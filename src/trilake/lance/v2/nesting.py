@@ -13,7 +13,7 @@ import pyarrow.types as pt
 
 from trilake.lance.file import types
 from trilake.lance.file.blobs import DESCRIPTION
-from trilake.lance.file.schema import BLOB, PACKED, Field
+from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
 from trilake.lance.v2.kernel_loader import kernels
 from trilake.lance.v2.layers import ITEMS, NULLABLE_ITEM, Layers, Part, Uint16s
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
@@ -31,21 +31,21 @@ class Node:
     kind: ``"leaf"``, ``"struct"``, ``"list"`` (or map) or ``"vector"``, a fixed-size list of structs.
     children: of a struct, list or vector.
     column: of the file; for a leaf, and in 2.0 for all.
-    place: the type of what a column of blobs holds.
+    stored: the type of what a leaf's column holds: of blobs where they are, of packed structs all fields.
     """
 
     field: Field
     kind: str
     children: tuple[Node, ...]
     column: int | None
-    place: pa.DataType
+    stored: pa.DataType | None = None
 
     @cached_property
     def type(self) -> pa.DataType:
         """The type of what is read: for blobs, of where they are."""
         field = self.field
         if self.kind == "leaf":
-            return self.place if field.is_blob else field.arrow_type
+            return self.stored if field.is_blob else field.arrow_type
         if self.kind == "struct":
             return pa.struct([child.arrow for child in self.children])
         child = self.children[0]
@@ -84,7 +84,7 @@ class Node:
         return {column: factor * n for child in self.children for column, n in child.items.items()}
 
 
-def tree(field: Field, columns: Mapping[int, int], place: pa.DataType) -> Node | None:
+def tree(field: Field, columns: Mapping[int, int], place: pa.DataType, file: LanceSchema) -> Node | None:
     """The nodes of a field whose columns are in the file; ``None`` if none are.
 
     Parameters
@@ -92,11 +92,13 @@ def tree(field: Field, columns: Mapping[int, int], place: pa.DataType) -> Node |
     field: of the schema.
     columns: numbers of columns by field id.
     place: what columns of blobs hold.
+    file: the schema of the file.
     """
     if field.is_column:
         column = columns.get(field.id)
-        return None if column is None else Node(field, "leaf", (), column, place)
-    children = tuple(node for child in field.children if (node := tree(child, columns, place)) is not None)
+        stored = place if field.is_blob else (file.by_id(field.id) or field).arrow_type
+        return None if column is None else Node(field, "leaf", (), column, stored)
+    children = tuple(node for child in field.children if (node := tree(child, columns, place, file)) is not None)
     if not children or (field.logical_type == "map" and len(children[0].children) != 2):
         return None
     kind = "struct"
@@ -105,7 +107,15 @@ def tree(field: Field, columns: Mapping[int, int], place: pa.DataType) -> Node |
     elif types.is_struct_vector(field.logical_type):
         kind = "vector"
     field = replace(field, children=tuple(child.field for child in children))
-    return Node(field, kind, children, columns.get(field.id), place)
+    return Node(field, kind, children, columns.get(field.id))
+
+
+def narrowed(node: Node, array: pa.Array) -> pa.Array:
+    """What a leaf's column holds, as it is read: of a packed struct some fields."""
+    if array.type == node.type or not pt.is_struct(array.type):
+        return array
+    children = [array.field(field.name) for field in node.type]
+    return pa.Array.from_buffers(node.type, len(array), array.buffers()[:1], children=children)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +235,7 @@ def _build(node: Node, leaves: Mapping[int, Leaf]) -> tuple[pa.Array, _State]:
         assert node.column is not None
         leaf = leaves[node.column]
         state = _State(leaf.rep, leaf.definition, leaf.layers, 0, 0)
-        return leaf.array, state.above()
+        return narrowed(node, leaf.array), state.above()
     built = [_build(child, leaves) for child in node.children]
     arrays, state = [array for array, _ in built], built[0][1]
     if node.kind == "struct":
