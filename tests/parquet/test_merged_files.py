@@ -87,7 +87,7 @@ def alone(store: MemoryStore, tasks: Sequence[FileTask], plan: ReadPlan) -> pa.T
 
 
 def together(store: MemoryStore, tasks: Sequence[FileTask], plan: ReadPlan) -> pa.Table:
-    return pa.Table.from_batches(list(read_together(store, tasks, plan)))
+    return pa.Table.from_batches([some.rows for some in read_together(store, tasks, plan)])
 
 
 def merged(files: Sequence[bytes]) -> list[tuple[int, int, bool]]:
@@ -190,7 +190,7 @@ def test_rows_before_a_damaged_page_come_once() -> None:
     store, tasks = stored(files)
     got = []
     with pytest.raises(CorruptFileError, match=f"{FEWEST}.parquet"):
-        got.extend(read_together(store, tasks, table_plan()))
+        got.extend(some.rows for some in read_together(store, tasks, table_plan()))
     before = pa.Table.from_batches(got)
     assert before.equals(alone(store, tasks[:FEWEST], table_plan()))
 
@@ -227,6 +227,6 @@ def test_batches_of_wide_rows_are_small(monkeypatch: pytest.MonkeyPatch) -> None
     files = [parquet(pa.table({"t": ["x" * 10_000] * 3})) for _ in range(FEWEST)]
     store, tasks = stored(files)
     plan = table_plan(pa.schema([("t", pa.string())]))
-    batches = list(read_together(store, tasks, plan))
+    batches = [some.rows for some in read_together(store, tasks, plan)]
     assert sum(b.num_rows for b in batches) == 3 * FEWEST
     assert max(b.nbytes for b in batches) < 400_000

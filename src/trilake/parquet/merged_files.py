@@ -54,6 +54,8 @@ class Run(NamedTuple):
     rows: int = 0
     #: Bytes of the values before compression.
     plain_size: int = 0
+    #: Rows of each of the files.
+    counts: Places | None = None
 
 
 def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
@@ -166,7 +168,7 @@ class _Shape:
         )
         merged = pa.py_buffer(b"".join((*files, footer, len(footer).to_bytes(4, "little"), b"PAR1")))
         plain = sum(int(c.plain_size[places].sum()) for c in group.columns)
-        return Run(start, start + len(files), merged, rows, plain)
+        return Run(start, start + len(files), merged, rows, plain, group.rows[places])
 
 
 class _Template:

@@ -6,7 +6,7 @@ them in another order, under physical names or known by field id only, and of na
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -223,9 +223,12 @@ def conform_batch(
     batch: pa.RecordBatch,
     fields: list[StructField],
     resolver: Resolver,
-    constants: dict[str, pa.Scalar],
+    constants: Mapping[str, pa.Scalar | pa.Array],
 ) -> pa.RecordBatch:
-    """The rows of a file's batch as columns ``fields`` of the table; ``constants`` are the partition columns."""
+    """The rows of a batch of files as columns ``fields`` of the table.
+
+    ``constants`` are the partition columns: one value for all rows, or one for each.
+    """
     candidates = list(batch.schema)
     arrays, names = [], []
     for f, i in zip(fields, resolver.places(fields, candidates), strict=True):
@@ -251,7 +254,9 @@ def as_nullable(array: pa.Array, type_: pa.DataType) -> pa.Array:
     return array.cast(type_)
 
 
-def _repeat(value: pa.Scalar, length: int) -> pa.Array:
+def _repeat(value: pa.Scalar | pa.Array, length: int) -> pa.Array:
+    if isinstance(value, pa.Array):
+        return value
     if not value.is_valid:
         return pa.nulls(length, value.type)
     if pa.types.is_null(value.type):

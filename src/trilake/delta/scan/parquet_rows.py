@@ -11,14 +11,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trilake.delta.protocol.deletion_vectors import RowSet
 from trilake.delta.scan.conform import conform_batch, decode_dictionary, needed_file_columns
 from trilake.delta.scan.data_files import fitting_rows, refuse_two_of_one_name
-from trilake.delta.scan.read import Positions, locate, partition_constants, read_positions
+from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants, read_positions
 from trilake.delta.scan.scan import BATCH_ROWS, FileTask, ReadPlan
 from trilake.errors import MissingFileError, ObjectNotFoundError, TrilakeError
 from trilake.expr.views import without_views
@@ -43,7 +42,7 @@ def rows_at(
     """
     if plan.provider != "parquet":
         for positions, batch in read_positions(store, file, plan):
-            hit = places_mask(positions, wanted)
+            hit = keys_mask(positions, wanted)
             if hit.any():
                 yield positions[hit], batch.filter(pa.array(hit))
         return
@@ -97,21 +96,6 @@ def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scal
     columns = dict(zip(rest.schema.names, rest.columns, strict=True)) | texts
     arrays = [columns[f.name] for f in plan.fields]
     return pa.RecordBatch.from_arrays(arrays, [f.name for f in plan.fields])
-
-
-def places_mask(positions: Positions, wanted: Positions) -> npt.NDArray[np.bool_]:
-    """Which of ``positions`` are in ``wanted``; both ascend.
-
-    >>> places_mask(np.array([3, 5, 6]), np.array([0, 5, 9])).tolist()
-    [False, True, False]
-    """
-    mask = np.zeros(len(positions), bool)
-    if len(positions):
-        lo, hi = np.searchsorted(wanted, [positions[0], positions[-1] + 1])
-        inside = wanted[lo:hi]
-        at = np.searchsorted(positions, inside)
-        mask[at[positions[at] == inside]] = True
-    return mask
 
 
 def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -8,20 +8,20 @@ from __future__ import annotations
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap64
 
-from trilake.delta.protocol.deletion_vectors import RowSet
+from trilake.delta.protocol.deletion_vectors import RowSet, row_indexes
 from trilake.delta.protocol.partitions import parse_values
 from trilake.delta.scan.conform import conform_batch
 from trilake.delta.scan.data_files import parquet_batches, read_data_file
@@ -37,9 +37,11 @@ from trilake.storage.uri import is_absolute, split_absolute
 #: Up to so many files of so many bytes together are read by whoever asks: a thread takes longer to start than they do.
 _FEW, _SMALL = 8, 64 << 10
 #: A file up to here may be read together with others; what a batch of their rows has at most before compression.
-_MERGED_FILE, _MERGED_BATCH = 256 << 10, 4 << 20
+MERGED_FILE, _MERGED_BATCH = 256 << 10, 4 << 20
 #: Small files that one thread reads at a time, and the bytes that they have at most.
 _PACK_FILES, _PACK_BYTES = 1024, 8 << 20
+#: Bits of a row's index in a number that has its file, too.
+_POSITION_BITS = 40
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
@@ -94,7 +96,7 @@ def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.Re
             yield batch if all_of_them else batch.select(list(plan.output))
 
 
-def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scalar]) -> pa.RecordBatch:
+def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
     """The rows as the table's columns.  Looking at one column after the other takes as long as decoding few rows."""
     if plan.unchanged is not None:
         bare = batch.replace_schema_metadata()
@@ -113,19 +115,35 @@ def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tup
         yield positions, batch
 
 
-def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[pa.RecordBatch]:
+class RowsOfFiles(NamedTuple):
+    """Rows of some files: for each the number of its file among them, and its index in that file, both ascending."""
+
+    files: Positions
+    positions: Positions
+    rows: pa.RecordBatch
+
+    @property
+    def keys(self) -> Positions:
+        """File and index of each row as one number, which ascends."""
+        return row_keys(self.files, self.positions)
+
+
+def row_keys(files: Positions | int, positions: Positions) -> Positions:
+    """What :attr:`RowsOfFiles.keys` are for these rows."""
+    keys: Positions = np.left_shift(files, _POSITION_BITS) | positions
+    return keys
+
+
+def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[RowsOfFiles]:
     """The rows of some files, one file after the other, as :func:`read_positions` has them; the filter is not applied.
 
     Many small Parquet files are decoded in one call, which takes a third of the time and hardly needs Python's lock.
     All of them are in memory at once.  Raises as :func:`read_task` does.
     """
     own = plan.provider == "parquet" and plan.engine.format(plan.provider) is None
-    constant = not {f.name for f in plan.fields}.isdisjoint(plan.partition_columns)
-    for _, group in groupby(tasks, key=lambda t: t.partition_values if constant else None):
-        some = list(group)
-        contents = _contents(store, some) if own and len(some) >= FEWEST else None
-        for run in merge_files(contents) if contents is not None else [Run(0, len(some))]:
-            yield from _run_rows(store, some[run.start : run.stop], plan, run)
+    contents = _contents(store, tasks) if own and len(tasks) >= FEWEST else None
+    for run in merge_files(contents) if contents is not None else [Run(0, len(tasks))]:
+        yield from _run_rows(store, tasks, plan, run)
 
 
 def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None:
@@ -136,7 +154,7 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
         chosen = [
             n
             for n, (task, (place, _)) in enumerate(zip(tasks, places, strict=True))
-            if place is store and 0 < task.size <= _MERGED_FILE and task.vector is None and task.selected is None
+            if place is store and 0 < task.size <= MERGED_FILE and task.selected is None
         ]
         # One byte more shows a file that is longer than the log says.
         calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in chosen]
@@ -148,26 +166,81 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
     return out
 
 
-def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run) -> Iterator[pa.RecordBatch]:
+def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run) -> Iterator[RowsOfFiles]:
     done = 0
     if run.merged is not None:
-        plain = replace(plan, filter=None)  # a merged file has no statistics to choose row groups by
-        constants = partition_constants(tasks[0], plan)
-        most = max(1, min(BATCH_ROWS, run.rows * _MERGED_BATCH // max(1, run.plain_size)))
         try:
-            merged = parquet_batches(pa.BufferReader(run.merged), plain, threads=False, checked=True, batch_rows=most)
-            for _, raw in numbered_without_views(merged):
-                batch = _conformed(raw, plan, constants)
-                yield batch
-                done += batch.num_rows
+            for some in _merged_rows(store, tasks[run.start : run.stop], plan, run):
+                yield some._replace(files=some.files + run.start)
+                done += some.rows.num_rows
             return
         except (TrilakeError, *DAMAGE, OSError):
             pass  # one by one they say which of them is damaged; what came of them so far is right
-    for task in tasks:
-        for _, batch in _read_rows(store, task, plan, False, positions=False):
+    for number in range(run.start, run.stop):
+        for positions, batch in _read_rows(store, tasks[number], plan, False, positions=True):
+            assert positions is not None
             if batch.num_rows > done:
-                yield batch.slice(done)
+                files = np.full(len(positions) - done, number, np.int64)
+                yield RowsOfFiles(files, positions[done:], batch.slice(done))
             done = max(0, done - batch.num_rows)
+
+
+def _merged_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run) -> Iterator[RowsOfFiles]:
+    assert run.merged is not None
+    assert run.counts is not None
+    plain = replace(plan, filter=None)  # a merged file has no statistics to choose row groups by
+    most = max(1, min(BATCH_ROWS, run.rows * _MERGED_BATCH // max(1, run.plain_size)))
+    ends = np.cumsum(run.counts)
+    constants = _partition_columns(tasks, plan)
+    deleted = _deleted_keys(store, tasks, run.counts)
+    merged = parquet_batches(pa.BufferReader(run.merged), plain, threads=False, checked=True, batch_rows=most)
+    for start, raw in numbered_without_views(merged):
+        rows = np.arange(start, start + raw.num_rows, dtype=np.int64)
+        files = np.searchsorted(ends, rows, side="right")
+        positions = rows - (ends - run.counts)[files]
+        if len(deleted):
+            live = ~keys_mask(row_keys(files, positions), deleted)
+            files, positions = files[live], positions[live]
+            raw = raw.filter(pa.array(live)) if raw.num_columns else raw.slice(0, len(files))
+        if len(files):
+            values = {n: v if isinstance(v, pa.Scalar) else v.take(pa.array(files)) for n, v in constants.items()}
+            yield RowsOfFiles(files, positions, _conformed(raw, plan, values))
+
+
+def _partition_columns(tasks: Sequence[FileTask], plan: ReadPlan) -> dict[str, pa.Scalar | pa.Array]:
+    """The partition columns that the plan reads: a value where all files have the same, otherwise one of each file."""
+    out: dict[str, pa.Scalar | pa.Array] = {}
+    for f in plan.fields:
+        if f.name in plan.partition_columns:
+            strings = pa.array([t.partition_values.get(f.physical_name) for t in tasks], pa.string())
+            values = pa.concat_arrays(parse_values(pa.chunked_array([strings]), f).chunks)
+            out[f.name] = values[0] if len(pc.unique(strings)) == 1 else values
+    return out
+
+
+def _deleted_keys(store: Store, tasks: Sequence[FileTask], counts: Positions) -> Positions:
+    """The keys of the rows that deletion vectors of the files delete."""
+    vectors = [(n, task.vector) for n, task in enumerate(tasks) if task.vector is not None]
+    keys = [np.empty(0, np.int64)]
+    bitmaps = store.at_once([partial(vector.load, store, int(counts[n])) for n, vector in vectors])
+    for (n, _), bitmap in zip(vectors, bitmaps, strict=True):
+        keys.append(row_keys(n, row_indexes(bitmap)))
+    return np.concatenate(keys)
+
+
+def keys_mask(keys: Positions, chosen: Positions) -> npt.NDArray[np.bool_]:
+    """Which of ``keys`` are in ``chosen``; both ascend.
+
+    >>> keys_mask(np.array([3, 5, 6]), np.array([0, 5, 9])).tolist()
+    [False, True, False]
+    """
+    mask = np.zeros(len(keys), bool)
+    if len(keys):
+        lo, hi = np.searchsorted(chosen, [keys[0], keys[-1] + 1])
+        inside = chosen[lo:hi]
+        at = np.searchsorted(keys, inside)
+        mask[at[keys[at] == inside]] = True
+    return mask
 
 
 def _read_rows(
@@ -215,7 +288,7 @@ def read_tasks(
     def read(pack: Sequence[FileTask]) -> Iterator[pa.RecordBatch]:
         if len(pack) == 1:
             return read_task(store, pack[0], plan)
-        return _wanted(read_together(store, pack, plan), plan)
+        return _wanted((some.rows for some in read_together(store, pack, plan)), plan)
 
     share = len(tasks) // (2 * count)
     todo = packs(tasks, _size, share if share >= FEWEST else 1)
@@ -226,11 +299,13 @@ _size = attrgetter("size")
 T = TypeVar("T")
 
 
-def packs(items: Sequence[T], size_of: Callable[[T], int], most: int) -> Iterator[Sequence[T]]:
+def packs(
+    items: Sequence[T], size_of: Callable[[T], int], most: int, *, most_bytes: int = _PACK_BYTES
+) -> Iterator[Sequence[T]]:
     """The items in their order, neighbours together while they are small: at most ``most`` of them."""
     pack, size = list[T](), 0
     for item in items:
-        if pack and (len(pack) >= min(most, _PACK_FILES) or size + size_of(item) > _PACK_BYTES):
+        if pack and (len(pack) >= min(most, _PACK_FILES) or size + size_of(item) > most_bytes):
             yield pack
             pack, size = [], 0
         pack.append(item)

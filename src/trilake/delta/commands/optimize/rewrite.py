@@ -23,7 +23,7 @@ from trilake.delta.commands.optimize.range_ids import SAMPLE_ROWS, sample_indexe
 from trilake.delta.commands.rows.row_changes import TouchedFile, with_row_ids
 from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
-from trilake.delta.scan.read import packs, read_positions, read_together
+from trilake.delta.scan.read import packs, read_together
 from trilake.delta.scan.scan import ReadPlan
 from trilake.parquet.merged_files import FEWEST
 from trilake.storage.base import Store
@@ -121,21 +121,13 @@ class Rewrite:
         """The live rows of files, one file after the other, as they are to be written."""
         read, out = self.plan.read, self.plan.files
 
-        def one_by_one(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
-            for source in pack:
-                for positions, batch in read_positions(self.store, source.file, read):
-                    yield with_row_ids(batch, positions, read, out, source)
-                if self.advance is not None:
-                    self.advance(1)
-
         def together(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
-            for batch in read_together(self.store, [source.file for source in pack], read):
-                yield batch.select(list(read.output))
+            for some in read_together(self.store, [source.file for source in pack], read):
+                yield with_row_ids(some, pack, read, out)
             if self.advance is not None:
                 self.advance(len(pack))
 
-        # The ids of rows depend on the file that they were in.
-        yield from in_turn(files, one_by_one if out.extra else together, self.plan.readers)
+        yield from in_turn(files, together, self.plan.readers)
 
     def sample(self, work: Bin, curve: Curve) -> pa.Table:
         """The curve's columns of some rows of each file, all in all about ``SAMPLE_ROWS`` of ``work.rows``."""
@@ -145,7 +137,7 @@ class Rewrite:
         share = SAMPLE_ROWS / max(work.rows or 0, SAMPLE_ROWS) if work.rows is not None else 0.05
 
         def some(pack: Sequence[TouchedFile]) -> Iterator[pa.RecordBatch]:
-            for _, batch in (pair for source in pack for pair in read_positions(self.store, source.file, narrow)):
+            for _, _, batch in read_together(self.store, [source.file for source in pack], narrow):
                 wanted = max(1, int(np.ceil(batch.num_rows * share)))
                 yield batch.take(pa.array(sample_indexes(batch.num_rows, wanted)))
 

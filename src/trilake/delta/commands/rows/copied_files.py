@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,8 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.deletion_vectors import row_indexes
 from trilake.delta.protocol.partition_keys import PartitionKeys
 from trilake.delta.protocol.partitions import partition_fields
-from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored
+from trilake.delta.scan.parquet_rows import as_texts, rows_as_stored
+from trilake.delta.scan.read import RowsOfFiles, keys_mask, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import TrilakeError
 from trilake.storage.base import Store
@@ -59,7 +61,7 @@ class CopiedFiles:
 
 @dataclass(frozen=True)
 class _CopyJob:
-    """What every task of a copy needs, as it travels.  A task has files whose rows go together."""
+    """What every task of a copy needs, as it travels.  A task has files whose rows go together, or some such groups."""
 
     store: Store
     read: ReadPlan
@@ -79,42 +81,51 @@ class _CopyJob:
             TaskWriter(self.store, self.files, number, runtime) as rest,
             TaskWriter(self.store, change_file_plan(self.files), number, runtime) as changes,
         ):
-            # A column has one form in a file, and each of the old files says itself which texts are dictionaries in it.
-            plain = len(task) > 1
-            copied = sum(self._copy_one(copy, rest, changes, plain=plain) for copy in task)
+            sources = [c.source for c in task]
+            every = np.array([c.taken is None for c in task])
+            indexes = [row_indexes(BitMap64.deserialize(c.taken or _NONE)) for c in task]
+            taken = np.concatenate([row_keys(n, rows) for n, rows in enumerate(indexes)])
+            copied = 0
+            for some in self._rows(sources):
+                out = every[some.files] | keys_mask(some.keys, taken)
+                copied += int((~out).sum())
+                if not out.all():
+                    rows = with_row_ids(some, sources, self.read, self.files)
+                    rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
+                if self.feed is not None and out.any():
+                    rows = some.rows.select(list(self.read.output)).filter(pa.array(out))
+                    changes.write(with_change_type(as_texts(rows), self.feed))
             return CopiedFiles(number, copied, tuple(rest.close()), tuple(changes.close()))
 
-    def _copy_one(self, copy: _Copy, rest: TaskWriter, changes: TaskWriter, *, plain: bool) -> int:
-        source, copied = copy.source, 0
-        taken = None if copy.taken is None else row_indexes(BitMap64.deserialize(copy.taken))
-        for positions, batch in rows_as_stored(self.store, source.file, self.read):
-            out = np.ones(len(positions), bool) if taken is None else places_mask(positions, taken)
-            copied += int((~out).sum())
-            if taken is not None:
-                rows = with_row_ids(as_texts(batch) if plain else batch, positions, self.read, self.files, source)
-                rest.write(rows.filter(pa.array(~out)) if out.any() else rows)
-            if self.feed is not None and out.any():
-                rows = batch.select(list(self.read.output)).filter(pa.array(out))
-                changes.write(with_change_type(as_texts(rows), self.feed))
-        return copied
+    def _rows(self, sources: Sequence[TouchedFile]) -> Iterator[RowsOfFiles]:
+        if len(sources) > 1:  # a column has one form in a file, which that of one old file need not be
+            yield from read_together(self.store, [s.file for s in sources], self.read)
+            return
+        for positions, batch in rows_as_stored(self.store, sources[0].file, self.read):
+            yield RowsOfFiles(np.zeros_like(positions), positions, batch)
 
 
-def _together(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
-    """The files by the tasks that copy them: small ones of a partition share one."""
+_NONE = BitMap64().serialize()
+
+
+def _tasks(snapshot: Snapshot, copies: Sequence[_Copy]) -> list[list[_Copy]]:
+    """The files by the tasks that copy them: small ones of a partition share one, and so do small partitions."""
     fields = partition_fields(snapshot.schema, snapshot.metadata.partition_columns)
     partitions = PartitionKeys.of_actions((c.source.file.partition_values for c in copies), fields).codes.tolist()
-    tasks: list[list[_Copy]] = []
-    #: The task of each partition that takes more, and its bytes.
-    open_tasks: dict[int, tuple[list[_Copy], int]] = {}
+    groups: list[list[_Copy]] = []
+    #: The group of each partition that takes more, and its bytes.
+    open_groups: dict[int, tuple[list[_Copy], int]] = {}
     for copy, partition in zip(copies, partitions, strict=True):
         file = copy.source.file
-        task, size = open_tasks.get(partition, ([], _TOGETHER))
+        group, size = open_groups.get(partition, ([], _TOGETHER))
         if size + file.size > _TOGETHER:
-            task, size = [], 0
-            tasks.append(task)
-        task.append(copy)
-        open_tasks[partition] = task, size + file.size
-    return tasks
+            group, size = [], 0
+            groups.append(group)
+        group.append(copy)
+        open_groups[partition] = group, size + file.size
+    share = -(-len(groups) // (os.cpu_count() or 1))
+    tasks = packs(groups, lambda g: sum(c.source.file.size for c in g), share, most_bytes=_TOGETHER // 4)
+    return [[copy for group in task for copy in group] for task in tasks]
 
 
 def copy_files(
@@ -141,7 +152,7 @@ def copy_files(
     """
     job = _CopyJob(store, whole_rows(snapshot), rewrite_plan(snapshot, job_id), feed)
     copies = [_Copy(s, taken[s.number].serialize() if s.number in taken else None) for s in sources]
-    tasks = _together(snapshot, copies)
+    tasks = _tasks(snapshot, copies)
     done: list[CopiedFiles] = list(track(run(job, tasks), "copying files", len(tasks)))
     failed = next((c.error for c in done if c.error is not None), None)
     if failed is not None:

@@ -21,6 +21,7 @@ from trilake.delta.commands.rows.row_changes import (
     Runner,
     TouchedFile,
     change_file_plan,
+    in_packs,
     run_here,
     touched_files,
     with_change_type,
@@ -30,14 +31,14 @@ from trilake.delta.files.file_plan import FilePlan
 from trilake.delta.files.write_files import TaskWriter
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.scan.read import Positions, read_positions, read_task
+from trilake.delta.scan.read import Positions, RowsOfFiles, read_task, read_together
 from trilake.delta.scan.scan import FileTask, ReadPlan, read_plan
 from trilake.delta.scan.skipping import skip_files
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
 #: What a predicate is asked of at once: to ask costs as much as 50,000 rows do.
-_PIECE_BYTES, _PIECE_BATCHES = 16 << 20, 8
+_PIECE_BYTES, _PIECE_ROWS = 16 << 20, 1 << 19
 
 
 @dataclass(frozen=True)
@@ -74,12 +75,13 @@ def candidates(snapshot: Snapshot, filter: Filter) -> tuple[list[int], list[int]
 
 
 def find_rows(log: DeltaLog, snapshot: Snapshot, filter: Filter, *, run: Runner = run_here) -> FoundRows:
-    """Find the live rows for which ``filter`` is true, one task a file that must be looked into."""
+    """Find the live rows for which ``filter`` is true, one task for files that must be looked into."""
     maybe, whole = candidates(snapshot, filter)
     plan = read_plan(snapshot, sorted(filter.columns), filter)
-    results = run(_FindMatching(log.store, plan, filter), touched_files(snapshot, maybe))
-    tracked = track(results, "looking for rows", len(maybe))
-    rows = {number: BitMap64.deserialize(data) for number, data in tracked if data is not None}
+    tasks = in_packs(touched_files(snapshot, maybe))
+    results = run(_FindMatching(log.store, plan, filter), tasks)
+    tracked = track(results, "looking for rows", len(tasks), unit="tasks")
+    rows = {number: BitMap64.deserialize(data) for found in tracked for number, data in found.items()}
     return FoundRows(rows, tuple(whole), tuple(sorted([*maybe, *whole])))
 
 
@@ -91,43 +93,55 @@ class _FindMatching:
     plan: ReadPlan
     filter: Filter
 
-    def __call__(self, source: TouchedFile) -> tuple[int, bytes | None]:
-        positions = matching_rows(self.store, source, self.plan, self.filter)
-        return source.number, None if positions is None else BitMap64(positions.astype(np.uint64)).serialize()
+    def __call__(self, sources: Sequence[TouchedFile]) -> dict[int, bytes]:
+        found = matching_rows(self.store, sources, self.plan, self.filter)
+        return {number: as_bitmap(positions).serialize() for number, positions in found.items()}
 
 
-def matching_rows(store: Store, source: TouchedFile, plan: ReadPlan, filter: Filter) -> Positions | None:
-    """Indexes of the live rows of one file for which ``filter`` is true; ``None`` where there are none.
+def as_bitmap(positions: Positions) -> BitMap64:
+    """Row indexes as a bitmap."""
+    return BitMap64(positions.astype(np.uint64))
+
+
+def matching_rows(store: Store, sources: Sequence[TouchedFile], plan: ReadPlan, filter: Filter) -> dict[int, Positions]:
+    """Indexes of the live rows of some files for which ``filter`` is true, by the number of the file; files without any
+    are left out.
 
     ``plan`` reads the filter's columns.
     """
-    matching = []
-    for positions, batch in _in_large_pieces(read_positions(store, source.file, plan)):
-        mask = filter.mask(batch)
+    matching: list[RowsOfFiles] = []
+    for some in _in_large_pieces(read_together(store, [s.file for s in sources], plan)):
+        mask = filter.mask(some.rows)
         if mask.true_count:
-            matching.append(positions[mask.to_numpy(zero_copy_only=False)])
-    return np.concatenate(matching) if matching else None
+            hit = mask.to_numpy(zero_copy_only=False)
+            matching.append(RowsOfFiles(some.files[hit], some.positions[hit], some.rows.slice(0, 0)))
+    if not matching:
+        return {}
+    files = np.concatenate([m.files for m in matching])
+    positions = np.concatenate([m.positions for m in matching])
+    numbers, starts = np.unique(files, return_index=True)
+    pieces = np.split(positions, starts[1:])
+    return {sources[n].number: piece for n, piece in zip(numbers.tolist(), pieces, strict=True)}
 
 
-def _in_large_pieces(
-    batches: Iterable[tuple[Positions, pa.RecordBatch]],
-) -> Iterator[tuple[Positions, pa.RecordBatch]]:
+def _in_large_pieces(batches: Iterable[RowsOfFiles]) -> Iterator[RowsOfFiles]:
     """The same rows in fewer batches."""
-    waiting, size = list[tuple[Positions, pa.RecordBatch]](), 0
-    for pair in batches:
-        waiting.append(pair)
-        size += pair[1].nbytes
-        if size >= _PIECE_BYTES or len(waiting) >= _PIECE_BATCHES:
+    waiting, size, rows = list[RowsOfFiles](), 0, 0
+    for some in batches:
+        waiting.append(some)
+        size, rows = size + some.rows.nbytes, rows + some.rows.num_rows
+        if size >= _PIECE_BYTES or rows >= _PIECE_ROWS:
             yield _together(waiting)
-            waiting, size = [], 0
+            waiting, size, rows = [], 0, 0
     if waiting:
         yield _together(waiting)
 
 
-def _together(batches: Sequence[tuple[Positions, pa.RecordBatch]]) -> tuple[Positions, pa.RecordBatch]:
+def _together(batches: Sequence[RowsOfFiles]) -> RowsOfFiles:
     if len(batches) == 1:
         return batches[0]
-    return np.concatenate([p for p, _ in batches]), pa.concat_batches([b for _, b in batches])
+    files, positions, rows = zip(*batches, strict=True)
+    return RowsOfFiles(np.concatenate(files), np.concatenate(positions), pa.concat_batches(rows))
 
 
 def remove_rows(

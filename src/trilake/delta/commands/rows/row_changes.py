@@ -27,7 +27,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.changes import CHANGE_TYPE
-from trilake.delta.scan.read import Positions
+from trilake.delta.scan.read import RowsOfFiles, packs
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import (
@@ -178,27 +178,30 @@ def live_rows(adds: pa.Table) -> pa.ChunkedArray:
     return pc.subtract(record_counts(adds), deleted)
 
 
-def with_row_ids(
-    batch: pa.RecordBatch, positions: Positions, plan: ReadPlan, files: FilePlan, source: TouchedFile
-) -> pa.RecordBatch:
+def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPlan, files: FilePlan) -> pa.RecordBatch:
     """The columns of ``plan.output``, and behind them id and version of each row as they were, where the table tracks
     its rows.
 
-    ``batch`` and ``positions`` come from :func:`~trilake.delta.scan.read.read_positions` with the plan of
-    :func:`whole_rows`; ``files`` is that of :func:`rewrite_plan`.
+    ``some`` are rows of the files of ``sources``, read with the plan of :func:`whole_rows`; ``files`` is that of
+    :func:`rewrite_plan`.
     """
-    rows = batch.select(list(plan.output))
+    rows = some.rows.select(list(plan.output))
     if not files.extra:
         return rows
+    at = pa.array(some.files)
+    bases = pa.array([s.base_row_id for s in sources], pa.int64()).take(at)
     fresh = {
-        row_tracking.ID_COLUMN: pa.nulls(len(positions), pa.int64())
-        if source.base_row_id is None
-        else pa.array(positions + source.base_row_id),
-        row_tracking.VERSION_COLUMN: pa.scalar(source.commit_version, pa.int64()),
+        row_tracking.ID_COLUMN: pc.add(bases, pa.array(some.positions)),
+        row_tracking.VERSION_COLUMN: pa.array([s.commit_version for s in sources], pa.int64()).take(at),
     }
     for f, key in zip(files.extra, _row_keys(files.configuration), strict=True):
-        rows = rows.append_column(f.name, pc.coalesce(batch.column(f.name), fresh[key]))
+        rows = rows.append_column(f.name, pc.coalesce(some.rows.column(f.name), fresh[key]))
     return rows
+
+
+def in_packs(files: Sequence[TouchedFile]) -> list[Sequence[TouchedFile]]:
+    """The files by task: small ones share one, so that there are a few tasks for each core."""
+    return list(packs(files, lambda f: f.file.size, max(1, len(files) // (2 * (os.cpu_count() or 1)))))
 
 
 def _row_keys(configuration: Mapping[str, str]) -> list[str]:

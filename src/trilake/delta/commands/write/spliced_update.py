@@ -31,8 +31,8 @@ from trilake.delta.protocol.type_widening import has_type_changes
 from trilake.delta.rules.constraints import forbids_null
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored
-from trilake.delta.scan.read import Positions, locate, partition_constants
+from trilake.delta.scan.parquet_rows import as_texts, rows_as_stored
+from trilake.delta.scan.read import Positions, keys_mask, locate, partition_constants
 from trilake.delta.scan.scan import ReadPlan
 from trilake.errors import CorruptFileError, ExpressionError, ObjectNotFoundError, SchemaMismatchError
 from trilake.expr import Expression
@@ -249,7 +249,7 @@ class Splicing:
                     group, end = _Group(next(numbers)), next(ends)
                 count = min(batch.num_rows - at, end - first - at)
                 rows = batch.slice(at, count)
-                hit = np.ones(count, bool) if matched is None else places_mask(places[at : at + count], matched)
+                hit = np.ones(count, bool) if matched is None else keys_mask(places[at : at + count], matched)
                 group.old.append(rows.select(names))
                 group.matching.append(hit)
                 if hit.any():

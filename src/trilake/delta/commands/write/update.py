@@ -13,7 +13,7 @@ import datetime as dt
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import orjson
@@ -24,7 +24,7 @@ from trilake.common.progress import track
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.rows.change_commit import commit_changes, discard
 from trilake.delta.commands.rows.change_result import ChangeResult
-from trilake.delta.commands.rows.removal import FoundRows, candidates, matching_rows
+from trilake.delta.commands.rows.removal import FoundRows, as_bitmap, candidates, matching_rows
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import (
     Runner,
@@ -52,8 +52,8 @@ from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.row_rules import RowPipeline, RowRules
 from trilake.delta.scan.conform import as_nullable
-from trilake.delta.scan.parquet_rows import as_texts, places_mask, rows_as_stored, rows_at
-from trilake.delta.scan.read import Positions
+from trilake.delta.scan.parquet_rows import as_texts, rows_as_stored, rows_at
+from trilake.delta.scan.read import MERGED_FILE, Positions, RowsOfFiles, keys_mask, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import TrilakeError
 from trilake.expr import Filter
@@ -194,6 +194,10 @@ def new_images(pipeline: RowPipeline, rows: pa.RecordBatch, schema: StructType) 
 # --- without Spark ---------------------------------------------------------------------------------------------------
 
 
+#: A file and its rows that match; ``None`` for all of them.
+_Matching: TypeAlias = tuple[TouchedFile, Positions | None]
+
+
 @dataclass(frozen=True)
 class _Group:
     """Files of one task; of those in ``whole`` every row matches."""
@@ -229,66 +233,73 @@ class _UpdateJob:
 
     def _update(self, group: _Group) -> UpdatedPart:
         found = self._found(group)
-        if self.splicing is None:
-            return self._write_again(group, found)
-        some = list(found)  # one file, or none
-        for source, matched in some:
-            stated = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
-            done = self.splicing.update(group.number, source, matched, OldStatistics.of(*stated))
-            if done is not None:
-                return UpdatedPart(done.written, done.cdc, {}, (source.number,), done.updated, done.copied)
-        return self._write_again(group, some)
+        if self.splicing is not None and len(group.files) == 1:
+            for source, matched in found:
+                stated = [self.adds[name][source.number].as_py() for name in ("stats", "tags")]
+                done = self.splicing.update(group.number, source, matched, OldStatistics.of(*stated))
+                if done is not None:
+                    return UpdatedPart(done.written, done.cdc, {}, (source.number,), done.updated, done.copied)
+        return self._write_again(group, found)
 
-    def _found(self, group: _Group) -> Iterator[tuple[TouchedFile, Positions | None]]:
+    def _found(self, group: _Group) -> list[_Matching]:
         """The files in which rows match, and which; ``None`` for all."""
-        for source in group.files:
-            if source.number in group.whole:
-                yield source, None
-                continue
+        asked = [s for s in group.files if s.number not in group.whole]
+        found: dict[int, Positions] = {}
+        if asked:
             assert self.filter is not None
-            matched = matching_rows(self.store, source, self.narrow, self.filter)
-            if matched is not None:
-                yield source, matched
+            found = matching_rows(self.store, asked, self.narrow, self.filter)
+        return [(s, found.get(s.number)) for s in group.files if s.number in group.whole or s.number in found]
 
-    def _write_again(self, group: _Group, found: Iterable[tuple[TouchedFile, Positions | None]]) -> UpdatedPart:
-        taken: dict[int, bytes] = {}
-        replaced: list[int] = []
+    def _write_again(self, group: _Group, found: Sequence[_Matching]) -> UpdatedPart:
         copied = 0
+        whole = [matched is None or not self.vectors for _, matched in found]
+        replaced = tuple(s.number for (s, _), all_of_it in zip(found, whole, strict=True) if all_of_it)
+        taken = {s.number: as_bitmap(m).serialize() for s, m in found if m is not None and self.vectors}
         #: Text columns in which the rows beside these come as dictionaries: a file has one form of a column.
         dictionaries: Collection[str] = ()
         pipeline = self.rules.start(group.number)
         with RowChangeWriter(self.store, self.files, group.number, feed=self.feed) as out:
             chunk: list[pa.RecordBatch] = []
-            for source, matched in found:
-                if matched is None or not self.vectors:
-                    replaced.append(source.number)
-                else:
-                    taken[source.number] = BitMap64(matched.astype(np.uint64)).serialize()
-                for rows, rest in self._rows(source, matched):
-                    if rest is not None:
-                        dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
-                        copied += rest.num_rows
-                        out.copy(rest.select(list(self.wide.output)), [rest.column(f.name) for f in self.files.extra])
-                    chunk.append(rows)
-                    if sum(b.num_rows for b in chunk) >= _CHUNK:
-                        self._write(out, pipeline, chunk, dictionaries)
-                        chunk = []
+            for rows, rest in self._rows(found):
+                if rest is not None:
+                    dictionaries = [f.name for f in rest.schema if pa.types.is_dictionary(f.type)]
+                    copied += rest.num_rows
+                    out.copy(rest.select(list(self.wide.output)), [rest.column(f.name) for f in self.files.extra])
+                chunk.append(rows)
+                if sum(b.num_rows for b in chunk) >= _CHUNK:
+                    self._write(out, pipeline, chunk, dictionaries)
+                    chunk = []
             self._write(out, pipeline, chunk, dictionaries)
             written, cdc = out.close([pipeline])
-        return UpdatedPart(written, cdc, taken, tuple(replaced), out.counts.updated, copied)
+        return UpdatedPart(written, cdc, taken, replaced, out.counts.updated, copied)
 
-    def _rows(
-        self, source: TouchedFile, matched: np.ndarray[Any, Any] | None
+    def _rows(self, found: Sequence[_Matching]) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
+        """The rows of files that match and those that do not, where these are written again."""
+        small = [f for f in found if f[0].file.size <= MERGED_FILE and len(found) > 1]
+        for pack in packs(small, lambda f: f[0].file.size, len(small)):
+            sources = [s for s, _ in pack]
+            yield from self._parted(sources, pack, read_together(self.store, [s.file for s in sources], self.wide))
+        for source, matched in found:
+            if source.file.size <= MERGED_FILE and len(found) > 1:
+                continue
+            if matched is not None and self.vectors:
+                rows = rows_at(self.store, source.file, self.wide, matched)
+            else:
+                rows = rows_as_stored(self.store, source.file, self.wide)
+            some = (RowsOfFiles(np.zeros_like(positions), positions, batch) for positions, batch in rows)
+            yield from self._parted([source], [(source, matched)], some)
+
+    def _parted(
+        self, sources: Sequence[TouchedFile], found: Sequence[_Matching], rows: Iterable[RowsOfFiles]
     ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch | None]]:
-        """The rows of a file that match and those that do not, where these are written again."""
-        if matched is not None and self.vectors:
-            for positions, batch in rows_at(self.store, source.file, self.wide, matched):
-                yield with_row_ids(batch, positions, self.wide, self.files, source), None
-            return
-        for positions, batch in rows_as_stored(self.store, source.file, self.wide):
-            rows = with_row_ids(batch, positions, self.wide, self.files, source)
-            hit = np.ones(len(positions), bool) if matched is None else places_mask(positions, matched)
-            yield as_texts(rows.filter(pa.array(hit))), None if matched is None else rows.filter(pa.array(~hit))
+        every = np.array([matched is None for _, matched in found])
+        keys = [row_keys(n, matched) for n, (_, matched) in enumerate(found) if matched is not None]
+        chosen = np.concatenate([np.empty(0, np.int64), *keys])
+        for some in rows:
+            hit = every[some.files] | keys_mask(some.keys, chosen)
+            whole = with_row_ids(some, sources, self.wide, self.files)
+            rest = None if self.vectors or hit.all() else whole.filter(pa.array(~hit))
+            yield as_texts(whole.filter(pa.array(hit))), rest
 
     def _write(
         self,
@@ -360,7 +371,10 @@ def update_rows(
 
 
 def _groups(files: Sequence[TouchedFile], whole: frozenset[int], *, alone: bool) -> list[_Group]:
-    """Files by task: each alone where it is written again, otherwise so that few new files are made."""
-    count = len(files) if alone else min(len(files), os.cpu_count() or 1)
+    """Files by task: large ones alone where they are written again, otherwise so that few new files are made."""
     by_size = sorted(files, key=lambda f: f.file.size)
-    return [_Group(n, tuple(by_size[n::count]), whole) for n in range(count)]
+    single = [f for f in by_size if alone and f.file.size > MERGED_FILE]
+    shared = by_size[: len(by_size) - len(single)]
+    count = min(len(shared), os.cpu_count() or 1)
+    groups = [*(shared[n::count] for n in range(count)), *([f] for f in single)]
+    return [_Group(n, tuple(group), whole) for n, group in enumerate(groups)]
