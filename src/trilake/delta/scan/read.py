@@ -299,6 +299,12 @@ _size = attrgetter("size")
 T = TypeVar("T")
 
 
+def pack_size(count: int, workers: int) -> int:
+    """How many of so many files a pack has at most, for equal shares and files that are read together."""
+    share = max(1, count // (2 * max(1, workers)))
+    return share if count < FEWEST else max(FEWEST, share)
+
+
 def packs(
     items: Sequence[T], size_of: Callable[[T], int], most: int, *, most_bytes: int = _PACK_BYTES
 ) -> Iterator[Sequence[T]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +27,10 @@ from tests.delta.commands.merge.merge_tables import (
     table,
 )
 from trilake.delta.commands.merge import match as merge_match
-from trilake.delta.commands.merge import merge
 from trilake.delta.commands.merge.source import materialized
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.scan.scan import FileTask, ReadPlan
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import (
     AmbiguousMergeError,
@@ -209,14 +209,13 @@ def test_only_files_that_can_match_are_opened(on: str, monkeypatch: pytest.Monke
 def test_of_rows_replaced_by_the_source_only_keys_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     t = table(pa.table({"id": range(100), "a": range(100), "b": range(100)}), VECTORS)
     read: list[list[str]] = []
-    for module in (merge, merge_match):
-        real = module.read_positions
+    real = merge_match.read_together
 
-        def spy(store: Any, file: Any, plan: Any, real: Any = real) -> Any:
-            read.append([f.name for f in plan.fields])
-            return real(store, file, plan)
+    def spy(store: Any, files: Sequence[FileTask], plan: ReadPlan) -> Any:
+        read.extend([f.name for f in plan.fields] for _ in files)
+        return real(store, files, plan)
 
-        monkeypatch.setattr(module, "read_positions", spy)
+    monkeypatch.setattr(merge_match, "read_together", spy)
     source = pa.table({"id": [5, 200], "a": [0, 0], "b": [0, 0]})
     t.merge(source, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
     assert read == [["id"]]

@@ -17,9 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.commands.merge.scope import Join, Scope
+from trilake.delta.commands.rows.removal import in_large_pieces
 from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.scan.read import Positions, read_positions
+from trilake.delta.scan.read import RowsOfFiles, pack_size, packs, read_together, row_keys
 from trilake.delta.scan.scan import ReadPlan, read_plan
 from trilake.errors import ExpressionError
 from trilake.expr.terms import engine
@@ -69,10 +70,15 @@ class Pairs:
         return self.where(slice(int(lo), int(hi)))
 
     @cached_property
+    def keys(self) -> Indexes:
+        """File and row of the target as one number."""
+        return row_keys(self.files, self.rows)
+
+    @cached_property
     def repeated(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Whether the pair's row of the target is that of the pair before it."""
         same = np.zeros(len(self), bool)
-        same[1:] = (self.files[1:] == self.files[:-1]) & (self.rows[1:] == self.rows[:-1])
+        same[1:] = self.keys[1:] == self.keys[:-1]
         return same
 
 
@@ -108,6 +114,21 @@ def ordered_map(function: Any, items: Sequence[Any], workers: int) -> Iterator[A
             done = running.pop(0).result()
             running += [pool.submit(function, i) for i in islice(todo, 1)]
             yield done
+
+
+def read_group(
+    store: Store, group: Sequence[TouchedFile], numbers: Sequence[int], plan: ReadPlan, workers: int
+) -> Iterator[list[RowsOfFiles]]:
+    """The live rows of those files of a group that have these numbers, in their order; small files come together."""
+
+    def read(pack: Sequence[int]) -> list[RowsOfFiles]:
+        at = np.array(pack, np.int64)
+        files = [group[n].file for n in pack]
+        rows = in_large_pieces(read_together(store, files, plan))
+        return [some._replace(files=at[some.files]) for some in rows]
+
+    todo = packs(numbers, lambda n: group[n].file.size, pack_size(len(numbers), workers))
+    yield from ordered_map(read, list(todo), workers)
 
 
 class TooManyPairsError(Exception):
@@ -156,16 +177,11 @@ class Matcher:
             return Pairs.of([])
         parts: list[Pairs] = []
         found = 0
-        waiting: list[tuple[int, Positions, pa.RecordBatch]] = []
+        waiting: list[RowsOfFiles] = []
         count = 0
-
-        def read(item: tuple[int, TouchedFile]) -> list[tuple[int, Positions, pa.RecordBatch]]:
-            number, touched = item
-            return [(number, at, batch) for at, batch in read_positions(self.store, touched.file, self.plan)]
-
-        for batches in ordered_map(read, list(enumerate(group)), self.workers):
+        for batches in read_group(self.store, group, range(len(group)), self.plan, self.workers):
             waiting += batches
-            count += sum(len(at) for _, at, _ in batches)
+            count += sum(len(some.files) for some in batches)
             if count >= self.chunk:
                 parts.append(self._joined(waiting, found))
                 found += len(parts[-1])
@@ -174,11 +190,11 @@ class Matcher:
             parts.append(self._joined(waiting, found))
         return Pairs.of(parts)
 
-    def _joined(self, waiting: Sequence[tuple[int, Positions, pa.RecordBatch]], found: int) -> Pairs:
-        rows = pa.Table.from_batches([b for _, _, b in waiting])
+    def _joined(self, waiting: Sequence[RowsOfFiles], found: int) -> Pairs:
+        rows = pa.Table.from_batches([some.rows for some in waiting])
         numbers = {
-            "f": pa.array(np.concatenate([np.full(len(at), f, np.int32) for f, at, _ in waiting])),
-            "r": pa.array(np.concatenate([at for _, at, _ in waiting])),
+            "f": pa.array(np.concatenate([some.files for some in waiting])),
+            "r": pa.array(np.concatenate([some.positions for some in waiting])),
         }
         target = self._numbered(rows, self.paths, numbers)
         sql = f"SELECT t.f, t.r, s.n FROM target t JOIN source s ON {self.join.sql}"

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyroaring import BitMap64
 
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
@@ -41,11 +40,12 @@ from trilake.delta.commands.merge.commit import (
     Times,
     finish_merge,
 )
-from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, ordered_map, read_fields
+from trilake.delta.commands.merge.match import Indexes, Matcher, Pairs, groups, read_fields, read_group
 from trilake.delta.commands.merge.pruning import Pruned, key_filter, key_values, prune, target_schema
 from trilake.delta.commands.merge.rows import RowClause, Rows, choose
 from trilake.delta.commands.merge.scope import Scope
 from trilake.delta.commands.merge.source import SourceRows, materialized
+from trilake.delta.commands.rows.removal import as_bitmap
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter, RowCounts
 from trilake.delta.commands.rows.row_changes import (
     TouchedFile,
@@ -62,14 +62,16 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.rules.row_rules import RowPipeline
 from trilake.delta.rules.store_assignment import assign_batch, with_variants
-from trilake.delta.scan.read import Positions, read_positions
-from trilake.delta.scan.scan import ReadPlan, read_schema
+from trilake.delta.scan.read import Positions, RowsOfFiles, keys_mask
+from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError
 from trilake.expr import Filter
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: Source rows that are inserted at a time.
 _INSERT_ROWS = 1 << 17
+#: Rows of the target that get new values together.
+_CHANGED_ROWS = 1 << 20
 
 
 def merge(
@@ -200,7 +202,7 @@ class _ArrowMerge:
         """Move the rows and commit."""
         files = touched_files(self.snapshot, pruned.numbers)
         plan = changed_rows_plan(self.snapshot, self.metadata, self.job_id)
-        touched: dict[int, BitMap64] = {}
+        touched: list[tuple[Indexes, Indexes]] = []
         seen = np.zeros(self.source.num_rows, bool)
         started, materialized_at, scanned_at = times
         finding = 0
@@ -238,8 +240,16 @@ class _ArrowMerge:
         counts = writer.counts + RowCounts(source=self.source.num_rows)
         return finish_merge(self.log, self.snapshot, outcome, [written], changes, taken, counts, spent, self.runtime)
 
-    def _taken(self, touched: Mapping[int, BitMap64]) -> TakenRows:
-        return take_rows(self.log, self.snapshot, touched, job_id=self.job_id, runtime=self.runtime)
+    def _taken(self, touched: Sequence[tuple[Indexes, Indexes]]) -> TakenRows:
+        """Takes rows away, given by the number of their file in the snapshot and their index in it."""
+        nothing = np.empty(0, np.int64)
+        numbers = np.concatenate([nothing, *(n for n, _ in touched)])
+        order = np.argsort(numbers, kind="stable")
+        positions = np.concatenate([nothing, *(p for _, p in touched)])[order]
+        files, starts = np.unique(numbers[order], return_index=True)
+        pieces = np.split(positions, starts[1:])
+        rows = {n: as_bitmap(piece) for n, piece in zip(files.tolist(), pieces, strict=False)}
+        return take_rows(self.log, self.snapshot, rows, job_id=self.job_id, runtime=self.runtime)
 
     # --- rows of the target ------------------------------------------------------------------------------------------
 
@@ -267,38 +277,31 @@ class _ArrowMerge:
             return
         plan = read_fields(self.snapshot, columns or matcher.columns)
         plan = replace(plan, fields=(*plan.fields, *tracked))
-        todo = [(n, f, pairs.of_file(n)) for n, f in enumerate(group)]
-        todo = [item for item in todo if self.unmatched or len(item[2])]
-
-        def work(item: tuple[int, TouchedFile, Pairs]) -> list[_ChangedRows]:
-            return list(self._of_file(group, item[1], item[2], plan))
-
-        for parts in ordered_map(work, todo, self.workers):
-            yield from parts
+        numbers = range(len(group)) if self.unmatched else np.unique(pairs.files).tolist()
+        for batches in read_group(self.log.store, group, numbers, plan, self.workers):
+            for some in batches:
+                yield from self._of_rows(group, some, pairs)
 
     def _source(self, which: Indexes, clauses: Sequence[RowClause]) -> pa.Table:
         """Rows of the source, with the columns that clauses read; one at least, which says how many there are."""
         names = sorted({n for c in clauses for n in c.source_needs})
         return self._rows.take(which, names or self.source.schema.names[:1])
 
-    def _of_file(
-        self, group: Sequence[TouchedFile], file: TouchedFile, pairs: Pairs, plan: ReadPlan
-    ) -> Iterator[_ChangedRows]:
-        for positions, batch in read_positions(self.log.store, file.file, plan):
-            rows = pa.Table.from_batches([batch])
-            if self.matched:
-                lo, hi = np.searchsorted(pairs.rows, [positions[0], positions[-1] + 1])
-                here = pairs.where(slice(int(lo), int(hi)))
-                if len(here):
-                    at = np.searchsorted(positions, here.rows)
-                    old = rows.take(pa.array(at))
-                    both = Rows(len(here), {"target": old, "source": self._source(here.source, self.matched)})
-                    yield from self._of_pairs(group, here, both, old)
-            if self.unmatched:
-                alone = ~np.isin(positions, pairs.rows)
-                old = rows.filter(pa.array(alone))
-                if old.num_rows:
-                    yield from self._of_clauses(self.unmatched, file, positions[alone], Rows(len(old), {"target": old}))
+    def _of_rows(self, group: Sequence[TouchedFile], some: RowsOfFiles, pairs: Pairs) -> Iterator[_ChangedRows]:
+        rows, keys = pa.Table.from_batches([some.rows]), some.keys
+        lo, hi = np.searchsorted(pairs.keys, [keys[0], keys[-1] + 1])
+        here = pairs.where(slice(int(lo), int(hi)))
+        if self.matched and len(here):
+            old = rows.take(pa.array(np.searchsorted(keys, here.keys)))
+            both = Rows(len(here), {"target": old, "source": self._source(here.source, self.matched)})
+            yield from self._of_pairs(group, here, both, old)
+        if self.unmatched:
+            alone = ~keys_mask(keys, here.keys)
+            old = rows.filter(pa.array(alone))
+            if old.num_rows:
+                yield from self._of_clauses(
+                    self.unmatched, group, some.files[alone], some.positions[alone], Rows(len(old), {"target": old})
+                )
 
     def _of_pairs(
         self, group: Sequence[TouchedFile], pairs: Pairs, rows: Rows, old: pa.Table | None
@@ -312,32 +315,34 @@ class _ArrowMerge:
                 raise self._ambiguous(group, pairs)
             first = np.flatnonzero(~pairs.repeated)
             pairs, rows = pairs.where(first), rows.take(first)
-        for number in np.unique(pairs.files):
-            lo, hi = np.searchsorted(pairs.files, [number, number + 1])
-            which = np.arange(lo, hi)
+            taken = taken[first]
+        chosen = chosen[taken]
+        for lo in range(0, len(pairs), _CHANGED_ROWS):
+            which = np.arange(lo, min(lo + _CHANGED_ROWS, len(pairs)))
             yield from self._of_clauses(
-                self.matched, group[int(number)], pairs.rows[which], rows.take(which), chosen[taken][which]
+                self.matched, group, pairs.files[which], pairs.rows[which], rows.take(which), chosen[which]
             )
 
     def _of_clauses(
         self,
         clauses: Sequence[RowClause],
-        file: TouchedFile,
+        group: Sequence[TouchedFile],
+        files: Indexes,
         positions: Positions,
         rows: Rows,
         chosen: Indexes | None = None,
     ) -> Iterator[_ChangedRows]:
-        """What clauses make of rows of one file."""
+        """What clauses make of rows of some files of a group."""
         if chosen is None:
             chosen = choose(clauses, rows)
         for number, clause in enumerate(clauses):
             which = np.flatnonzero(chosen == number)
             if not len(which):
                 continue
-            rows_of_clause, at = rows.take(which), positions[which]
+            rows_of_clause = rows.take(which)
             new = clause.make(rows_of_clause, clause.start()) if clause.rules is not None else None
             old = rows_of_clause.sides.get("target")
-            yield _ChangedRows(clause, file, at, new, old)
+            yield _ChangedRows(clause, group, files[which], positions[which], new, old)
 
     def _ambiguous(self, group: Sequence[TouchedFile], pairs: Pairs) -> AmbiguousMergeError:
         second = int(np.flatnonzero(pairs.repeated)[0])
@@ -349,10 +354,8 @@ class _ArrowMerge:
 
     # --- rows into files ---------------------------------------------------------------------------------------------
 
-    def _write(self, part: _ChangedRows, touched: dict[int, BitMap64], writer: RowChangeWriter) -> None:
-        rows = BitMap64(part.positions.astype(np.uint64))
-        number = part.file.number
-        touched[number] = touched[number] | rows if number in touched else rows
+    def _write(self, part: _ChangedRows, touched: list[tuple[Indexes, Indexes]], writer: RowChangeWriter) -> None:
+        touched.append((np.array([f.number for f in part.group], np.int64)[part.files], part.positions))
         matched = part.clause.clause.kind == "matched"
         if part.new is None:
             writer.delete(len(part.positions), self._old_images(part), matched=matched)
@@ -370,9 +373,8 @@ class _ArrowMerge:
         """The ids that updated rows keep."""
         if writer.id_column is None:
             return None
-        ids = pa.nulls(len(part.positions), pa.int64())
-        if part.file.base_row_id is not None:
-            ids = pa.array(part.positions + part.file.base_row_id)
+        bases = pa.array([f.base_row_id for f in part.group], pa.int64()).take(pa.array(part.files))
+        ids = pc.add(bases, pa.array(part.positions))
         if part.old is not None:
             ids = pc.coalesce(part.old.column(writer.id_column).combine_chunks(), ids)
         return ids
@@ -393,10 +395,12 @@ class _ArrowMerge:
 
 @dataclass(frozen=True)
 class _ChangedRows:
-    """Rows of one file that one clause changes: where they are, what they become (``None``: they go) and were."""
+    """Rows of files of a group that one clause changes: where they are, what they become (``None``: they go) and
+    were."""
 
     clause: RowClause
-    file: TouchedFile
+    group: Sequence[TouchedFile]
+    files: Indexes
     positions: Positions
     new: pa.RecordBatch | None
     old: pa.Table | None

@@ -110,7 +110,7 @@ def matching_rows(store: Store, sources: Sequence[TouchedFile], plan: ReadPlan, 
     ``plan`` reads the filter's columns.
     """
     matching: list[RowsOfFiles] = []
-    for some in _in_large_pieces(read_together(store, [s.file for s in sources], plan)):
+    for some in in_large_pieces(read_together(store, [s.file for s in sources], plan)):
         mask = filter.mask(some.rows)
         if mask.true_count:
             hit = mask.to_numpy(zero_copy_only=False)
@@ -124,7 +124,7 @@ def matching_rows(store: Store, sources: Sequence[TouchedFile], plan: ReadPlan, 
     return {sources[n].number: piece for n, piece in zip(numbers.tolist(), pieces, strict=True)}
 
 
-def _in_large_pieces(batches: Iterable[RowsOfFiles]) -> Iterator[RowsOfFiles]:
+def in_large_pieces(batches: Iterable[RowsOfFiles]) -> Iterator[RowsOfFiles]:
     """The same rows in fewer batches."""
     waiting, size, rows = list[RowsOfFiles](), 0, 0
     for some in batches:

@@ -27,7 +27,7 @@ from trilake.delta.protocol.features import check_writable
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.changes import CHANGE_TYPE
-from trilake.delta.scan.read import RowsOfFiles, packs
+from trilake.delta.scan.read import RowsOfFiles, pack_size, packs
 from trilake.delta.scan.scan import FileTask, ReadPlan, plan_scan, read_plan, read_schema
 from trilake.delta.scan.statistics import record_counts
 from trilake.errors import (
@@ -201,7 +201,7 @@ def with_row_ids(some: RowsOfFiles, sources: Sequence[TouchedFile], plan: ReadPl
 
 def in_packs(files: Sequence[TouchedFile]) -> list[Sequence[TouchedFile]]:
     """The files by task: small ones share one, so that there are a few tasks for each core."""
-    return list(packs(files, lambda f: f.file.size, max(1, len(files) // (2 * (os.cpu_count() or 1)))))
+    return list(packs(files, lambda f: f.file.size, pack_size(len(files), os.cpu_count() or 1)))
 
 
 def _row_keys(configuration: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,140 @@
+"""DELETE, UPDATE and MERGE of tables of many small files: the same rows as of few, and work by task, not by file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import trilake
+from trilake.delta.commands.rows.row_changes import touched_files, whole_rows
+from trilake.delta.scan.read import read_positions
+from trilake.delta.table import ArrowDeltaTable
+from trilake.expr import Filter
+from trilake.expr.terms import engine
+from trilake.parquet.merged_files import FEWEST
+from trilake.storage import durable
+
+_FILES = FEWEST + 16
+_VECTORS = {"delta.enableDeletionVectors": "true"}
+_PROPERTIES: dict[str, dict[str, str]] = {
+    "copies": {},
+    "vectors": _VECTORS,
+    "feed": {"delta.enableChangeDataFeed": "true"},
+    "tracked": {"delta.enableRowTracking": "true"},
+    "all": {**_VECTORS, "delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true"},
+}
+
+
+def _table(place: str, properties: Mapping[str, str], partitions: int) -> dict[int, tuple[int | None, str]]:
+    """Rows 0 to 3 of each file, whose partition is null for one of them; the rows by their number."""
+    rows = {n: ((n % _FILES) % partitions or None, f"value {n}") for n in range(4 * _FILES)}
+    for part in range(_FILES // partitions):
+        chosen = {n: r for n, r in rows.items() if (n % _FILES) // partitions == part}
+        data = {
+            "n": pa.array(list(chosen), pa.int64()),
+            "p": pa.array([p for p, _ in chosen.values()], pa.int32()),
+            "v": pa.array([v for _, v in chosen.values()]),
+        }
+        trilake.write(
+            pa.table(data), place, mode="append", partition_by=["p"], properties=None if part else dict(properties)
+        )
+    assert trilake.open(place).files().num_rows == _FILES
+    return rows
+
+
+def _opened(place: str) -> ArrowDeltaTable:
+    table = trilake.open(place)
+    assert isinstance(table, ArrowDeltaTable)
+    return table
+
+
+def _rows(place: str) -> dict[int, tuple[int | None, str]]:
+    found = trilake.open(place).to_arrow().to_pylist()
+    rows = {r["n"]: (r["p"], r["v"]) for r in found}
+    assert len(rows) == len(found)
+    return rows
+
+
+def _ids(place: str) -> dict[int, int]:
+    """The row id of each row, where the table tracks them."""
+    table = _opened(place)
+    name = table.snapshot.metadata.configuration["delta.rowTracking.materializedRowIdColumnName"]
+    out = {}
+    for source in touched_files(table.snapshot, range(table.snapshot.adds.num_rows)):
+        for positions, rows in read_positions(table.log.store, source.file, whole_rows(table.snapshot)):
+            assert source.base_row_id is not None
+            fresh = pa.array(positions + source.base_row_id)
+            out |= zip(rows["n"].to_pylist(), pc.coalesce(rows[name], fresh).to_pylist(), strict=True)
+    return out
+
+
+@pytest.mark.parametrize(("kind", "partitions"), [*((kind, _FILES) for kind in _PROPERTIES), ("all", _FILES // 4)])
+def test_rows_of_many_small_files_are_changed(kind: str, partitions: int, tmp_path: Path) -> None:
+    place = str(tmp_path / "t")
+    rows = _table(place, _PROPERTIES[kind], partitions)
+    tracked = _ids(place) if "delta.enableRowTracking" in _PROPERTIES[kind] else {}
+    first, second = range(_FILES, 2 * _FILES), range(2 * _FILES, 3 * _FILES)
+    assert _opened(place).delete(f"n >= {_FILES} AND n < {2 * _FILES}").rows == _FILES
+    rows = {n: r for n, r in rows.items() if n not in first}
+    assert _rows(place) == rows
+    # The rows of each file, of which a vector may have deleted one.
+    assert _opened(place).update({"v": "concat(v, '!')"}, f"n >= {2 * _FILES} AND n < {3 * _FILES}").rows == _FILES
+    rows |= {n: (rows[n][0], f"{rows[n][1]}!") for n in second}
+    assert _rows(place) == rows
+    source = pa.table({"n": pa.array(second, pa.int64()), "w": [str(n) for n in second]})
+    merge = _opened(place).merge(source, "target.n = source.n")
+    merge.when_matched_update({"v": "concat(target.v, source.w)"}).execute()
+    rows |= {n: (rows[n][0], f"{rows[n][1]}{n}") for n in second}
+    assert _rows(place) == rows
+    _opened(place).optimize()
+    assert _rows(place) == rows
+    if tracked:
+        assert _ids(place) == {n: i for n, i in tracked.items() if n in rows}
+    if "delta.enableChangeDataFeed" in _PROPERTIES[kind]:
+        changes = _opened(place).changes(_FILES // partitions)
+        counts = {c["values"]: c["counts"] for c in pc.value_counts(changes["_change_type"]).to_pylist()}
+        assert counts == {"delete": _FILES, "update_preimage": 2 * _FILES, "update_postimage": 2 * _FILES}
+
+
+@pytest.mark.parametrize("command", ["delete", "update", "merge"])
+@pytest.mark.parametrize("kind", ["copies", "vectors"])
+def test_work_of_a_statement_is_by_task(
+    command: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A condition is asked, DuckDB is opened and the disk is forced a few times, however many files there are."""
+    place = str(tmp_path / "t")
+    _table(place, _PROPERTIES[kind], _FILES)
+    calls = Counter[str]()
+
+    def counted(owner: Any, name: str) -> None:
+        real = getattr(owner, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    # Whatever the disk and whatever others write to it, it is one that is forced as a whole.
+    monkeypatch.setattr(durable, "_syncs_file_systems", lambda: True)
+    monkeypatch.setattr(durable, "_kind", lambda fd: 0xEF53)
+    monkeypatch.setattr(durable, "_unwritten", lambda: 0)
+    counted(Filter, "mask")
+    counted(engine, "idle_connection")
+    counted(durable, "sync_file_system")
+    counted(durable.os, "fsync")
+    table = _opened(place)
+    if command == "delete":
+        table.delete(f"n % {_FILES} >= 0 AND n < {_FILES}")
+    elif command == "update":
+        table.update({"v": "concat(v, '!')"}, f"n < {_FILES} AND v > ''")
+    else:
+        source = pa.table({"n": pa.array(range(_FILES), pa.int64()), "w": ["w"] * _FILES})
+        table.merge(source, "target.n = source.n").when_matched_update({"v": "concat(target.v, source.w)"}).execute()
+    assert max(calls.values()) <= _FILES // 4, calls
