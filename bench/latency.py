@@ -1,7 +1,7 @@
 """Tables in an object store that takes 30 ms more for each request: what waits for what, beside deltalake and pylance.
 
 The store is an emulator of S3 in a process of its own (``tests/s3_server.py``).  Tables are built on disk and put there
-anew before each run that writes.
+again before each run that writes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _options() -> dict[str, str]:
 
 
 def _rows(number: int, count: int = _ROWS) -> pa.Table:
-    """``id`` ascending, a random number, a text, and a number below 100."""
+    """``id`` ascending, a random number, a string, and a number below 100."""
     ids = np.arange(number * count, (number + 1) * count)
     x = np.random.default_rng(number).random(count)
     return pa.table({"id": ids, "x": x, "s": x.astype("U12"), "k": ids % 100})

@@ -1,4 +1,4 @@
-"""Wide and odd tables: thousands of columns, 100,000 partitions, huge texts, deep structs, tiny files, one huge file.
+"""Wide and odd tables: thousands of columns, 100,000 partitions, huge strings, deep structs, tiny files, one huge file.
 
 The tables are written by deltalake, so that trilake does not read its own handwriting, and deltalake is the baseline;
 what pyarrow and Spark do with the same Parquet files stands beside it.
@@ -67,7 +67,7 @@ class Shape:
 
 
 def _wide(columns: int, rows: int, number: int) -> pa.Table:
-    """An ascending ``id``, and numbers, fractions and texts in turn."""
+    """An ascending ``id``, and numbers, fractions and strings in turn."""
     random = np.random.default_rng(number)
     kinds: Sequence[Callable[[], pa.Array]] = (
         lambda: pa.array(random.integers(0, 1 << 40, rows)),
@@ -78,7 +78,7 @@ def _wide(columns: int, rows: int, number: int) -> pa.Table:
 
 
 def _texts(length: int, rows: int, number: int) -> pa.Table:
-    """Texts of letters that follow no order."""
+    """Strings of letters that follow no order."""
     random = np.random.default_rng(number)
     texts = [random.integers(97, 123, length, dtype=np.uint8).tobytes().decode() for _ in range(rows)]
     return pa.table({"id": _ids(rows, number), "text": texts})
@@ -180,7 +180,7 @@ def _writing(name: str, rows: Callable[[], pa.Table], partition: str | None = No
 
 
 def _emptied(place: Path) -> None:
-    """Remove what was written, and let the disk come to rest: what others have left to write is on nobody's time."""
+    """Remove what was written, and let the disk come to rest: what others have left to write is on no one's time."""
     shutil.rmtree(place, ignore_errors=True)
     os.sync()
 

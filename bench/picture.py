@@ -50,7 +50,7 @@ class Row:
 
 
 def rows_of(reports: Iterable[Report], day: str, commit: str, versions: str) -> list[Row]:
-    """The contenders of reports but for the baselines, which are 1 by definition."""
+    """The contenders of reports except for the baselines, which are 1 by definition."""
     return [
         Row(
             report.name,

@@ -26,7 +26,7 @@ def packages() -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """What the numbers depend on besides the packages."""
+    """What the numbers depend on apart from the packages."""
     return {
         "python": platform.python_version(),
         "java": _java(),
@@ -104,7 +104,7 @@ def _processor() -> str:
 
 
 def _commit() -> str:
-    """The commit, and ``-dirty`` where files were changed, but for those that the results are kept in."""
+    """The commit, and ``-dirty`` where files were changed, except for those that the results are kept in."""
     try:
         named = _git("describe", "--always").stdout.strip()
         changed = _git(

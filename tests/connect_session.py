@@ -1,4 +1,4 @@
-"""A session of Spark Connect for tests: its server runs in this process, on a port that nobody else has."""
+"""A session of Spark Connect for tests: its server runs in this process, on a port that no one else has."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _UNIQUE = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a
 
 
 def rows(count: int, first: int = 0) -> pa.Table:
-    """``id`` ascending, ``x`` that does not compress, a text, and a number below 100."""
+    """``id`` ascending, ``x`` that does not compress, a string, and a number below 100."""
     random = np.random.default_rng(first)
     ids = np.arange(first, first + count)
     x = random.random(count)
@@ -64,8 +64,8 @@ class Trace:
 
     @property
     def text(self) -> list[str]:
-        """Each request as text, without the parts of names that nobody can know, in an order that does not depend on
-        which of parallel ones was faster."""
+        """Each request as a string, without the parts of names that no one can know, in an order that does not depend
+        on which of parallel ones was faster."""
         return sorted(f"{r.kind} {_UNIQUE.sub('*', r.key.partition('/')[2])}" for r in self.requests)
 
     @property
@@ -111,7 +111,7 @@ def test_opening_a_delta_table_fetches_each_file_of_the_log_once(table: str, tra
 
 
 def _meet(monkeypatch: pytest.MonkeyPatch, of: dict[str, str], count: int) -> list[str]:
-    """Let methods of object stores wait, for keys that hold a text, until so many calls came; the keys that met."""
+    """Let methods of object stores wait, for keys that hold a string, until so many calls came; the keys that met."""
     barrier, met = threading.Barrier(count), []
 
     def waiting(method: str, text: str) -> None:

@@ -1,5 +1,5 @@
-"""Bytes that are no UTF-8 in a column of texts, as ``CAST(x AS STRING)`` of Spark makes them: refused by the formats
-whose readers take none, before a file is there that nobody can read."""
+"""Bytes that are not UTF-8 in a column of strings, as ``CAST(x AS STRING)`` of Spark makes them: refused by the formats
+whose readers take none, before a file is there that no one can read."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def long_table(
     """A log whose checkpoint at version 0 holds ``files`` less those of the ``commits`` after it, ``added`` each.
 
     File ``i`` begins with the value ``i * step`` of the column ``a``, holds a thousand values of it, and is in the
-    partition ``i % months`` of ``month``.  With ``parsed`` the checkpoint has typed statistics beside their texts, as
+    partition ``i % months`` of ``month``.  With ``parsed`` the checkpoint has typed statistics beside their strings, as
     ``delta.checkpoint.writeStatsAsStruct`` asks.
     """
     schema = _with_parsed(_CHECKPOINT) if parsed else _CHECKPOINT

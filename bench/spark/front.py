@@ -22,7 +22,7 @@ from trilake.delta.protocol.schema import from_arrow
 _FILES, _ROWS = 8, 2_000_000
 #: Files of the pruning benchmark, and rows of each.
 _MANY, _EACH = 10_000, 100
-#: Formats that Spark reads by a Python source, and where Spark's API has no such source for Parquet, one of ours.
+#: Formats that Spark reads by a Python source, and where Spark's API has no such source for Parquet, one of trilake.
 _OTHERS, _SOURCE = ("lance", "trevni"), "parquet through a Python source"
 _PLAIN, _DELETED = 'spark.read.format("delta")', 'spark.read.format("delta"), 1 % deleted'
 _ID = "b6d3b7c2-4a0e-4c39-9c1f-0e6d7a1f2b55"
@@ -140,7 +140,7 @@ def _planned_before(frames: list[DataFrame]) -> object:
 
 
 def benchmarks() -> Iterator[Benchmark]:
-    """Queries of 2M rows, read anew each time, in all formats, and a point lookup in 10,000 files."""
+    """Queries of 2M rows, read again each time, in all formats, and a point lookup in 10,000 files."""
     for name, (query, what) in _QUERIES.items():
         yield Benchmark(
             name,

@@ -1,4 +1,4 @@
-"""SQL beside the Python interface on the same tables, and what a statement costs that names no table of ours."""
+"""SQL beside the Python interface on the same tables, and what a statement costs that names no table of trilake."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _setup(rows: int, changed: int) -> None:
     spark().read.parquet(str(source(rows, changed))).createOrReplaceTempView("bench_source")
 
 
-# --- a statement without tables of ours ------------------------------------------------------------------------------
+# --- a statement without trilake tables ------------------------------------------------------------------------------
 
 
 def _analysed(more: float) -> None:
@@ -105,7 +105,7 @@ def benchmarks(rows: int = _ROWS, changed: int = _CHANGED) -> Iterator[Benchmark
     waiting = f"not installed, and {_MORE * 1000:.0f} ms each"
     yield Benchmark(
         "idle",
-        f"{_TIMES} statements of {_LINES.count(chr(10)) + 1} lines without a table of ours, planned by Spark",
+        f"{_TIMES} statements of {_LINES.count(chr(10)) + 1} lines without a trilake table, planned by Spark",
         [
             Contender(waiting, partial(_analysed, _MORE), lambda: trilake.uninstall(spark())),
             Contender("installed", partial(_analysed, 0.0), lambda: trilake.install(spark())),
@@ -118,7 +118,7 @@ def benchmarks(rows: int = _ROWS, changed: int = _CHANGED) -> Iterator[Benchmark
     )
     ways = {
         "select": (
-            f"group-by over {rows:,} rows, read anew",
+            f"group-by over {rows:,} rows, read again",
             Contender(_API, partial(_grouped_by_api, rows)),
             Contender(_SQL, partial(_grouped_by_sql, rows)),
         ),

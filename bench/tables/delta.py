@@ -53,7 +53,7 @@ def _open(path: Path) -> Table:
 
 
 def _loaded(path: Path) -> int:
-    """The version, with its files: those of a large table are not read before somebody asks for them."""
+    """The version, with its files: those of a large table are not read before someone asks for them."""
     return trilake.open(path, format="delta").snapshot.version
 
 

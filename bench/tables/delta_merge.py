@@ -74,7 +74,7 @@ def copied(rows: int, name: str, *, vectors: bool) -> Callable[[], None]:
 
 
 def _linked(old: str, new: str) -> None:
-    """Nobody writes into a file that is there, so both folders may have the same one."""
+    """No one writes into a file that is there, so both folders may have the same one."""
     os.link(old, new)
 
 

@@ -1,4 +1,4 @@
-"""What is no ratio of two times: a thousand merges that follow one another, and how many files a lookup opens.
+"""What is not a ratio of two times: a thousand merges that follow one another, and how many files a lookup opens.
 
 ``python -m bench.tables.long_runs merges`` and ``... lookups`` print a table each.
 """

@@ -165,7 +165,7 @@ def options() -> str:
 
     parts = [
         (
-            "# Options\n\nNames in any case. An option that nobody reads is an error. "
+            "# Options\n\nNames in any case. An option that no one reads is an error. "
             "Options of a store stand beside those of the format.\n"
         )
     ]

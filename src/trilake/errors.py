@@ -1,6 +1,6 @@
 """Every error trilake raises, under one base.
 
-An error says what is wrong, where, and what to do about it.  ``code`` is stable: programs may branch on it, texts may
+An error says what is wrong, where, and what to do about it.  ``code`` is stable: programs may branch on it, strings may
 change.  The parameters (``file``, ``version``, ``column`` and whatever else a subclass names) are kept apart from the
 prose in :attr:`TrilakeError.context`.  Secrets that URIs may hold are masked before an error keeps them.
 """
@@ -24,7 +24,7 @@ _SECRET = re.compile(
 
 
 def masked(text: str) -> str:
-    """A text without the secrets of URIs in it: users with passwords, signatures, keys and tokens.
+    """A string without the secrets of URIs in it: users with passwords, signatures, keys and tokens.
 
     >>> masked("s3://key:secret@bucket/t"), masked("https://a.blob/t?sv=1&sig=abc%3D&se=2")
     ('s3://***@bucket/t', 'https://a.blob/t?sv=1&sig=***&se=2')
@@ -122,7 +122,7 @@ class IllegalArgumentError(InvalidArgumentError):
 
 
 class UnknownOptionError(InvalidArgumentError):
-    """An option name that nobody reads: most often a typing error that would otherwise be ignored silently."""
+    """An option name that no one reads: most often a typing error that would otherwise be ignored silently."""
 
     code = "UNKNOWN_OPTION"
 

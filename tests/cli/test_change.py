@@ -238,7 +238,7 @@ def test_vacuum_deletes_nothing_unless_told(tmp_path: Path) -> None:
     people = run("vacuum", place, *NOW)
     assert "would be deleted" in people.err
     assert found["paths"][0] in people.out
-    assert run("vacuum", place, *NOW, "--delete").code == 2  # nobody can be asked here
+    assert run("vacuum", place, *NOW, "--delete").code == 2  # no one can be asked here
     assert sorted(place.glob("*.parquet")) == files
     assert run("vacuum", place, "--retention-hours", "0", "--delete", "--yes").code == 2  # shorter than the table's
     gone = run("vacuum", place, *NOW, "--delete", "--yes", "--json").json
@@ -313,5 +313,5 @@ def test_repair_changes_nothing_unless_told(tmp_path: Path) -> None:
     place = overwritten(tmp_path / "t")
     done = run("repair", place, "--json")
     assert (done.code, done.json["dry_run"], done.json["steps"]) == (0, True, [])
-    assert run("repair", place, "--run").code == 2  # nobody can be asked here
+    assert run("repair", place, "--run").code == 2  # no one can be asked here
     assert run("repair", place, "--run", "--yes", "--json").json["dry_run"] is False

@@ -88,4 +88,4 @@ def test_the_extension_shows_histories_and_is_taken_back() -> None:
     assert "<td>3</td>" in shown
     trilake.unload_ipython_extension(shell)  # type: ignore[attr-defined]
     assert not shell.html
-    display.unload_ipython_extension(shell)  # twice is no error
+    display.unload_ipython_extension(shell)  # twice is not an error

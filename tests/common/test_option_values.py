@@ -1,4 +1,4 @@
-"""Options that users write as texts: one understanding for all formats, and a typed error for every other text."""
+"""Options that users write as strings: one understanding for all formats, and a typed error for every other text."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def test_starting_versions_are_read_alike_and_other_texts_are_typed_errors(forma
 @pytest.mark.parametrize("value", ["0_0", "1.5", 1.5, True, None, "", "٣"])
 def test_a_version_is_a_whole_number(value: object) -> None:
     """``VERSION AS OF '1_0'`` was version 10, and ``VERSION AS OF 0.5`` of a clone version 0."""
-    with pytest.raises(InvalidArgumentError, match="is no version"):
+    with pytest.raises(InvalidArgumentError, match="is not a version"):
         stated_version(value)

@@ -175,7 +175,7 @@ def _compacted() -> MemoryStore:
 
 
 def _mutated_vector_file(data: bytes, random: Random) -> bytes:
-    """Damage that a checksum does not show: it is computed anew."""
+    """Damage that a checksum does not show: it is computed again."""
     if random.random() < 0.3:
         return mutated(data, random)
     bitmap = mutated(data[5:-4], random)

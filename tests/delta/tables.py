@@ -1,4 +1,4 @@
-"""Hand-made logs and tables for the tests of the Delta layer: what a writer of ours would never write."""
+"""Hand-made logs and tables for the tests of the Delta layer: what a trilake writer would never write."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class CommandHistory(History):
     def _restore(self, back: int, table: ArrowDeltaTable, old: list[Row]) -> list[Row]:
         version = max(0, len(self.versions) - 1 - back)
         if version == len(self.versions) - 1:
-            return old  # the newest version is no version to restore
+            return old  # the newest version is not a version to restore
         table.restore(version)
         columns = trilake.open(self.store.uri).schema
         self.columns = {f.name: f.type for f in columns}

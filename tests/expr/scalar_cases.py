@@ -90,7 +90,7 @@ EXPRESSIONS = [
     *("CAST(CAST('NaN' AS DOUBLE) AS STRING)", "CAST(CAST('-Infinity' AS DOUBLE) AS STRING)"),
     *("CAST(i AS STRING)", "CAST(dec AS STRING)", "CAST(dec AS INT)", "CAST(n AS DOUBLE)", "CAST(flag AS INT)"),
     *("CAST(i AS BOOLEAN)", "CAST(flag AS STRING)", "CAST(i AS DECIMAL(12,3))", "try_divide(i, 0)", "try_add(i, 1)"),
-    # texts
+    # strings
     *(
         "upper(s)",
         "lower(s)",
@@ -181,5 +181,5 @@ ARROW = {
 
 
 def shown(values: list[Any]) -> list[str]:
-    """Values as texts that JSON keeps apart."""
+    """Values as strings that JSON keeps apart."""
     return [str(v.replace(tzinfo=None)) if isinstance(v, dt.datetime) else repr(v) for v in values]

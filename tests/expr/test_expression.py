@@ -173,7 +173,7 @@ def test_names_that_are_quoted_as_elsewhere_are_told_apart_from_texts(text: str)
 
 
 def test_a_statement_that_comes_again_asks_for_its_type_once() -> None:
-    """And where a column of its name has another type, anew."""
+    """And where a column of its name has another type, again."""
     first, second = (pa.schema([("n", t), ("m", pa.int64())]) for t in (pa.int64(), pa.float64()))
     text = "n * 3 + m - 20261127"
     with mock.patch.object(engine, "query", wraps=engine.query) as asked:

@@ -311,7 +311,7 @@ def test_case_sensitive_names() -> None:
         ("i32 = :x", "parameter without a value"),
         ("i32 = 'one'", "the text 'one' cannot be cast to int.*column: i32"),
         ("d > 'yesterday'", "the text 'yesterday' cannot be cast to date"),
-        ("d = DATE '2020-02-30'", "is no date"),
+        ("d = DATE '2020-02-30'", "is not a date"),
         ("b = 1", "boolean column cannot be compared with a bigint"),
         ("d = 5", "date column cannot be compared"),
         ("d > 1.5", "date column cannot be compared"),
@@ -461,7 +461,7 @@ def test_a_text_among_numbers_is_refused() -> None:
     ],
 )
 def test_a_text_that_is_compared_with_constants_and_names_a_column_is_refused(text: str) -> None:
-    # deltalake's users mean the column; as a text, it would be the same for all rows, and a delete would take all.
+    # deltalake's users mean the column; as a string, it would be the same for all rows, and a delete would take all.
     with pytest.raises(FilterError, match="compares a text, not the column") as e:
         parse_filter(text, pa.schema([("Color", pa.string()), ("n", pa.int64())]))
     assert "backquotes" in str(e.value)

@@ -1,7 +1,7 @@
 """Columns named by words of SQL need no backticks where Spark needs none.
 
 ``spark_keywords.json`` holds the words of Spark 4 (the function ``sql_keywords()``), forms of conditions, and in which
-of them a word is no name to Spark, all recorded from its own parser.
+of them a word is not a name to Spark, all recorded from its own parser.
 """
 
 from __future__ import annotations

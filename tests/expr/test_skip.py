@@ -21,7 +21,7 @@ from trilake.expr.pushdown import successor
 
 
 def _bounds(values: pa.ChunkedArray, cut: int) -> tuple[Any, Any]:
-    """Minimum and maximum as Delta writes them: NaN left out, texts cut off, timestamps in widened milliseconds."""
+    """Minimum and maximum as Delta writes them: NaN left out, strings cut off, timestamps in widened milliseconds."""
     present = [v for v in values.to_pylist() if v is not None and v == v]
     if not present:
         return None, None

@@ -1,4 +1,4 @@
-"""Views of texts, binaries and lists as plain ones: the same values, in a layout that every kernel takes."""
+"""Views of strings, binaries and lists as plain ones: the same values, in a layout that every kernel takes."""
 
 from __future__ import annotations
 

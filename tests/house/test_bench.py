@@ -112,7 +112,8 @@ def test_a_spread_is_ordered_and_inside(numbers: list[float]) -> None:
 
 
 def test_memory_of_a_run_is_its_peak() -> None:
-    """In a process of its own, as the command measures it: one that ran other tests may give memory back meanwhile."""
+    """In a process of its own, as the command measures it: one that ran other tests may give memory back in the
+    meantime."""
     size = 96 << 20
     script = f"""
 from bench import harness

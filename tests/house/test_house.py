@@ -58,12 +58,12 @@ def texts() -> list[Path]:
 # --- lock file -------------------------------------------------------------------------------------------------------
 
 
-#: What the extra of its name brings besides the libraries of Lance: 5 GB, which neither the lock nor ``all`` has.
+#: What the extra of its name brings apart from the libraries of Lance: 5 GB, which neither the lock nor ``all`` has.
 TORCH = "torch"
 
 
 def direct_requirements() -> list[Requirement]:
-    """Everything that pyproject.toml asks for, development included, but for torch."""
+    """Everything that pyproject.toml asks for, development included, except for torch."""
     listed = list(PROJECT["project"]["dependencies"])
     for extra in PROJECT["project"]["optional-dependencies"].values():
         listed += extra
@@ -388,7 +388,7 @@ def test_nothing_else_asks_the_clock_or_chance_of_this_machine() -> None:
 
 
 def test_tests_stand_in_the_folders_of_what_they_test() -> None:
-    """But for the seven of which CONTRIBUTING says that they have no counterpart in the package."""
+    """Except for the seven of which CONTRIBUTING says that they have no counterpart in the package."""
     of_their_own = ("docs", "house", "interop", "matrix", "mistakes", "reliability", "simulation")
     folders = {p.parent.relative_to(ROOT / "tests") for p in (ROOT / "tests").rglob("test_*.py")}
     stray = {f for f in folders if f.parts[:1] not in [(o,) for o in of_their_own] and not (PACKAGE / f).is_dir()}

@@ -270,7 +270,7 @@ def test_what_is_promised_not_to_be_loaded_is_not(promise: Promise) -> None:
 
 
 def test_an_import_inside_a_function_keeps_a_promise() -> None:
-    """It stands there because at the head of its file it would load what a promise spares somebody."""
+    """It stands there because at the head of its file it would load what a promise spares someone."""
     promises: dict[str, list[Promise]] = {m: [] for m in MODULES}
     for promise in PROMISES:
         for door in [m for m in MODULES if fnmatch(m, promise.of)]:

@@ -130,7 +130,7 @@ def test_what_is_missing_is_seen() -> None:
         def give(self, how: str, much: int) -> None:
             """Give ``how``."""
 
-    assert list(methods(Bare)) == []  # no class of ours
+    assert list(methods(Bare)) == []  # no class of trilake
     assert described(docstrings("give", Bare), Bare) == {"how"}
     assert parameters(Bare.give) == ["how", "much"]
     assert {"uri", "version"} <= described(["Parameters are those of :func:`open`."], Bare)

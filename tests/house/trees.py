@@ -17,8 +17,8 @@ def parsed(path: Path) -> ast.Module:
 def parsed_text(text: str) -> ast.Module:
     """The syntax tree of a text.
 
-    No garbage is collected meanwhile: CPython 3.11 counts the depth of a tree in a state that all parsers share, and
-    the end of an object that logs a traceback parses lines ("AST constructor recursion depth mismatch").
+    No garbage is collected in the meantime: CPython 3.11 counts the depth of a tree in a state that all parsers share,
+    and the end of an object that logs a traceback parses lines ("AST constructor recursion depth mismatch").
     """
     collecting = gc.isenabled()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What a type checker knows of tables: ``make types`` checks this file, nobody runs it."""
+"""What a type checker knows of tables: ``make types`` checks this file, no one runs it."""
 
 from __future__ import annotations
 

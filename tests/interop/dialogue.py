@@ -62,7 +62,7 @@ def delete(lance: Any, uri: str) -> None:
 
 
 def delete_many(lance: Any, uri: str) -> None:
-    """Delete a text, so that filters on texts agree."""
+    """Delete a string, so that filters on strings agree."""
     lance.dataset(uri).delete("name = 'name 250' OR x > 60")
 
 

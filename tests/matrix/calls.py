@@ -52,7 +52,7 @@ class Lake:
         )
 
     def simple(self, count: int = 50, start: int = 0) -> DataFrame:
-        """Rows with a number and a text, which every format has."""
+        """Rows with a number and a string, which every format has."""
         return self.spark.range(start, start + count).selectExpr("id", "CAST(id AS string) AS s")
 
     def wait(self, query: Any) -> None:

@@ -125,7 +125,7 @@ def _listening(port: int) -> None:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.2)
-    raise AssertionError(f"nobody listens on port {port}")
+    raise AssertionError(f"no one listens on port {port}")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from tests.matrix.calls import Lake, since
 
 @pytest.fixture
 def sql(lake: Lake) -> Iterator[Lake]:
-    """The session with SQL of ours."""
+    """The session with SQL of trilake."""
     trilake.install(lake.spark)
     yield lake
     trilake.uninstall(lake.spark)

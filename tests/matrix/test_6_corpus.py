@@ -28,12 +28,12 @@ if MODE == "connect":
     _LACKING |= dict.fromkeys(("show-tables-schema", "drop-table-external"), _VIEWS)
 
 #: What refuses each case that makes a name, where a client cannot register our formats with its server.
-_NO_NAMES = "makes no names of tables of ours" if MODE == "connect" and RELEASE < (4, 0) else None
+_NO_NAMES = "makes no names of trilake tables" if MODE == "connect" and RELEASE < (4, 0) else None
 
 
 @pytest.fixture
 def sql(lake: Lake) -> Iterator[Lake]:
-    """The session with SQL of ours, in the zone of the corpus."""
+    """The session with SQL of trilake, in the zone of the corpus."""
     spark, key = lake.spark, "spark.sql.session.timeZone"
     before = spark.conf.get(key)
     spark.conf.set(key, "UTC")

@@ -40,7 +40,7 @@ class OnSpark:
         writer.trigger(availableNow=True).start(path).awaitTermination()
 
     def read(self, path: str, format: str = "delta") -> None:
-        """Read all rows as everybody does."""
+        """Read all rows as everyone does."""
         self.spark.read.format(format).load(path).collect()
 
     def read_without_end(self, format: str) -> None:
@@ -65,7 +65,7 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     "write: new column": lambda s: s.append("id; 'x' AS name; 3 AS age", s.tables.t),
     "write: wrong type": lambda s: s.append("'one' AS id; 'x' AS name", s.tables.t),
     "write: unknown option": lambda s: s.append(_GOOD, s.tables.t, mergeSchem="true"),
-    "write: option that is no boolean": lambda s: s.append(_GOOD, s.tables.t, mergeSchema="yes"),
+    "write: option that is not a boolean": lambda s: s.append(_GOOD, s.tables.t, mergeSchema="yes"),
     "write: other partitioning": lambda s: (
         s.frame("id AS n; 'x' AS p").write.format("delta").mode("append").partitionBy("n").save(s.tables.parts)
     ),
@@ -124,7 +124,7 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
         "IF(id = 3, NULL, id) AS id; CAST(1 AS INT) AS n", "delta", s.tables.rules
     ),
     "insertInto: other number of columns": lambda s: s.frame("id").write.insertInto(f"delta.`{s.tables.t}`"),
-    "saveAsTable: name that is no name": lambda s: s.frame(_GOOD).write.format("delta").saveAsTable("a..b"),
+    "saveAsTable: name that is not a name": lambda s: s.frame(_GOOD).write.format("delta").saveAsTable("a..b"),
     "writeTo: no such table": lambda s: s.frame(_GOOD).writeTo("mistakes_none").using("delta").append(),
     "writeTo: partitioned by an expression": lambda s: (
         s.frame(_GOOD).writeTo("mistakes_none").using("delta").partitionedBy(F.years("id")).create()
@@ -133,11 +133,11 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     "read: column that is not there": lambda s: trilake.read(s.spark, s.tables.t, columns=["nmae"]),
     "read: filter over a missing column": lambda s: trilake.read(s.spark, s.tables.t, filter="idd = 1"),
     "read: file is gone": lambda s: s.read(s.tables.gone),
-    "read: file is no Parquet": lambda s: s.read(s.tables.broken),
+    "read: file is not a Parquet": lambda s: s.read(s.tables.broken),
     "read: file lost its end": lambda s: s.read_without_end("delta"),
     "read: Lance file lost its end": lambda s: s.read_without_end("lance"),
     "read: Trevni file lost its end": lambda s: s.read_without_end("trevni"),
-    "read: error of ours in a function of the user": lambda s: (
+    "read: error of trilake in a function of the user": lambda s: (
         s.spark.range(1).select(F.udf(lambda n: trilake.open("/nowhere").count(), "bigint")("id")).collect()
     ),
     "read: no such folder, by format": lambda s: s.read(f"{s.tables.folder}/nowhere"),

@@ -65,11 +65,11 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "open: version in the future": lambda t: trilake.open(t.t, version=99),
     "open: negative version": lambda t: trilake.open(t.t, version=-1),
     "open: timestamp before the table": lambda t: trilake.open(t.t, timestamp="2001-01-01"),
-    "open: text that is no timestamp": lambda t: trilake.open(t.t, timestamp="yesterday"),
+    "open: text that is not a timestamp": lambda t: trilake.open(t.t, timestamp="yesterday"),
     "open: version and timestamp": lambda t: trilake.open(t.t, version=0, timestamp="2024-01-01"),
     "open: version of Trevni": lambda t: trilake.open(t.trevni, version=0),
     "open: Lance version that is not there": lambda t: trilake.open(t.lance, version=77),
-    "open: scheme that nobody knows": lambda t: trilake.open("gopher://host/t"),
+    "open: scheme that no one knows": lambda t: trilake.open("gopher://host/t"),
     "open: empty path": lambda t: trilake.open(""),
     # --- reading
     "read: column that is not there": lambda t: trilake.open(t.t).to_arrow(["nmae"]),
@@ -187,7 +187,7 @@ MISTAKES: dict[str, Callable[[Tables], Any]] = {
     "merge: two rows for one": lambda t: (
         trilake.open(t.t).merge(_source(), "source.id = target.id").when_matched_update_all().execute()
     ),
-    "merge: condition that is no text": lambda t: trilake.open(t.t).merge(_source(), 5),
+    "merge: condition that is not a string": lambda t: trilake.open(t.t).merge(_source(), 5),
     # --- definitions
     "create: table is there": lambda t: trilake.create(t.t, {"a": "int"}),
     "create: unknown type": lambda t: trilake.create(t.folder / "new", {"a": "integr"}),

@@ -1,6 +1,6 @@
 """What users are told when they make a mistake: every message, in a golden file that people have read.
 
-``TRILAKE_RECORD=1`` writes the golden files anew; read what changed.
+``TRILAKE_RECORD=1`` writes the golden files again; read what changed.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def _check(found: dict[str, tuple[BaseException | None, dict[str, Any]]], name: 
         if error is None:
             problems.append(f"{mistake}: nothing is said")
         elif not isinstance(error, TrilakeError | TypeError | ValueError) and "Analysis" not in type(error).__name__:
-            problems.append(f"{mistake}: {type(error).__name__} is no error of ours: {text}")
+            problems.append(f"{mistake}: {type(error).__name__} is not a trilake error: {text}")
         elif _NOT_FOR_USERS.search(text):
             problems.append(f"{mistake}: says what is not for users: {text}")
         elif text.count("\n") >= _MOST_LINES or len(text) > _MOST_LETTERS:

@@ -108,7 +108,7 @@ def test_a_page_that_lost_a_bit_is_found_by_its_checksum() -> None:
     plain = {"compression": "none", "use_dictionary": False, "write_page_checksum": True}
     data = bytearray(parquet(table, **plain))
     data[5_000] ^= 1
-    assert pq.read_table(io.BytesIO(data)) != table  # nobody looks unless told to
+    assert pq.read_table(io.BytesIO(data)) != table  # no one looks unless told to
     with pytest.raises(OSError, match=r"(?i)crc"):
         open_parquet(pa.BufferReader(bytes(data))).read()
 

@@ -125,7 +125,7 @@ def test_the_bytes_of_a_merged_file_are_a_parquet_file() -> None:
 
 
 def test_what_is_not_alike_stays_alone() -> None:
-    """Files of other columns, of several row groups, of none, and what is no Parquet file at all."""
+    """Files of other columns, of several row groups, of none, and what is not a Parquet file at all."""
     random = Random(3)
     like = like_files(random, 2 * FEWEST)
     other = parquet(rows(random, 5).drop_columns(["t"]))

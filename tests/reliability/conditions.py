@@ -1,7 +1,7 @@
 """Conditions over rows: as SQL for each engine, and decided row by row as Spark decides them.
 
 This is the oracle of the differential tests, in a few lines that share nothing with the library: null is unknown, NaN
-is equal to itself and above all numbers, -0.0 is 0.0, texts are ordered by their bytes in UTF-8.
+is equal to itself and above all numbers, -0.0 is 0.0, strings are ordered by their bytes in UTF-8.
 """
 
 from __future__ import annotations

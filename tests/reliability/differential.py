@@ -145,7 +145,7 @@ def random_case(seed: int) -> Case:
 
 def stored(case: Case, row: Row) -> Row:
     """A row as a table has it: an empty text of a partition column is null, as Delta's protocol says, and of any column
-    of a Lance dataset without masks, whose format tells texts by their lengths alone."""
+    of a Lance dataset without masks, whose format tells strings by their lengths alone."""
     if case.partition and row[case.partition] == "":
         return {**row, case.partition: None}
     if case.format == "lance":  # masks are those of whole columns

@@ -1,7 +1,8 @@
 """What an operating system says when something is wrong with a disk: an error at the n-th call of the library.
 
-The modules that call the system get an ``os``, ``io`` and ``pyarrow`` of ours for the time of a block, so that neither
-the test runner nor the import of a module is hit.  Forcing to disk only counts: a test does not wait for the disk.
+The modules that call the system get an ``os``, ``io`` and ``pyarrow`` of trilake for the time of a block, so that
+neither the test runner nor the import of a module is hit.  Forcing to disk only counts: a test does not wait for the
+disk.
 """
 
 from __future__ import annotations

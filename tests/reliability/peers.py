@@ -49,7 +49,7 @@ def polars(case: Case, uri: str, condition: Condition | None) -> Answer:
     if case.format != "delta" or case.properties or (condition is not None and not _plain(condition)):
         return None  # polars 2.1 reads through deltalake's datasets, which have neither vectors nor column mapping
     if _HIVE_NULL in _partition_values(case):
-        return None  # polars takes this text for a null, deltalake and the protocol for a text (1900287)
+        return None  # polars takes this text for a null, deltalake and the protocol for a string (1900287)
     frame = pl.read_delta(uri)
     if condition is None:
         return rows_of(frame.to_arrow())

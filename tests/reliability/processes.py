@@ -2,7 +2,7 @@
 
     python -m tests.reliability processes --processes 32 --commits 100
 
-Each process appends, deletes, updates and merges rows of its own, which nobody else touches, and also optimizes and
+Each process appends, deletes, updates and merges rows of its own, which no one else touches, and also optimizes and
 writes checkpoints, or compacts and indexes; after a conflict it tries again.  So it knows which of its rows there must
 be, at any time, and looks::
 
@@ -11,7 +11,7 @@ be, at any time, and looks::
         |--done--> version noted --> now and then: my rows, as I read them, are what they should be
 
 At the end, the rows are those of all processes, the versions are contiguous, each acknowledged commit is the one of its
-version, no commit is there that nobody was told of, and ``verify`` finds nothing.
+version, no commit is there that no one was told of, and ``verify`` finds nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ Options = Mapping[str, str]
 SCHEMA = pa.schema([("id", pa.int64()), ("w", pa.int64()), ("v", pa.string())])
 DELTA = {"append": 5, "delete": 2, "update": 2, "merge": 2, "optimize": 1, "checkpoint": 1}
 LANCE = {"append": 5, "delete": 2, "update": 2, "merge": 2, "compact": 1, "index": 1}
-#: Deltalake 1.6.6 commits a compaction of files that another one has removed meanwhile: rows are there twice (a test).
+#: Deltalake 1.6.6 commits a compaction of files that another one has removed in the meantime: rows are there twice (a
+#: test).
 DELTALAKE = {k: v for k, v in DELTA.items() if k != "optimize"}
 PYLANCE = {k: v for k, v in LANCE.items() if k != "index"}
 #: One process in so many runs the other implementation.
@@ -433,9 +434,9 @@ def _check_delta(uri: str, options: Options, works: list[Work]) -> int:
     twice = [n for n, count in Counter(notes.values()).items() if count > 1]
     untold = set(notes.values()) - {note for w in works for note in w.versions}
     if twice or untold:
-        raise BrokenError(f"commits that are there twice: {twice}, that nobody was told of: {untold}")
+        raise BrokenError(f"commits that are there twice: {twice}, that no one was told of: {untold}")
     if [v for v in numbers if v not in notes] != [0]:
-        raise BrokenError(f"commits of nobody: {[v for v in numbers if v not in notes]}")
+        raise BrokenError(f"commits of no one: {[v for v in numbers if v not in notes]}")
     for note, version in ((n, v) for w in works for n, v in w.versions.items() if v is not None):
         if notes.get(version) != note:
             raise BrokenError(f"operation {note} was told version {version}, which is of {notes.get(version)}")

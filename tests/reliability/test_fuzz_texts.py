@@ -1,4 +1,4 @@
-"""Texts that tables, checkpoints of streams and users hand in, damaged by a seed: an answer or a typed error, soon.
+"""Strings that tables, checkpoints of streams and users hand in, damaged by a seed: an answer or a typed error, soon.
 
 Files of Delta tables are damaged in ``tests/delta/test_damage.py``, those of Lance and Trevni in their
 ``test_hostile.py``.
@@ -37,7 +37,7 @@ from trilake.sql.parser.merge import parse_merge
 from trilake.storage.memory import MemoryStore
 from trilake.storage.uri import parse_location
 
-#: The first seed, and texts for each kind where ``TRILAKE_FUZZ`` says so or the soak runs.
+#: The first seed, and strings for each kind where ``TRILAKE_FUZZ`` says so or the soak runs.
 FIRST = int(os.environ.get("TRILAKE_FIRST_SEED", "0"))
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "5000"))
 #: Seconds that one text may take, on a machine that does other work.
@@ -124,7 +124,7 @@ def _partitions(text: str) -> None:
 
 def _value(text: str) -> None:
     types = ("integer", "double", "decimal(10,2)", "date", "timestamp", "timestamp_ntz", "boolean", "binary")
-    kind = types[zlib.crc32(text.encode()) % len(types)]  # one for each text: as many pairs as texts
+    kind = types[zlib.crc32(text.encode()) % len(types)]  # one for each text: as many pairs as strings
     parse_values(pa.chunked_array([[text]], pa.string()), StructField("p", PrimitiveType(kind)))
 
 

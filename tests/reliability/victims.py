@@ -51,7 +51,7 @@ from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import ForeignFilesError, VersionNotFoundError
 from trilake.storage import Store, open_store
 
-#: Packages of which the template imports every module, but for those that begin with these names.
+#: Packages of which the template imports every module, except for those that begin with these names.
 _PACKAGES = ("trilake.delta", "trilake.lance", "trilake.trevni", "trilake.expr", "trilake.storage")
 _NOT = ("trilake.lance.torch",)
 

@@ -77,7 +77,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have the same order in every run
+    if os.environ.get("PYTHONHASHSEED") != "0":  # sets of strings have the same order in every run
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]])
     sys.exit(main())

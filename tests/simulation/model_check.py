@@ -178,7 +178,7 @@ def _look(state: Log, i: int, w: Writer, rules: CommitRules, count: int) -> Iter
 def _check(state: Log, i: int, w: Writer, rules: CommitRules, transactions: tuple[str, ...]) -> Iterator[Step]:
     winners = state.log[w.ground + 1 :] if rules.checks_all_winners else state.log[w.ground + 1 : w.ground + 2]
     reads = transactions[w.transaction] == "change"
-    # The whole table is read: whatever a winner did is in conflict, but for blind appends under WriteSerializable.
+    # The whole table is read: whatever a winner did is in conflict, except for blind appends under WriteSerializable.
     conflict = rules.checks_winners and reads and any(transactions[t] == "change" for _, t, _ in winners)
     if conflict:
         yield f"{i} is in conflict", _with(state, i, _ended(w, "conflict", len(transactions)))

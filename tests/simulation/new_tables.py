@@ -244,7 +244,7 @@ class NewHistory:
         self.outcomes.append(outcome)
         number, kind = outcome.op.number, outcome.op.kind
         if outcome.kind == "ok":
-            # A batch that is there already is written by nobody.
+            # A batch that is there already is written by no one.
             if bool(outcome.value) != (number in self.committed) and not (kind == "batch" and not outcome.value):
                 raise Violation(f"told that it has {'' if outcome.value else 'not '}written")
             if not outcome.value and not self.newest and kind != "read":

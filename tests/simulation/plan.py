@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 
 #: Kinds of faults, with their weights.  ``error``: nothing happened; ``lost``: it happened and the reply was lost;
-#: ``late``: the reply was lost and the request lands later; ``slow``: others go on meanwhile; ``crash`` and
+#: ``late``: the reply was lost and the request lands later; ``slow``: others go on in the meantime; ``crash`` and
 #: ``crash after``: the process dies before or after the call; ``ahead`` and ``behind``: its clock jumps by days;
 #: ``drift``: by minutes, within what is tolerated.
 FAULTS = {
@@ -63,7 +63,7 @@ class Plan:
     page: int
 
     def to_json(self) -> str:
-        """The plan as text for ``--plan``."""
+        """The plan as a string for ``--plan``."""
         return json.dumps(asdict(self), separators=(",", ":"))
 
     @classmethod

@@ -1,8 +1,8 @@
 """What the actors of a run parse from the same bytes is parsed once, and handed to each as it would have made it.
 
-Every actor opens the table anew, and so do the checks at the end, and what they open is mostly the same.  Parsing looks
-at nothing but its arguments; the calls to the store are made as without this, at the same places, and the bytes that
-they give decide what is handed out.
+Every actor opens the table again, and so do the checks at the end, and what they open is mostly the same.  Parsing
+looks at nothing but its arguments; the calls to the store are made as without this, at the same places, and the bytes
+that they give decide what is handed out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Scenes: plans of what a fair choice of operations seldom brings together.
 
-A third of the seeds play one.  A scene is a text: actors are parted by ``|``, an operation is a kind or several of
+A third of the seeds play one.  A scene is a string: actors are parted by ``|``, an operation is a kind or several of
 which the seed takes one (``delete/update``), and what it works on, where that matters (``delete:0``).  Faults name the
 actor, its call (-1 is its first ``put_if_absent``) and their kind.
 """

@@ -52,7 +52,8 @@ class SimStore(Store):
     def list(self, prefix: str = "", start_after: str | None = None) -> Iterator[ObjectMeta]:
         """Page by page, as object stores do: each page shows what is there when it is asked for.
 
-        Or, in some plans, as a folder of a disk is read: what comes or goes meanwhile is there or not, each by itself.
+        Or, in some plans, as a folder of a disk is read: what comes or goes in the meantime is there or not, each by
+        itself.
         """
         if self.actor.world.plan.torn:
             yield from self._torn(prefix, start_after)
@@ -71,7 +72,7 @@ class SimStore(Store):
             return {m.key: m for m in self._do("list", (prefix,), lambda: list(self.inner.list(prefix, start_after)))}
 
         first = page()
-        # Some folders take long to read: several others may come and go meanwhile.
+        # Some folders take long to read: several others may come and go in the meantime.
         self.actor.wake = self.actor.world.steps + self.actor.listed.choice((0, 0, 8, 30))
         last = page()
         for key in sorted({*first, *last}):

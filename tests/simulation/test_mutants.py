@@ -23,7 +23,7 @@ def test_every_name_is_there_once() -> None:
 
 
 def test_every_fault_has_one_place_in_todays_source() -> None:
-    """Else it is not planted, and the list says of a fault that somebody finds it whom nobody has asked."""
+    """Else it is not planted, and the list says of a fault that someone finds it whom no one has asked."""
     assert {m.name: n for m in MUTANTS if (n := source(m).count(m.old)) != 1} == {}
 
 

@@ -179,7 +179,7 @@ class World:
     now: int = START_MS
     steps: int = 0
     stopping: bool = False
-    #: What nobody could see has cost the table what it needs: there is nothing more to promise.
+    #: What no one could see has cost the table what it needs: there is nothing more to promise.
     moot: bool = False
     failure: str | None = None
     cause: BaseException | None = None
@@ -245,7 +245,7 @@ class World:
     def _ready(self, actor: Actor) -> bool:
         if actor.wake > self.steps:
             return False
-        # Days pass while nobody is at work: who takes longer than the retention may lose files, and knows it.
+        # Days pass while no one is at work: who takes longer than the retention may lose files, and knows it.
         if actor.between and actor.next_op is not None and actor.next_op.kind == "days":
             return all(a is actor or a.done or a.between for a in self.actors)
         return True
@@ -256,7 +256,7 @@ class World:
         seen = -1
         while not self.over.acquire(timeout=_HANGS):
             if self.steps == seen:
-                self.fail(f"{self.current.name if self.current else 'nobody'} hangs")
+                self.fail(f"{self.current.name if self.current else 'no one'} hangs")
                 return
             seen = self.steps
 

@@ -70,7 +70,7 @@ def rows(df: DataFrame) -> list[tuple[Any, ...]]:
 
 
 def plan(df: DataFrame) -> str:
-    """All plans of a frame as text."""
+    """All plans of a frame as a string."""
     return str(df._jdf.queryExecution().toString())
 
 

@@ -38,7 +38,7 @@ def frame(spark: SparkSession) -> Iterator[DataFrame]:
     ],
 )
 def test_a_table_of_a_frame(frame: DataFrame, tmp_path: Path, write: Callable[[DataFrame, str], object]) -> None:
-    """They became strings: ``a = 'ab'`` had a row of the frame and none of the table, and longer texts fitted."""
+    """They became strings: ``a = 'ab'`` had a row of the frame and none of the table, and longer strings fitted."""
     spark, place = frame.sparkSession, str(tmp_path / "t")
     write(frame, place)
     shown = {r.col_name: r.data_type for r in spark.sql(f"DESCRIBE delta.`{place}`").collect()}

@@ -51,7 +51,7 @@ def _open(path: Path) -> ArrowDeltaTable:
 
 
 def _table(session: SparkSession, path: Path, **options: Any) -> DeltaTable:
-    """Ten rows in two files: id, v as a text, p."""
+    """Ten rows in two files: id, v as a string, p."""
     data = pa.table({"id": pa.array(range(10), pa.int64()), "v": [str(i) for i in range(10)], "p": ["a", "b"] * 5})
     trilake.write(data.slice(0, 5), path, **options)
     trilake.write(data.slice(5), path, mode="append")

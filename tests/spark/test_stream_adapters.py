@@ -1,7 +1,7 @@
 """The stream readers and writers of the data sources, called as Spark calls them, without Spark.
 
 Spark pickles the source that it asked for columns, makes readers in one process for offsets and in another for rows,
-and makes the writer anew for each batch and again for its commit.
+and makes the writer again for each batch and again for its commit.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Victim:
         self.process.stdin.flush()
 
     def kill(self, *, all_: bool = True) -> None:
-        """Kill the driver and the JVM, and with ``all_`` the Python workers; those see later that nobody is left."""
+        """Kill the driver and the JVM, and with ``all_`` the Python workers; those see later that no one is left."""
         with suppress(psutil.NoSuchProcess):
             parent = psutil.Process(self.process.pid)
             found = [parent, *parent.children(recursive=True)]

@@ -1,4 +1,4 @@
-"""``spark.catalog`` after ``trilake.install``: tables that it makes, and what it says of tables of ours."""
+"""``spark.catalog`` after ``trilake.install``: tables that it makes, and what it says of trilake tables."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _answered(spark: SparkSession, shared: Path) -> tuple[list[str], dict[str, s
 
 @pytest.mark.soak
 def test_cases_of_the_corpus_over_connect_are_answered_but_for_permanent_views(tmp_path: Path, shared: Path) -> None:
-    """A Connect server gives nobody the methods of its catalogue by which a permanent view gets its text."""
+    """A Connect server gives no one the methods of its catalogue by which a permanent view gets its text."""
     script = "from tests.sql.test_corpus import main_over_connect; main_over_connect()"
     done = run_apart(script, str(shared), str(tmp_path), timeout=3_000)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -254,8 +254,8 @@ def test_columns_come_move_get_names_and_go(run: Run) -> None:
         ("last", "string"),
         ("s", "struct<z:int>"),
     ]
-    run("ALTER TABLE c RENAME TO c2", "COMMENT ON TABLE c2 IS 'named anew'")
-    assert run("DESCRIBE DETAIL c2")[0][3] == "named anew"
+    run("ALTER TABLE c RENAME TO c2", "COMMENT ON TABLE c2 IS 'named again'")
+    assert run("DESCRIBE DETAIL c2")[0][3] == "named again"
 
 
 def test_constraints_properties_and_features(run: Run) -> None:

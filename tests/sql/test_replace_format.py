@@ -1,4 +1,4 @@
-"""A table of ours is not replaced by one of another format."""
+"""A trilake table is not replaced by one of another format."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def sql(spark: SparkSession) -> Iterator[SparkSession]:
     trilake.install(spark)
     spark.sql("CREATE DATABASE scripts")
     spark.sql("USE scripts")
-    # The same script runs over a table of ours and, by Spark alone, over one of Spark's.
+    # The same script runs over a trilake table and, by Spark alone, over one of Spark's.
     spark.sql("CREATE TABLE ours (id INT, what STRING) USING delta")
     spark.sql("CREATE TABLE theirs (id INT, what STRING) USING parquet")
     yield spark

@@ -71,7 +71,7 @@ def test_a_session_token_of_others_is_not_mixed_in(monkeypatch: pytest.MonkeyPat
     keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
     monkeypatch.delenv("AWS_SESSION_TOKEN", raising=False)
     assert _static_keys(keys) is None
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "of somebody else")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of someone else")
     provider = _static_keys(keys)
     assert provider is not None
     assert provider()["token"] is None

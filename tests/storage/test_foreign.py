@@ -141,7 +141,7 @@ def test_an_overwrite_of_trevni_files_takes_no_others_away(tmp_path: Path) -> No
     trilake.write(ROWS, tmp_path, format="trevni")
     (tmp_path / "notes.txt").write_text("mine")
     for mode in ("append", "overwrite"):
-        with pytest.raises(ForeignFilesError, match=r"notes\.txt is no Trevni file"):
+        with pytest.raises(ForeignFilesError, match=r"notes\.txt is not a Trevni file"):
             trilake.write(ROWS, tmp_path, format="trevni", mode=mode)
     assert (tmp_path / "notes.txt").read_text() == "mine"
     (tmp_path / "notes.txt").unlink()

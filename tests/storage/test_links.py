@@ -32,7 +32,7 @@ SIDECAR = f"{uuid.UUID(int=3)}.parquet"
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Path:
-    """A folder of somebody else's: names of every format, all of them old, and a table inside."""
+    """A folder of someone else's: names of every format, all of them old, and a table inside."""
     place = tmp_path / "theirs"
     names = [SIDECAR, "manifest", "a.lance", "0-1-2.arrow", "0-abc.txn", "7.manifest", "part-0.trv", "part-0.parquet"]
     names += [f"{0:020d}.json", f".trilake-{'a' * 24}.tmp", "x-0/part-0.trv", "p=a/manifest", "p=a/part-0.parquet"]
@@ -141,7 +141,7 @@ def test_trevni_operations_leave_what_a_link_leads_to(tmp_path: Path, theirs: Pa
 
 
 def test_a_plan_that_names_other_files_deletes_none(tmp_path: Path) -> None:
-    """The plan of a job is a file in the folder, which anybody may have written."""
+    """The plan of a job is a file in the folder, which anyone may have written."""
     store = open_store(tmp_path)
     trilake.write(ROWS, tmp_path, format="trevni")
     odd = ["_delta_log/0.json", ".hidden", "a/_x/part-1", "table/part-1.trv", "notes.txt"]

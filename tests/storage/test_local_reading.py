@@ -129,7 +129,7 @@ def test_files_that_cannot_be_mapped_are_read(local_store: Store, monkeypatch: p
 
 @pytest.fixture
 def elsewhere(tmp_path: Path, root: Path) -> Path:
-    """A folder of somebody else's with one file, which ``root/a/link`` names."""
+    """A folder of someone else's with one file, which ``root/a/link`` names."""
     other = tmp_path / "elsewhere"
     other.mkdir()
     (other / "k").write_bytes(b"theirs")

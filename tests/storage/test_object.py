@@ -268,7 +268,7 @@ def test_a_discarded_upload_is_aborted(s3_options: Mapping[str, str]) -> None:
     store = open_store("s3://lake/aborted", s3_options)
     file = store.open_output("k")
     file.write(bytes(2 * PART + 1))
-    del file  # nobody closed it
+    del file  # no one closed it
     uploads = s3_client(s3_options).list_multipart_uploads(Bucket="lake").get("Uploads", [])
     assert [u["Key"] for u in uploads if u["Key"].startswith("aborted/")] == []
     assert list(store.list()) == []

@@ -32,7 +32,7 @@ def test_paths_are_literal_and_uris_are_decoded_once(tmp_path: Path) -> None:
     for uri in (by_path.uri, by_path.uri.replace("file:///", "file:/"), f"file://localhost{by_path.uri[7:]}"):
         assert open_store(uri).uri == by_path.uri
         assert open_store(uri).read("k").to_pybytes() == b"x"
-    # Lenient: what a strict URI must escape stands for itself, but for the percent sign.
+    # Lenient: what a strict URI must escape stands for itself, except for the percent sign.
     assert parse_location("file:///" + ODD.replace("%", "%25")).path == ODD
 
 

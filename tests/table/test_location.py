@@ -1,4 +1,4 @@
-"""What is said of locations that are no tables: folders of a table, and Parquet files."""
+"""What is said of locations that are not tables: folders of a table, and Parquet files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_no_table_is_made_below_a_table(lake: str) -> None:
             with pytest.raises(ForeignFilesError, match=r"is below the Delta table \S+/t,"):
                 trilake.write({"n": [1]}, place, mode=mode)
         for format in ("lance", "trevni"):
-            with pytest.raises(ForeignFilesError, match=r"is below the Delta table|is no Trevni file"):
+            with pytest.raises(ForeignFilesError, match=r"is below the Delta table|is not a Trevni file"):
                 trilake.write({"n": [1]}, place, format=format)
         with pytest.raises(ForeignFilesError, match="is below the Delta table"):
             trilake.sql(f"CREATE TABLE delta.`{place}` (n INT)")

@@ -260,7 +260,7 @@ class Fault:
 FAULTS = (
     Fault("a commit is gone", "delta.log-gap", gap),
     Fault(
-        "a commit is no JSON", "delta.commit-unreadable", lambda f: commit(f, 3).write_bytes(b"{not json\n") and None
+        "a commit is not JSON", "delta.commit-unreadable", lambda f: commit(f, 3).write_bytes(b"{not json\n") and None
     ),
     Fault("no protocol action", "delta.version-unreadable", no_protocol),
     Fault("a checkpoint is cut off", "delta.checkpoint-unreadable", cut_checkpoint),
@@ -289,7 +289,7 @@ FAULTS = (
         "delta.identity-mark-behind",
         lambda f: schema(f, "id", lambda c: c["metadata"].update({"delta.identity.highWaterMark": 1})),
     ),
-    Fault("statistics are no JSON", "delta.statistics-malformed", lambda f: live(f, lambda a: a.update(stats="{"))),
+    Fault("statistics are not JSON", "delta.statistics-malformed", lambda f: live(f, lambda a: a.update(stats="{"))),
     Fault("a data file is gone", "delta.file-missing", lambda f: data_file(f).unlink()),
     Fault("a data file of another size", "delta.file-size", lambda f: live(f, lambda a: a.update(size=a["size"] + 1))),
     Fault("a data file without its end", "delta.file-unreadable", cut_end),

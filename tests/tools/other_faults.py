@@ -156,7 +156,7 @@ LANCE = (
     ),
     Fault("a fragment of more rows", "lance.fragment-rows", lambda f: first_fragment(f, physical_rows=11), build_lance),
     Fault(
-        "a deletion file is no file of its kind",
+        "a deletion file is not a file of its kind",
         "lance.deletion-file-unreadable",
         lambda f: deletion_file(f).write_bytes(b"nothing") and None,
         build_lance,
@@ -217,7 +217,7 @@ def one_more(folder: Path, name: str) -> None:
 
 
 TREVNI = (
-    Fault("a file is no Trevni file", "trevni.header-unreadable", crafted(b"nothing of the kind"), build_trevni),
+    Fault("a file is not a Trevni file", "trevni.header-unreadable", crafted(b"nothing of the kind"), build_trevni),
     Fault(
         "a parent that is none",
         "trevni.parent-wrong",

@@ -29,7 +29,7 @@ def written(data: object, **options: object) -> TrevniFile:
 def same(found: pa.Table, table: pa.Table) -> None:
     found.validate(full=True)
     assert found.schema.equals(table.schema, check_metadata=True)
-    # Dictionaries may be built anew, so values are compared and not their encoding.
+    # Dictionaries may be built again, so values are compared and not their encoding.
     assert found.to_pylist() == table.to_pylist()
 
 

@@ -72,7 +72,7 @@ CASES: dict[str, bytes] = {
     "no type": craft(0, [Col("a", "int")]).replace(b"trevni.type", b"trevni.kind"),
     "unknown parent": craft(0, [Col("a", "int", extra=child("p"))]),
     "itself as parent": craft(0, [Col("a", "int", extra={**ARRAY, **child("a")})]),
-    "parent is no array": craft(0, [Col("p", "int"), Col("a", "int", extra=child("p"))]),
+    "parent is not an array": craft(0, [Col("p", "int"), Col("a", "int", extra=child("p"))]),
     "values with parent": craft(
         0, [Col("p", "int", extra=ARRAY), Col("a", "int", extra={**child("p"), "trevni.values": ""})]
     ),
@@ -205,7 +205,7 @@ def test_errors_say_where() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["unknown type", "unknown parent", "parent is no array", "values with parent", "no type", "values with array"],
+    ["unknown type", "unknown parent", "parent is not an array", "values with parent", "no type", "values with array"],
 )
 def test_errors_of_the_header_name_the_column(name: str) -> None:
     with pytest.raises(CorruptFileError) as e:

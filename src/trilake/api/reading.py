@@ -41,7 +41,7 @@ def read(
     version: the version to read; the newest by default.
     timestamp: read the version that was newest at that time instead, as :func:`open` does.
     columns: the columns to read; all by default.
-    filter: Spark SQL text or a pyarrow expression: chooses rows, and skips files on the driver.
+    filter: Spark SQL or a pyarrow expression: chooses rows, and skips files on the driver.
     storage_options: credentials, region and endpoint of an object store; what the session knows of it by default.
 
     Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``UnsupportedProtocolError`` or ``CorruptLogError`` as
@@ -90,7 +90,7 @@ def explain(
     ----------
     spark: the session.
     uri: a path, ``file:`` URI, ``s3://`` and friends.
-    filter: Spark SQL text or a pyarrow expression; without one, all files are kept.
+    filter: Spark SQL or a pyarrow expression; without one, all files are kept.
     format, version, timestamp, storage_options: see :func:`read`.
 
     Raises as :func:`read`.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def register(spark: SparkSession) -> list[str]:
     """Make ``spark.read.format("delta")`` and its likes work in a session; see :mod:`trilake.spark.patches.register`.
 
-    The session is looked at once.  A local one whose tasks nobody has told an interpreter gets that of this process.
+    The session is looked at once.  A local one whose tasks no one has told an interpreter gets that of this process.
 
     Parameters
     ----------

@@ -69,7 +69,7 @@ def write(
     txn: an application id and the version of it that this write stands for.  A table that has that version, or a newer
         one, is left as it is: a write that is repeated happens once.
     isolation: ``"WriteSerializable"`` (the default, or the table's ``delta.isolationLevel``) or ``"Serializable"``.
-    user_metadata: a text kept in the table's history.
+    user_metadata: a string kept in the table's history.
     data_format: format of a new Delta table's data files, ``"parquet"`` by default, ``"lance"`` or ``"trevni"``: only
         this library reads such a table.
     optimize_write: whether rows of a partition are brought together before they are written, for fewer and larger

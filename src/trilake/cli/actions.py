@@ -48,9 +48,9 @@ def _actions(data: Any, key: str) -> Iterator[dict[str, Any]]:
         try:
             action = orjson.loads(line)
         except orjson.JSONDecodeError as e:
-            raise CorruptLogError(f"line {number} of the commit is no JSON: {e}", file=key) from e
+            raise CorruptLogError(f"line {number} of the commit is not JSON: {e}", file=key) from e
         if not isinstance(action, dict):
-            raise CorruptLogError(f"line {number} of the commit is no action", file=key)
+            raise CorruptLogError(f"line {number} of the commit is not an action", file=key)
         yield action
 
 

@@ -11,10 +11,10 @@ from trilake.errors import InvalidArgumentError
 
 
 def must_be_able_to_ask(json: bool) -> None:
-    """See that there is somebody to ask.  Raises ``InvalidArgumentError``."""
+    """See that there is someone to ask.  Raises ``InvalidArgumentError``."""
     if json or sys.stdin is None or not sys.stdin.isatty():
         raise InvalidArgumentError(
-            "nobody is there to be asked", help="pass --yes to go on without a question, or look first, without it"
+            "no one is there to be asked", help="pass --yes to go on without a question, or look first, without it"
         )
 
 

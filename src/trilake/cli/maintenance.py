@@ -34,7 +34,7 @@ def optimize(
     target_rows: Annotated[
         int | None, typer.Option("--target-rows", min=1, help="Of Lance: rows of a fragment that is large enough.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Cluster all files anew.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Cluster all files again.")] = False,
     purge: Annotated[
         bool, typer.Option("--purge", help="Write the files again that hold deleted rows or dropped columns.")
     ] = False,

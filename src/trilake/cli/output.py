@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _CHUNK = 1000
 #: Characters of a cell that a terminal shows, and the least width at which a column can be read.
 _CELL, _NARROW = 2000, 8
-#: Width where nobody looks: no line is ever broken.
+#: Width where no one looks: no line is ever broken.
 _ENDLESS = 1 << 20
 
 
@@ -53,11 +53,11 @@ class Output(ABC):
 
     @abstractmethod
     def lines(self, whole: Any, lines: Iterable[str]) -> None:
-        """A text for people, already free of what a terminal would obey, and what it is made from for programs."""
+        """A string for people, already free of what a terminal would obey, and what it is made from for programs."""
 
     @abstractmethod
     def note(self, text: str) -> None:
-        """What people should know besides the result; programs see it in the result itself."""
+        """What people should know apart from the result; programs see it in the result itself."""
 
     @abstractmethod
     def problem(self, problem: Problem) -> None:
@@ -73,7 +73,7 @@ def output(json: bool) -> Output:
 
 
 def console(*, error: bool = False) -> Console:
-    """A console that takes texts as they are: no markup, no emoji codes, no colours of its own choice."""
+    """A console that takes strings as they are: no markup, no emoji codes, no colours of its own choice."""
     from rich.console import Console
 
     stream = sys.stderr if error else sys.stdout

@@ -1,7 +1,7 @@
 """Rows from files and standard input: CSV, JSON, Parquet and Arrow, as a stream of Arrow batches.
 
-A file is never held whole, but for one JSON array, and for Parquet and Arrow files on standard input, which need to be
-read from their end.
+A file is never held whole, except for one JSON array, and for Parquet and Arrow files on standard input, which need to
+be read from their end.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Reading:
     ----------
     format: of all files; by their names, or their first bytes, where it is left out.
     types: Arrow types of columns by name, for formats that have none themselves.
-    named: columns of ``types`` that CSV must have, because somebody named them.
+    named: columns of ``types`` that CSV must have, because someone named them.
     delimiter, header, null: of CSV; a field without quotes that is ``null`` is null.
     kept: columns of ``types`` that JSON has, null in all rows, where the first rows do not name them.
     """
@@ -312,7 +312,7 @@ def _json(source: Any, start: bytes, rewinds: bool, reading: Reading) -> tuple[p
     if start.lstrip()[:1] == b"[":
         rows = orjson.loads(b"".join(iter(lambda: source.read(1 << 20), b"")))
         if not all(isinstance(row, dict) for row in rows):
-            raise ValueError("the array holds something that is no object")
+            raise ValueError("the array holds something that is not an object")
         source = io.BytesIO(b"\n".join(orjson.dumps(row) for row in rows))
         known: set[str] | None = set().union(*rows)
     else:

@@ -16,7 +16,7 @@ _VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
 
 def key_values(texts: Sequence[str] | None, option: str) -> dict[str, str]:
-    """Texts ``KEY=VALUE`` of an option as a mapping.  Raises ``InvalidArgumentError``.
+    """Strings ``KEY=VALUE`` of an option as a mapping.  Raises ``InvalidArgumentError``.
 
     >>> key_values(["region=eu-west-1", "a=b=c"], "--option")
     {'region': 'eu-west-1', 'a': 'b=c'}

@@ -1,6 +1,6 @@
-"""Texts of tables made harmless where lines or JSON are printed.
+"""Strings of tables made harmless where lines or JSON are printed.
 
-Names of columns and files, values and messages come from files that anybody may have written; one rule says which
+Names of columns and files, values and messages come from files that anyone may have written; one rule says which
 characters are not printed as they are (:func:`trilake.common.text.hides`).
 """
 

@@ -1,6 +1,6 @@
 """Arrow columns as the values that JSON has, and values as the text of a cell.
 
-JSON has no times, decimals, bytes and no NaN, so these become texts: times and intervals as ISO text (UTC with a
+JSON has no times, decimals, bytes and no NaN, so these become strings: times and intervals as ISO text (UTC with a
 ``Z``), decimals as their digits, bytes in base64, ``NaN``, ``Infinity`` and ``-Infinity``.  A map is a list of
 ``{"key", "value"}``.
 """
@@ -78,7 +78,7 @@ def _as_text(array: pa.Array) -> list[Any]:
     kind = array.type
     if pa.types.is_timestamp(kind):
         zone = "Z" if kind.tz is not None else ""
-        # Without its zone a timestamp is the same instant in UTC; its zone may be one that nobody knows.
+        # Without its zone a timestamp is the same instant in UTC; its zone may be one that no one knows.
         plain = array.cast(pa.timestamp(kind.unit)).cast(pa.string())
         # Years that no calendar has are said to be "<value out of range: ...>".
         return [t if t is None or t[0] == "<" else t.replace(" ", "T", 1) + zone for t in plain.to_pylist()]
@@ -175,7 +175,7 @@ def _as_json(value: Any) -> Any:
 
 
 def _finite(value: Any) -> Any:
-    """The same value, with texts for the numbers that JSON does not have."""
+    """The same value, with strings for the numbers that JSON does not have."""
     if isinstance(value, float) and not math.isfinite(value):
         return _NOT_FINITE.get(value, "NaN")
     if isinstance(value, Mapping):

@@ -187,7 +187,7 @@ def convert(
     spark: Spark = False,
     json: Json = False,
 ) -> None:
-    """Copy rows to another format; all that is written is read back and compared before anybody sees it."""
+    """Copy rows to another format; all that is written is read back and compared before anyone sees it."""
     from trilake.tools.convert import convert as run
 
     if mode is Mode.ignore:

@@ -8,7 +8,7 @@ from typing import Any
 
 from trilake.errors import MissingDependencyError
 
-#: Package to import -> the name that ``pip`` knows, and the extra of ours that brings it (``None``: no extra does).
+#: Package to import -> the name that ``pip`` knows, and the extra of trilake that brings it (``None``: no extra does).
 _PACKAGES: dict[str, tuple[str, str | None]] = {
     "altair": ("altair", "report"),
     "fastavro": ("fastavro", "trevni"),
@@ -50,7 +50,7 @@ def missing(module: str, what: str, extra: str | None = None) -> MissingDependen
 
 
 def load(module: str, what: str, extra: str | None = None) -> Any:
-    """A module of a library that is no requirement of ours, imported now.
+    """A module of a library that is not a requirement of trilake, imported now.
 
     Raises ``MissingDependencyError`` where it is not installed.  Parameters are those of :func:`missing`.
     """
@@ -68,6 +68,6 @@ def need(package: str, what: str) -> None:
     try:
         if find_spec(package) is not None:
             return
-    except (ImportError, ValueError):  # a finder refused it, or what stands in sys.modules is no module
+    except (ImportError, ValueError):  # a finder refused it, or what stands in sys.modules is not a module
         pass
     raise missing(package, what)

@@ -1,4 +1,4 @@
-"""Values of options, which users write as texts: understood in one way for all formats."""
+"""Values of options, which users write as strings: understood in one way for all formats."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 
 from trilake.errors import InvalidArgumentError
 
-#: Files of a stream's batch where nobody says another number: Delta's own default.
+#: Files of a stream's batch where no one says another number: Delta's own default.
 MAX_FILES = 1000
 #: So many digits that every machine word and every store holds the number.
 _WHOLE = re.compile(r"\s*[0-9]{1,18}\s*")
@@ -43,7 +43,7 @@ def positive(name: str, text: str | None) -> int | None:
 
 
 def whole_number(text: str) -> int | None:
-    """The number that a text says by its digits, ``None`` where it says none.
+    """The number that a string says by its digits, ``None`` where it says none.
 
     >>> whole_number(" -3"), whole_number("1_0")  # which Python's own int() takes for 10
     (-3, None)
@@ -62,7 +62,7 @@ def stated_version(value: object) -> int:
     if isinstance(value, str) and (number := whole_number(value)) is not None:
         return number
     raise InvalidArgumentError(
-        f"{value!s:.80} is no version",
+        f"{value!s:.80} is not a version",
         help="a version is a whole number",
         condition="DELTA_TIME_TRAVEL_INVALID_BEGIN_VALUE",
     )

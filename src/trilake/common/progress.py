@@ -110,7 +110,7 @@ def _bars(unit: str, file: TextIO | None) -> Progress:
         TextColumn(unit),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        # Whoever names a file, or asks for bars, wants them there even if it is no terminal.
+        # Whoever names a file, or asks for bars, wants them there even if it is not a terminal.
         console=Console(file=file, stderr=file is None, force_terminal=None if _in_notebook() else True),
         transient=True,
     )
@@ -128,7 +128,7 @@ def _has_widgets() -> bool:
     """Whether rich can draw in a notebook: without ipywidgets it warns and draws nothing."""
     try:
         return find_spec("ipywidgets") is not None
-    except ValueError:  # what stands in sys.modules is no module
+    except ValueError:  # what stands in sys.modules is not a module
         return False
 
 
@@ -145,7 +145,7 @@ def progress(label: str, total: int | None = None, *, unit: str = "files", file:
     Parameters
     ----------
     label: what is being done, such as ``optimize``.
-    total: how many units there are; ``None`` where nobody knows yet.
+    total: how many units there are; ``None`` where no one knows yet.
     unit: what is counted.
     file: where to draw; standard error by default.
 

@@ -1,4 +1,4 @@
-"""``Runtime``: what protocol logic takes from the world besides storage: time, randomness and waiting.
+"""``Runtime``: what protocol logic takes from the world apart from storage: time, randomness and waiting.
 
 It is passed in and carried by logs, snapshots and plans, so that tests can replay any interleaving from a seed.
 """

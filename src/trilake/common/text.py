@@ -12,7 +12,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def size_text(size: float | None) -> str:
-    """Bytes, in the unit that fits; a size that nobody knows is a question mark.
+    """Bytes, in the unit that fits; a size that no one knows is a question mark.
 
     >>> size_text(999), size_text(1_234_567), size_text(0), size_text(None)
     ('999 B', '1.23 MB', '0 B', '?')
@@ -77,8 +77,8 @@ def time_text(ms: int | None) -> str:
 
 
 def plain(text: object, limit: int = 120) -> str:
-    r"""A text of a table as it is shown: what cannot be seen or turns the line around is spelt out, and the middle of a
-    long text is left out.
+    r"""A string of a table as it is shown: what cannot be seen or turns the line around is spelt out, and the middle
+    of a long text is left out.
 
     >>> plain("a\u202eb\n")
     'a\\u202eb\\n'
@@ -93,7 +93,7 @@ def plain(text: object, limit: int = 120) -> str:
 
 
 def printable(text: str) -> str:
-    r"""A text of one line that hides nothing and that no terminal obeys: what cannot be seen, ends a line or turns it
+    r"""A string of one line that hides nothing and that no terminal obeys: what cannot be seen, ends a line or turns it
     around is spelt out.
 
     >>> printable("a\x1b[31mb\nc\u202e")
@@ -135,7 +135,7 @@ def double_quoted(name: str) -> str:
 
 
 def single_quoted(text: str) -> str:
-    """A text as a string of DuckDB's SQL.
+    """A string as a string of DuckDB's SQL.
 
     >>> print(single_quoted("it's"))
     'it''s'
@@ -144,7 +144,7 @@ def single_quoted(text: str) -> str:
 
 
 def string_literal(text: str) -> str:
-    r"""A text as a string of SQL.
+    r"""A string as a string of SQL.
 
     >>> print(string_literal("it's"))
     'it\'s'

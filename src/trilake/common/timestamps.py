@@ -11,7 +11,7 @@ from trilake.errors import InvalidArgumentError
 #: A point in time: ISO text (UTC unless it names a zone), a datetime, or seconds since the epoch.
 TimestampLike = str | dt.datetime | int | float
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-#: What a text has behind its microseconds, which a datetime of Python leaves out.
+#: What a string has behind its microseconds, which a datetime of Python leaves out.
 _NANOSECONDS = re.compile(r"[.,][0-9]{6}([0-9]{1,3})")
 #: A day, and behind a letter or blank of their own the rest: Python takes any character for that, as the 2 in
 #: ``20231114221320``.
@@ -20,9 +20,9 @@ _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def timestamp_ms(value: TimestampLike) -> int:
-    """A point in time in ms since the epoch; a text or datetime without a zone is UTC.
+    """A point in time in ms since the epoch; a string or datetime without a zone is UTC.
 
-    Raises ``InvalidArgumentError`` for what is no timestamp.
+    Raises ``InvalidArgumentError`` for what is not a timestamp.
 
     >>> timestamp_ms("1970-01-01T00:00:01Z")
     1000
@@ -42,7 +42,7 @@ def timestamp_ns(value: TimestampLike) -> int:
 
 
 def iso(ms: int) -> str:
-    """A point in time as text with its zone.
+    """A point in time as a string with its zone.
 
     >>> iso(1000)
     '1970-01-01T00:00:01+00:00'
@@ -51,7 +51,7 @@ def iso(ms: int) -> str:
 
 
 def _since_epoch(value: TimestampLike, parts: int) -> int:
-    """A point in time in ``parts`` of a second: numbers are rounded, texts and datetimes cut off."""
+    """A point in time in ``parts`` of a second: numbers are rounded, strings and datetimes cut off."""
     nanoseconds = 0
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
@@ -69,11 +69,11 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
             value = dt.datetime.fromisoformat(text)
         except ValueError as e:
             raise InvalidArgumentError(
-                f"{value!r} is no timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
+                f"{value!r} is not a timestamp", help="write it like 2024-05-01T12:30:00 or 2024-05-01T12:30:00+02:00"
             ) from e
     if not isinstance(value, dt.datetime) or value != value:  # pandas' NaT does not equal itself
         raise InvalidArgumentError(
-            f"a {type(value).__name__} is no timestamp", help="pass ISO text, a datetime, or seconds since the epoch"
+            f"a {type(value).__name__} is not a timestamp", help="pass ISO text, a datetime, or seconds since the epoch"
         )
     if value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)

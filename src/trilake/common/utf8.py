@@ -1,4 +1,4 @@
-"""Whether the bytes of a column of texts are UTF-8, as Arrow arrays of strings must be."""
+"""Whether the bytes of a column of strings are UTF-8, as Arrow arrays of strings must be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``Engine``: what a Delta table needs of the world besides its store; built once, passed in, carried along.
+"""``Engine``: what a Delta table needs of the world apart from its store; built once, passed in, carried along.
 
 A :class:`~trilake.delta.log.log.DeltaLog` has one, its snapshots and the plans made of them carry it, and so do the
 tasks that a cluster runs.  Nothing about a table depends on what else was imported.
@@ -27,14 +27,14 @@ CommitHook = Callable[[Any], Any]
 class Jobs(Protocol):
     """Runs work on the files of a large table in other processes; functions and tasks travel to them.
 
-    Raises the error of ours that a task raised, and ``WriteFailedError`` where a job failed otherwise.
+    Raises the error of trilake that a task raised, and ``WriteFailedError`` where a job failed otherwise.
     """
 
     def run(self, function: Callable[[Any], Any], tasks: Sequence[Any]) -> Iterable[Any]:
         """What the function makes of each task, which is little, in any order.  A task may be done more than once."""
 
     def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        """One of the texts that are there more than once among those of all tasks."""
+        """One of the strings that are there more than once among those of all tasks."""
 
 
 @dataclass(frozen=True)

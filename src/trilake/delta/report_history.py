@@ -19,7 +19,7 @@ from trilake.storage.base import ObjectMeta
 from trilake.table.report_facts import COMMITS, Commits, SchemaChange
 
 #: Commits that are read, bytes of them that are read whole, and the beginning that is read of larger ones, which holds
-#: what is no file of the commits of all known writers.
+#: what is not a file of the commits of all known writers.
 _COMMITS, _WHOLE, _BEGINNING = 1_000, 1 << 22, 1 << 16
 #: Bytes that are read of all commits together.
 _BUDGET = 1 << 25

@@ -96,7 +96,7 @@ class ArrowDeltaTable(DeltaVersion):
         set: by column (``"a"``, or ``"a.b"`` for a field of a struct) a SQL expression over the row as it was, such as
             ``"'Rome'"`` or ``"upper(a)"``, or a value that is not a string, such as ``3``, ``None`` or a date.
         where: which rows; where none match, nothing is committed.
-        user_metadata: a text of the caller's own that is kept with the commit.
+        user_metadata: a string of the caller's own that is kept with the commit.
 
         Raises ``SchemaMismatchError`` for an unknown column and for a value that does not fit its column,
         ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``ExpressionError`` for an expression
@@ -142,13 +142,13 @@ class ArrowDeltaTable(DeltaVersion):
         zorder_by: columns by which files are to be skipped: all files of a partition are written again in the order of
             a curve through them.
         target_size: bytes of a file that is large enough; the table's ``delta.targetFileSize``, or 1 GiB.
-        full: cluster all files anew, those of large clusters and of other clustering columns included.
+        full: cluster all files again, those of large clusters and of other clustering columns included.
         how: the other fields of :class:`~trilake.delta.commands.optimize.optimize.OptimizeRequest`, such as
             ``min_file_size``, ``deleted_share``, ``check_statistics`` and ``memory`` (bytes of rows that sorting
             holds).
 
         Raises ``InvalidArgumentError`` for a request that does not fit the table, and a ``ConflictError`` where other
-        writers removed all the files meanwhile; appends are no conflict.
+        writers removed all the files in the meantime; appends are not a conflict.
 
         >>> import pyarrow as pa, trilake
         >>> for n in range(3):
@@ -209,7 +209,7 @@ class ArrowDeltaTable(DeltaVersion):
             table has; otherwise one that is between two microseconds is refused.
 
         Returns a builder; :meth:`~trilake.delta.commands.merge.builder.MergeBuilder.execute` runs the merge.  Raises
-        ``InvalidArgumentError`` for a condition that is no text.
+        ``InvalidArgumentError`` for a condition that is not a string.
 
         >>> import trilake
         >>> _ = trilake.write([{"id": 1, "n": 10}, {"id": 2, "n": 20}], "memory://doc-table-merge")
@@ -311,7 +311,7 @@ class ArrowDeltaTable(DeltaVersion):
         shallow: name this table's files instead of copying them.
         version, timestamp: the version to clone; the one that this object shows by default.
         replace: clone over a table that is there.  A repeated deep clone copies only files that are new.
-        properties: table properties that the clone gets besides or instead of this table's.
+        properties: table properties that the clone gets apart from or instead of this table's.
         storage_options: options of the target's store; this table's own by default.
 
         Raises ``TableExistsError`` where a table is there; see :func:`trilake.delta.commands.maintenance.clone.clone`.

@@ -1,7 +1,7 @@
 """pyarrow expressions: evaluated by Arrow, and decoded into predicate trees for data skipping.
 
 Arrow has no interface to look into an expression, but it writes one down when it is pickled.  That form is read here,
-the expression is built anew from what was read, and only if Arrow finds the two equal is the reading believed: a form
+the expression is built again from what was read, and only if Arrow finds the two equal is the reading believed: a form
 that was misread, or that changes in another release, costs data skipping and nothing else.
 
 Arrow compares by IEEE rules, where Spark has NaN equal to itself and greater than all else; the leaves say so.
@@ -43,7 +43,7 @@ from trilake.expr.terms.predicate import (
 def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
     """The value of ``expression`` for each row, in the order of the rows.
 
-    Raises :class:`FilterError` where Arrow cannot compute it, or where it is no condition.
+    Raises :class:`FilterError` where Arrow cannot compute it, or where it is not a condition.
     """
     from pyarrow import acero  # on first use: it imports the whole of pyarrow.dataset
 
@@ -73,7 +73,7 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
 def decode(expression: pc.Expression, schema: pa.Schema) -> tuple[Conjunct, ...]:
     """The conjuncts of an expression over ``schema``.
 
-    Raises :class:`FilterError` for unknown columns, for columns by number and for what is no condition.
+    Raises :class:`FilterError` for unknown columns, for columns by number and for what is not a condition.
     """
     text = str(expression)
     if "FieldPath(" in text:
@@ -102,7 +102,7 @@ def _columns_of(expression: pc.Expression, schema: pa.Schema) -> tuple[Path, ...
 
 @dataclass(frozen=True)
 class _Node:
-    """A part of an expression: a call with arguments, a field or a literal; and the same, built anew."""
+    """A part of an expression: a call with arguments, a field or a literal; and the same, built again."""
 
     expression: pc.Expression
     call: str | None = None

@@ -118,7 +118,7 @@ def _text(node: exp.Expression) -> str | None:
 
 
 def _is_ordered(pattern: str) -> bool:
-    """Whether texts of a date pattern order as the dates do, as long as years have four digits."""
+    """Whether strings of a date pattern order as the dates do, as long as years have four digits."""
     rest = pattern
     for i, letters in enumerate(_PATTERN):
         if not rest.startswith(letters):

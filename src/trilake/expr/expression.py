@@ -71,7 +71,7 @@ class Expression:
         """The expression with its values as a column of type ``target`` stores them, by Spark's ANSI rules.
 
         Numbers go into every type of number (fractions are cut off, decimals rounded half up), dates and timestamps
-        into each other, everything that has a text into strings; a value out of range is an error when it is met.
+        into each other, everything that has a string into strings; a value out of range is an error when it is met.
         Raises :class:`~trilake.errors.ExpressionError` for other pairs of types, and
         :class:`~trilake.errors.UnsupportedExpressionError` where only Spark knows how.
         """

@@ -114,7 +114,7 @@ def parse_filter(
     case_sensitive: whether names in SQL must be spelled as the schema spells them.
     now: the time that ``current_timestamp()`` means; the clock's, by default.
 
-    Raises :class:`FilterError` for a text that is no condition, unknown columns and types that cannot be compared.
+    Raises :class:`FilterError` for a string that is not a condition, unknown columns and types that cannot be compared.
     """
     if filter is None:
         return None
@@ -125,7 +125,7 @@ def parse_filter(
     if not isinstance(filter, str):
         raise FilterError(
             f"a filter is a text or a pyarrow expression, not {type(filter).__name__}",
-            help="for a Spark column, pass its SQL text",
+            help="for a Spark column, pass its SQL",
         )
     # sqlglot takes a third of a second to import, which tables that are read whole need not pay.
     from trilake.expr.sql.parse import parse_sql

@@ -16,7 +16,7 @@ import pyarrow as pa
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 #: Words that are always values.
 _VALUES = frozenset(("null", "true", "false"))
-#: Words with an operand behind them, where they are no names themselves.
+#: Words with an operand behind them, where they are not names themselves.
 _OPEN = frozenset(
     (
         *("and", "or", "not", "in", "like", "ilike", "rlike", "regexp", "between", "is", "when", "then"),

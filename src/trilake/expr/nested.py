@@ -20,7 +20,7 @@ def field_problem(
     """What keeps structs of ``source`` from being stored as those of ``target``; ``None`` where nothing does.
 
     That is a field which the other type does not have, or has twice.  With ``fill``, ``source`` may lack fields.  Types
-    of values that are no structs are not looked at.
+    of values that are not structs are not looked at.
 
     >>> field_problem(pa.struct({"a": pa.int8(), "z": pa.int8()}), pa.struct({"a": pa.int8()}), "s")
     'the struct for column s has a field z, which the column has not'

@@ -173,7 +173,7 @@ def _compare_time(field: pc.Expression, op: str, literal: pa.Scalar) -> pc.Expre
 def successor(prefix: str) -> str | None:
     r"""The least text that is greater than all that start with ``prefix``; ``None`` where there is none.
 
-    The order of code points is the order of UTF-8 bytes; surrogates are no characters.
+    The order of code points is the order of UTF-8 bytes; surrogates are not characters.
 
     >>> successor("ab"), successor("a\U0010ffff"), successor("\ud7ff")
     ('ac', 'b', '\ue000')

@@ -52,7 +52,7 @@ class SkipResult:
     reasons: tuple[str, ...]
 
     def reason_texts(self) -> pa.Array:
-        """The reason of each file as text; null for files that are kept."""
+        """The reason of each file as a string; null for files that are kept."""
         indices = pa.array(self.reason, mask=self.reason < 0)
         return pa.DictionaryArray.from_arrays(indices, pa.array(self.reasons, pa.string())).cast(pa.string())
 

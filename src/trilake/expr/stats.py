@@ -2,10 +2,11 @@
 
 What statistics may be (each rule of :mod:`trilake.expr.skip` follows from these):
 
-* ``min`` and ``max`` enclose all values that are neither null nor NaN.  They need not be values of the file: texts are
+* ``min`` and ``max`` enclose all values that are neither null nor NaN.  They need not be values of the file: strings
+are
   cut off and rounded up, timestamps are widened, deleted rows still count.
 * NaN is greater than all else in Spark and absent from ``max``, so ``x > 5`` on a floating point column says nothing,
-  but for files whose writer gives a column with a NaN no ``max`` (``max_counts_nan``).
+  except for files whose writer gives a column with a NaN no ``max`` (``max_counts_nan``).
 * A ``null_count`` of 0 means that no row is null, one equal to ``num_records`` that all are.  Nothing else is concluded
   from it, so that the same rules serve statistics that are no longer tight.
 * A partition value is exact for every row of its file; a null one is null in every row.

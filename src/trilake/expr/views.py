@@ -1,8 +1,8 @@
-"""Arrow columns without view layouts and runs: the same values as plain texts, binaries and lists.
+"""Arrow columns without view layouts and runs: the same values as plain strings, binaries and lists.
 
-Writers such as polars say in a Parquet file that its texts are views.  Arrow reads them so, but many of its kernels do
-not take views yet (``array_take`` of release 26 for one), and its cast from list views gives an array that is not valid
-where a list is null.  So views end where rows come in; columns of runs, which fewer kernels take, do too.
+Writers such as polars say in a Parquet file that its strings are views.  Arrow reads them so, but many of its kernels
+do not take views yet (``array_take`` of release 26 for one), and its cast from list views gives an array that is not
+valid where a list is null.  So views end where rows come in; columns of runs, which fewer kernels take, do too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trilake.common.arrow_types import mapped
 from trilake.expr.terms.datatypes import remembered
 
 _T = pa.types
-#: Types that hold no other one and are no views, by Arrow's numbers.
+#: Types that hold no other one and are not views, by Arrow's numbers.
 _PLAIN = frozenset(
     t.id
     for t in (

@@ -1,4 +1,4 @@
-"""Parquet files whose bytes nobody vouches for: opened with page checksums verified, footers read without a crash.
+"""Parquet files whose bytes no one vouches for: opened with page checksums verified, footers read without a crash.
 
 Arrow's accessors of a column chunk (``row_group(g).column(i)``, ``.statistics``) end the whole process where a footer
 contradicts itself: the exception of the library below passes through code that may not throw (pyarrow 26; seen in
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedFileError
 from trilake.storage.reader import ObjectFile, expect
 
-#: What Arrow raises for a file that is not what it should be: names that are no UTF-8, counts that are no numbers.
+#: What Arrow raises for a file that is not what it should be: names that are not UTF-8, counts that are not numbers.
 DAMAGE = (pa.ArrowException, ValueError, KeyError, IndexError, OverflowError)
 
 #: What helps where a data file is damaged.
@@ -45,7 +45,7 @@ _AHEAD = 64 << 20
 TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 #: The encodings DELTA_LENGTH_BYTE_ARRAY and DELTA_BYTE_ARRAY, which Arrow makes no dictionary of.
 _DELTAS = frozenset((6, 7))
-#: Bytes of a bound by physical type; texts have any, those of fixed length that of their column.
+#: Bytes of a bound by physical type; strings have any, those of fixed length that of their column.
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 
 
@@ -154,7 +154,8 @@ def checked_footer(source: pa.NativeFile, file: pq.ParquetFile) -> Footer:
 
 
 def footer_length(tail: bytes, size: int) -> int | None:
-    """Bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is no plain footer."""
+    """Bytes of the footer of a file of ``size`` bytes that ends with ``tail``; ``None`` where it is not a plain
+    footer."""
     length = int.from_bytes(tail[-TAIL:-4], "little")
     plain = len(tail) >= TAIL and tail[-4:] == _MAGIC and 0 < length <= min(size - TAIL, _MAX_FOOTER)
     return length if plain else None
@@ -258,7 +259,7 @@ def _checked(footer: _Bytes) -> Footer:
     try:
         groups = Walk(footer.data).file()
         leaves = leaves_of(schema)
-    except (IndexError, ValueError, OverflowError) as e:  # a name that is no UTF-8 is a ValueError
+    except (IndexError, ValueError, OverflowError) as e:  # a name that is not UTF-8 is a ValueError
         raise pa.ArrowInvalid(f"the footer is damaged ({e})") from e
     if len(groups) != footer.metadata.num_row_groups:
         raise pa.ArrowInvalid("the footer states two numbers of row groups")
@@ -473,7 +474,7 @@ class Walk:
         return self.skip(at, kind, depth), None
 
     def _texts(self, at: int, count: int) -> tuple[int, list[bytes]]:
-        """The place behind the texts of a list, which every chunk has for its path, and they themselves."""
+        """The place behind the strings of a list, which every chunk has for its path, and they themselves."""
         data = self.data
         out = []
         for _ in range(count):
@@ -487,7 +488,7 @@ class Walk:
         return at, out
 
     def skip(self, at: int, kind: int, depth: int) -> int:
-        """The place behind a value that nobody asked for."""
+        """The place behind a value that no one asked for."""
         data = self.data
         if kind in _INTEGERS:
             while data[at] >= 0x80:

@@ -230,7 +230,7 @@ class _Lanes:
         lengths = np.fromiter(map(len, footers), np.int64, len(footers))
         self.end = np.cumsum(lengths)
         self.at = self.end - lengths + start
-        # Zeros end a struct and are no numbers: who runs past the last footer comes to a halt.
+        # Zeros end a struct and are not numbers: who runs past the last footer comes to a halt.
         self.bytes = b"".join((*footers, bytes(16)))
         self.buffer = np.frombuffer(self.bytes, np.uint8)
         self._windows = np.lib.stride_tricks.sliding_window_view(self.buffer, 8)
@@ -337,7 +337,7 @@ class _Lanes:
             self.struct(some, wanted, out[1][number])
 
     def _skip(self, which: Places, kind: int) -> None:
-        """Walk a single value that nobody asked for."""
+        """Walk a single value that no one asked for."""
         if kind in _INTEGERS:
             self._varint(which)
         elif kind == _TEXT:

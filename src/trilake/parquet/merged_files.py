@@ -183,7 +183,7 @@ class _Template:
         for leaf in leaves:
             names = names_of(leaf.path)
             assert names is not None
-            # file_offset, which nobody reads; the head of meta_data; type; encodings, of which pages have their own
+            # file_offset, which no one reads; the head of meta_data; type; encodings, of which pages have their own
             self._bytes += b"\x26\x00\x1c\x15" + _varint(2 * TYPES.index(leaf.physical_type)) + b"\x19\x15\x00"
             self._bytes += b"\x19" + names + b"\x15\x00"
             codec = len(self._bytes) - 1

@@ -1,4 +1,4 @@
-"""A Parquet file with the column chunks of an older one, byte by byte, but for some columns that are encoded anew.
+"""A Parquet file with the column chunks of an older one, byte by byte, except for some columns that are encoded again.
 
 Both have the same row groups.  The footer is the older file's: its schema, its notes and its writer, on which depends
 how readers take the values.  What points to places outside of the column chunks (page indexes, Bloom filters) and what

@@ -1,6 +1,6 @@
 """Structs in Thrift's compact protocol, taken apart and put together one level at a time.
 
-A field that nobody looks into stays the bytes that it is, so that a footer comes out as it came in, but for what is
+A field that no one looks into stays the bytes that it is, so that a footer comes out as it came in, except for what is
 changed on purpose.
 """
 

@@ -1,7 +1,7 @@
 """Profiles of the AWS tools: credentials in ``~/.aws/credentials``, settings in ``~/.aws/config``.
 
 The profile is the option ``aws_profile``, the environment's ``AWS_PROFILE``, or ``default``.  Its keys count where
-neither options nor the environment say who asks; its region and endpoint where nobody gave others.
+neither options nor the environment say who asks; its region and endpoint where no one gave others.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ class WriteGroup:
         self.writes_at_once = store.writes_at_once
 
     def open_output(self, key: str) -> IO[bytes]:
-        """A writable file, as that of :meth:`Store.open_output`; the name must be one that nobody else uses."""
+        """A writable file, as that of :meth:`Store.open_output`; the name must be one that no one else uses."""
         return self.store.open_output(key)
 
     def finish(self) -> None:

@@ -4,7 +4,7 @@ A client takes some 4 ms to be made, and it holds the connections: a new one has
 two or three round trips with TLS.  Tables are often opened by their path, one call after the other.
 
 Only a client whose credentials are stated, among its options or in the environment, is kept.  Others come from files
-and servers, where they may be exchanged, and whoever opens a store anew may expect the new ones.
+and servers, where they may be exchanged, and whoever opens a store again may expect the new ones.
 """
 
 from __future__ import annotations

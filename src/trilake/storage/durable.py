@@ -61,7 +61,8 @@ def make_folder(path: str) -> None:
     if parent != path:
         make_folder(parent)
         if status is None:
-            with suppress(FileExistsError):  # made by another writer meanwhile; if it is a file, the next step says so
+            # made by another writer in the meantime; if it is a file, the next step says so
+            with suppress(FileExistsError):
                 os.mkdir(path)
         try:
             sync_folder(parent)

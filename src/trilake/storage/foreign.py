@@ -5,7 +5,7 @@ names for garbage.  What may lie there:
 
 * hidden files, whose names or folders begin with ``.`` or ``_`` (``_SUCCESS``, ``.crc`` files, ``_temporary``): no
   format reads them, and none deletes those of others;
-* files of a write of ours that is at work or has died lately: a creation that failed may be repeated;
+* files of a trilake write that is at work or has died lately: a creation that failed may be repeated;
 * other tables in folders of their own.
 """
 
@@ -20,7 +20,7 @@ from trilake.storage.base import Store
 from trilake.storage.options import ALLOW_FOREIGN_FILES, allowed
 from trilake.storage.ownership import Territory
 
-#: How long a file with a name of ours is taken for one of a creation that goes on or is repeated, in ms.
+#: How long a file with a trilake name is taken for one of a creation that goes on or is repeated, in ms.
 AT_WORK_MS = 3600 * 1000
 #: A part of a path that readers pass over.  Folders of partition columns may begin so, and change files are read.
 _HIDDEN = re.compile(r"(?:^|/)(?:\.|_(?![^/]*=[^/]*/))(?!change_data/)")
@@ -40,7 +40,7 @@ def check_no_foreign_files(
     ----------
     own: matches whole keys as writers of the format give them.
     named: keys that the new table itself names.
-    now_ms: by what time a file of ours is too old to be of a write at work; ``None`` for whatever its age.
+    now_ms: by what time a trilake file is too old to be of a write at work; ``None`` for whatever its age.
 
     The storage option ``allow_foreign_files`` allows all.  Raises ``ForeignFilesError``.
     """

@@ -13,7 +13,7 @@ made it.  Creating the name first and writing through it would show readers half
 lets two writers both win.  Names that start with ``.`` are passed over by Delta, Lance, Hive and Spark readers.
 
 Links to folders are followed by whoever reads and by whoever makes a new file.  Nothing is deleted or replaced behind
-one: what lies there may be anybody's.
+one: what lies there may be anyone's.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ def _first_after(names: Sequence[str], folder: str, after: str) -> int:
 
 
 def _size(fd: int, path: str) -> int:
-    """Size of an open file in bytes; pipes and devices are no objects."""
+    """Size of an open file in bytes; pipes and devices are not objects."""
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
         raise ObjectNotFoundError("this is a folder or a special file, not an object", file=path)

@@ -33,7 +33,7 @@ _RENAME_NOREPLACE = 1
 
 
 def temporary_name() -> str:
-    """A name that nobody else has, for a file or folder that listings do not show."""
+    """A name that no one else has, for a file or folder that listings do not show."""
     return f"{TEMP_PREFIX}{os.urandom(12).hex()}{TEMP_SUFFIX}"
 
 

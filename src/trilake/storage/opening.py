@@ -1,4 +1,4 @@
-"""``open_store``: the store that a text names."""
+"""``open_store``: the store that a string names."""
 
 from __future__ import annotations
 

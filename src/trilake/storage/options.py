@@ -158,7 +158,7 @@ def allowing_foreign(options: Mapping[str, str] | None, foreign_files: bool) -> 
 
 
 def allowed(options: Mapping[str, str], permission: str) -> bool:
-    """Whether the options give a permission.  Raises ``InvalidArgumentError`` for a value that is no truth value.
+    """Whether the options give a permission.  Raises ``InvalidArgumentError`` for a value that is not truth value.
 
     >>> allowed({"Allow_Other_Stores": "true"}, ALLOW_OTHER_STORES), allowed({}, ALLOW_OTHER_STORES)
     (True, False)

@@ -36,7 +36,7 @@ _TABLE_OF = re.compile(TABLE_OF).match
 _ASKED, _ASKED_MOST = 16, 100
 #: How far this machine's clock may be ahead of the store's, in ms: nothing beside retentions of days.
 CLOCK_TOLERANCE_MS = 5 * 60 * 1000
-#: A temporary file or folder of ours, and what lies in it.
+#: A temporary file or folder of trilake, and what lies in it.
 TEMPORARY = r"\.trilake-[0-9a-f]{24}\.tmp(?:/.+)?"
 
 
@@ -180,7 +180,7 @@ def old_temporaries(store: Store, prefix: str, before_ms: int) -> list[ObjectMet
         top = _top(m.key)
         newest[top] = max(newest.get(top, 0), m.modified_ms)
     old = [k for k in seen if newest[_top(k)] < before_ms]
-    # A temporary folder is ours whatever it holds, but for links in it: the folder that it lies in decides.
+    # A temporary folder is ours whatever it holds, except for links in it: the folder that it lies in decides.
     folders = Territory(store)
     foreign = set(folders.foreign(_top(k).rpartition("/")[0] for k in old))
     return [seen[k] for k in old if _top(k).rpartition("/")[0] not in foreign and not store.passes_link(k)]

@@ -65,7 +65,7 @@ class Staging:
     def publish(self, keys: Mapping[str, str]) -> None:
         """Give files their place in the store: ``keys`` by the name of the file in the folder.
 
-        The keys must be names that nobody else uses.  Raises ``StorageError``; then none of the files has its place.
+        The keys must be names that no one else uses.  Raises ``StorageError``; then none of the files has its place.
         """
         moves = [(f"{self.path}/{name}", self._root + check_key(key)) for name, key in keys.items()]
         with ThreadPoolExecutor(_SYNCS) as pool:

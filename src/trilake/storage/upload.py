@@ -65,7 +65,7 @@ class UploadWriter(AtomicWriter):
 
 
 class _Upload:
-    """The thread.  It does not know the writer: one that nobody holds any more must be collected, which discards it."""
+    """The thread.  It does not know the writer: one that no one holds any more must be collected, which discards it."""
 
     def __init__(self, key: str, send: Callable[..., None]) -> None:
         self.outcome: Future[None] = Future()

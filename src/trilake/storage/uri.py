@@ -1,9 +1,9 @@
-"""URIs and paths: which store a text names, and where in it.
+"""URIs and paths: which store a string names, and where in it.
 
 Two rules decide everything:
 
-* a text **without** a scheme is a path of the local file system and is taken literally;
-* a text **with** a scheme is a URI and its path is percent-decoded exactly once.  Characters that a strict URI would
+* a string **without** a scheme is a path of the local file system and is taken literally;
+* a string **with** a scheme is a URI and its path is percent-decoded exactly once.  Characters that a strict URI would
   not allow (a space, ``#``, ``?``) stand for themselves, and ``+`` is always a plus.
 
 References inside a table's log are URIs even without a scheme: :func:`split_absolute` decodes ``/x`` too.
@@ -60,7 +60,7 @@ class Location:
 
     @property
     def uri(self) -> str:
-        """The canonical URI, percent-encoded, without a final slash (but for ``file:///``)."""
+        """The canonical URI, percent-encoded, without a final slash (except for ``file:///``)."""
         if not self.path:
             return self.root
         return f"{self.scheme}://{self.authority}/{quote_from_bytes(os.fsencode(self.path), _SAFE)}"
@@ -80,7 +80,7 @@ def is_absolute(reference: str) -> bool:
 
 
 def location_text(uri_or_path: str | os.PathLike[str]) -> str:
-    """A location as text.  Raises ``InvalidArgumentError`` for what is none, such as a table that is open."""
+    """A location as a string.  Raises ``InvalidArgumentError`` for what is none, such as a table that is open."""
     text = uri_or_path if isinstance(uri_or_path, str) else getattr(uri_or_path, "__fspath__", lambda: None)()
     if isinstance(text, str):
         return text
@@ -93,7 +93,8 @@ def location_text(uri_or_path: str | os.PathLike[str]) -> str:
 def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
     """What a URI or local path names.  A relative path is taken from the working directory, ``~`` is the home folder.
 
-    Raises ``InvalidArgumentError`` for what is no text, an empty one, an unknown scheme and a ``file`` URI with a host.
+    Raises ``InvalidArgumentError`` for what is not a string, an empty one, an unknown scheme and a ``file`` URI with a
+    host.
 
     >>> parse_location("s3a://bucket/a%20table/").uri
     's3://bucket/a%20table'
@@ -166,7 +167,7 @@ def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
             uri=text,
         )
     if scheme != "file" and masked(text) != text:
-        # Where nobody refuses it, a secret in a URI comes to light in logs and in the commits of clones.
+        # Where no one refuses it, a secret in a URI comes to light in logs and in the commits of clones.
         raise InvalidArgumentError(
             "the URI holds a secret, such as a password, a key or a signature",
             help="give it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...), not in the URI",

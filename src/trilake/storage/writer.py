@@ -105,7 +105,7 @@ class AtomicWriter(io.RawIOBase):
             self.discard()
 
     def __del__(self) -> None:
-        # io.IOBase closes what nobody closed, and that would publish half an object.
+        # io.IOBase closes what no one closed, and that would publish half an object.
         if hasattr(self, "_failed"):
             self.discard()
 

@@ -71,7 +71,7 @@ class Rows(Protocol):
     """The half of a target that tasks have."""
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> Any:
-        """Write rows into files that nobody sees yet; what names them can be pickled."""
+        """Write rows into files that no one sees yet; what names them can be pickled."""
 
     def read_back(self, written: Any) -> Iterator[pa.RecordBatch]:
         """The rows of such files, in the source's columns."""
@@ -101,7 +101,7 @@ class Target(Protocol):
         """Make the files of all tasks visible."""
 
     def discard(self, written: Sequence[Any]) -> None:
-        """Remove the files of tasks, which nobody has seen."""
+        """Remove the files of tasks, which no one has seen."""
 
 
 @dataclass(frozen=True)

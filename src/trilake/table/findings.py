@@ -338,7 +338,7 @@ class RepairStep:
     message: what it does.
     findings: the codes of the findings that it answers.
     files: the files that it writes again, removes, or takes out of the table.
-    rows_lost: rows that the table no longer has afterwards; ``None`` where nobody can know.
+    rows_lost: rows that the table no longer has afterwards; ``None`` where no one can know.
     needs: what must be passed to ``repair`` for it to be done, such as ``"accept_loss"``.
     done: whether it was done.
     version: the version that it committed.

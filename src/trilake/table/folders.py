@@ -75,7 +75,7 @@ def _narrowed(type_: pa.DataType, values: pa.Array) -> pa.DataType:
     if pa.types.is_decimal(type_):
         digits = pc.utf8_length(pc.utf8_ltrim(values, characters="+-0"))
         return pa.decimal128(int(pc.max(digits).as_py()), 0)
-    # What is no number is one among others only: a text may be called so.
+    # What is not a number is one among others only: a string may be called so.
     if pa.types.is_floating(type_) and not pc.any(pc.match_substring_regex(values, r"[0-9]")).as_py():
         return pa.string()
     return type_
@@ -87,7 +87,8 @@ def _cast(texts: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
-    """What a folder says of a column.  Raises ``SchemaMismatchError`` where that is no value of the column's type."""
+    """What a folder says of a column.  Raises ``SchemaMismatchError`` where that is not a value of the column's
+    type."""
     try:
         return _cast(pa.array([text], pa.string()), one.type)[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:

@@ -44,7 +44,7 @@ class Commits:
 
 @dataclass(frozen=True)
 class PartitionColumn:
-    """A partition column and its value, as text, in each file; null where the file's rows have none."""
+    """A partition column and its value, as a string, in each file; null where the file's rows have none."""
 
     name: str
     values: pa.ChunkedArray
@@ -123,7 +123,7 @@ class Compaction:
     files: int
     into: int
     size: int
-    #: What a file must be smaller than to be taken, as text.
+    #: What a file must be smaller than to be taken, as a string.
     limit: str
 
 

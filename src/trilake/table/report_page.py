@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 from trilake.errors import InvalidArgumentError
 
-#: ``do``: it costs little and helps everybody.  ``consider``: it helps some queries, or costs a rewrite.
+#: ``do``: it costs little and helps everyone.  ``consider``: it helps some queries, or costs a rewrite.
 Weight: TypeAlias = Literal["do", "consider"]
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from trilake.table.relations.dataset import TableDataset
     from trilake.table.report_page import Report
 
-#: A predicate over the table's columns: Spark SQL text, or a pyarrow expression.
+#: A predicate over the table's columns: Spark SQL, or a pyarrow expression.
 FilterLike: TypeAlias = str | pc.Expression
 
 
@@ -49,7 +49,7 @@ def table_gone(uri: str) -> TableNotFoundError:
     """
     return TableNotFoundError(
         "the table was dropped, or got another name, while rows were on their way into it: they are not written",
-        help="write to the name that the table has now; a stream into one that was made anew has all rows with a new"
+        help="write to the name that the table has now; a stream into one that was made again has all rows with a new"
         " checkpoint",
         file=uri,
     )
@@ -58,7 +58,7 @@ def table_gone(uri: str) -> TableNotFoundError:
 def as_version(version: object) -> int | None:
     """A version that a caller passed, as a number; ``None`` for the newest.
 
-    Raises ``InvalidArgumentError`` for what is no whole number: a text, a fraction, a truth value.
+    Raises ``InvalidArgumentError`` for what is not a whole number: a string, a fraction, a truth value.
 
     >>> as_version(3), as_version(None)
     (3, None)
@@ -68,7 +68,7 @@ def as_version(version: object) -> int | None:
     if isinstance(version, int | np.integer) and not isinstance(version, bool | np.bool_):
         return int(version)
     raise InvalidArgumentError(
-        f"version={version!r:.80} is no version of a table",
+        f"version={version!r:.80} is not a version of a table",
         help="pass a whole number; a time goes into timestamp",
     )
 
@@ -115,7 +115,7 @@ class Table(ABC):
 
         Parameters
         ----------
-        filter: Spark SQL text or a pyarrow expression: only files that can hold a matching row.
+        filter: Spark SQL or a pyarrow expression: only files that can hold a matching row.
 
         Raises ``FilterError`` for a filter that does not fit the table.
 
@@ -139,7 +139,7 @@ class Table(ABC):
         Parameters
         ----------
         columns: the columns to read, without regard to case; all by default.
-        filter: Spark SQL text or a pyarrow expression: only rows for which it is true.
+        filter: Spark SQL or a pyarrow expression: only rows for which it is true.
 
         Raises ``InvalidArgumentError`` for a column that is not there, ``FilterError`` for a filter that does not fit
         the table or fails on a row; while rows come, ``MissingFileError`` and ``CorruptFileError``.
@@ -157,7 +157,7 @@ class Table(ABC):
         Parameters
         ----------
         columns: the columns to read, without regard to case; all by default.
-        filter: Spark SQL text or a pyarrow expression: only rows for which it is true.
+        filter: Spark SQL or a pyarrow expression: only rows for which it is true.
 
         Raises as :meth:`to_batches`.
 
@@ -202,7 +202,7 @@ class Table(ABC):
         2
         """
         if type(rows) is not int or rows < 0:
-            raise InvalidArgumentError(f"{rows!r} is no number of rows", help="pass a whole number from 0 on")
+            raise InvalidArgumentError(f"{rows!r} is not a number of rows", help="pass a whole number from 0 on")
         schema = self.schema if columns is None else self.projected_schema(columns)
         taken: list[pa.RecordBatch] = []
         left = min(rows, 2**62)

@@ -49,13 +49,13 @@ def verify(
     """
     deep = as_depth(depth)
     if sample is not None and (type(sample) is not int or sample < 1):
-        raise InvalidArgumentError(f"sample={sample!r:.80} is no number of files", help="pass 1 or more")
+        raise InvalidArgumentError(f"sample={sample!r:.80} is not a number of files", help="pass 1 or more")
     if sample is not None and deep != "rows":
         raise InvalidArgumentError(
             f"sample says which rows are read, and depth={depth!r} reads none", help="leave it out"
         )
     if type(limit) is not int or limit < 0:
-        raise InvalidArgumentError(f"limit={limit!r:.80} is no number of findings", help="pass 0 or more")
+        raise InvalidArgumentError(f"limit={limit!r:.80} is not a number of findings", help="pass 0 or more")
     if isinstance(uri_or_table, Table):
         if version is not None or format is not None or storage_options is not None:
             raise InvalidArgumentError(

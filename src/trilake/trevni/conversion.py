@@ -94,7 +94,7 @@ class TrevniRows:
     def read_back(self, written: list[StagedFile]) -> Iterator[pa.RecordBatch]:
         files = [(f, data_file(ObjectMeta(f.key, f.size, 0))) for f in written]
         own = {name.lower(): self.plan.schema.field(name) for name in self.plan.schema.names}
-        # Partition columns are read as anybody would who has only the folders' names.
+        # Partition columns are read as anyone would who has only the folders' names.
         own.update({f.name.lower(): f for f in partition_fields([d for _, d in files])})
         schema = pa.schema([own[name.lower()].with_nullable(True) for name in self.names])
         options = dict(self.store.options)

@@ -205,7 +205,7 @@ def test_a_table_that_is_replaced_says_still_since_when() -> None:
 
 
 class _Meanwhile(MemoryStore):
-    """A store in which somebody drops row tracking right before the commit of a version."""
+    """A store in which someone drops row tracking right before the commit of a version."""
 
     def __init__(self, before: int) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ def test_who_drops_tracking_again_and_again_is_named() -> None:
 
 
 class _Later(MemoryStore):
-    """A store in which somebody drops row tracking between the first look at the log and the second."""
+    """A store in which someone drops row tracking between the first look at the log and the second."""
 
     looks = -1
 

@@ -300,7 +300,7 @@ def test_a_checkpoint_that_lacks_an_action(lacking: str) -> None:
 
 
 def _damaged(**columns: list[Any]) -> bytes:
-    """A checkpoint that is whole but for these columns."""
+    """A checkpoint that is whole except for these columns."""
     whole = {**_base(), **columns}
     count = max(map(len, whole.values()))
     return parquet(pa.table({k: v + [None] * (count - len(v)) for k, v in whole.items()}))

@@ -80,7 +80,7 @@ def _histories(draw: st.DrawFn) -> list[list[dict[str, Any]]]:
         for path in draw(st.sets(st.sampled_from(sorted(live)), max_size=3)) if live else ():
             old = live.pop(path)
             commit.append(remove(path, size=old["size"], deletionVector=old.get("deletionVector")))
-            if draw(st.booleans()):  # some of its rows are left out anew
+            if draw(st.booleans()):  # some of its rows are left out again
                 number += 1
                 vector = {**VECTOR, "offset": number, "cardinality": draw(st.integers(1, 5))}
                 commit.append(add(path, size=old["size"], deletionVector=vector))
@@ -118,7 +118,7 @@ def test_commit_by_commit_comes_to_the_same_as_the_snapshot(history: list[list[d
 @pytest.mark.parametrize(
     "commit",
     [
-        [add("a", dataChange=False)],  # perhaps there already: statistics computed anew
+        [add("a", dataChange=False)],  # perhaps there already: statistics computed again
         [remove("a")],  # of what size?
         [remove("a", size=5), remove("b", size=5)],  # more than there is
         [remove("a", size=99)],

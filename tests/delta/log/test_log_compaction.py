@@ -71,7 +71,7 @@ def test_readers_use_it_in_place_of_the_commits() -> None:
     assert [(a, b) for a, b, _ in log.snapshot().segment.commits] == [(0, 0), (1, 2), (3, 3)]
     assert [_content(log.snapshot(v)) for v in range(4)] == before
     assert log.head().metadata == log.snapshot().metadata
-    log.store.put(commit_key(1), lines([add("never")]))  # nobody looks
+    log.store.put(commit_key(1), lines([add("never")]))  # no one looks
     assert _content(log.snapshot(3)) == before[3]
     assert log.commit_info(2) == {}
 

@@ -1,4 +1,4 @@
-"""A table that is dropped, or made anew, while a writer of the old one is at work, or the upkeep of its log."""
+"""A table that is dropped, or made again, while a writer of the old one is at work, or the upkeep of its log."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _replace_before_commit(monkeypatch: pytest.MonkeyPatch, place: str, rows: pa
 def test_a_change_does_not_go_into_a_table_that_was_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, versions: int, rows: pa.Table
 ) -> None:
-    """It would name files that went with the old table, and nobody could read the new one."""
+    """It would name files that went with the old table, and no one could read the new one."""
     place = str(tmp_path / "t")
     _write(place, ONE, 2)
     _replace_before_commit(monkeypatch, place, rows, versions)

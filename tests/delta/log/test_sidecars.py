@@ -83,7 +83,7 @@ def test_paths_without_order_are_read_and_nothing_else(monkeypatch: pytest.Monke
 
 
 def test_a_file_that_is_said_again_is_there_once() -> None:
-    """As statistics are made anew: an ``add`` without a ``remove``; and a vector for a file of an old sidecar."""
+    """As statistics are made again: an ``add`` without a ``remove``; and a vector for a file of an old sidecar."""
     world = World(*files(numbered(0, 40)))
     world.checkpoint()
     again = remove("d/f0017", deletionTimestamp=world.now), add("d/f0017", deletionVector=VECTOR)
@@ -121,7 +121,7 @@ def test_two_new_files_of_one_path_are_an_error() -> None:
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_any_chain_of_commits_and_checkpoints(data: st.DataObject) -> None:
-    """Files come, go, come back and change their vectors; now and then somebody changes what statistics there are."""
+    """Files come, go, come back and change their vectors; now and then someone changes what statistics there are."""
     world = World(*files(numbered(0, data.draw(st.integers(0, 30)))))
     live = dict.fromkeys((r["path"] for r in rows(world.log.snapshot().adds)), False)
     world.checkpoint()

@@ -61,7 +61,7 @@ def test_a_table_without_a_schema_yet_has_no_columns(tmp_path: Path, given: str 
 
 
 def test_json_texts_of_a_parquet_file_are_strings(tmp_path: Path) -> None:
-    """As Spark reads them: the bounds in the log are texts, filters see texts, and rows can be changed."""
+    """As Spark reads them: the bounds in the log are strings, filters see strings, and rows can be changed."""
     storage = pa.array(['{"a":1}', None, "2"])
     for i, column in enumerate((pa.ExtensionArray.from_storage(pa.json_(), storage), storage)):
         folder = tmp_path / str(i)

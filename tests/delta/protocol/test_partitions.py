@@ -1,5 +1,5 @@
 # ruff: noqa: DTZ001 - times without a zone are a type of their own here
-"""Partition values: texts of the log and values of every type."""
+"""Partition values: strings of the log and values of every type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Table properties: keys, values, and what is no property although it looks like one."""
+"""Table properties: keys, values, and what is not a property although it looks like one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of a change feed's columns are no names of a table that has one, whatever changes its schema."""
+"""The names of a change feed's columns are not names of a table that has one, whatever changes its schema."""
 
 from __future__ import annotations
 

@@ -211,7 +211,7 @@ def test_rows_in_messages_are_short() -> None:
         ('"Price" IS NOT NULL', {"Price": 1}, {"Price": None}),
         ("\"a b\" = 'it''s \"so\"' OR \"a b\" = '1'", {"a b": 'it\'s "so"'}, {"a b": "2"}),
         ('"q""q" = 1', {'q"q': 1}, {'q"q': 2}),
-        # Not deltalake's: a text that is no column, one that needs no quotes, a name without them.
+        # Not deltalake's: a string that is not a column, one that needs no quotes, a name without them.
         ("s = \"Kind\" OR s = 'k'", {"s": "Kind"}, {"s": "a"}),
         ('s = "a"', {"s": "a", "a": 5}, {"s": "b", "a": 5}),
         ('Price > 1 AND s = "Price"', {"Price": 2, "s": "Price"}, {"Price": 2, "s": "2"}),

@@ -282,7 +282,7 @@ def test_what_depends_on_the_zone_of_a_session() -> None:
 
 @pytest.mark.parametrize("kind", ["string", "binary"])
 def test_an_empty_partition_value_is_the_null_that_the_log_makes_of_it(kind: str) -> None:
-    """For NOT NULL and CHECK; a column that may be null, and one that is no partition column, keep it."""
+    """For NOT NULL and CHECK; a column that may be null, and one that is not a partition column, keep it."""
     p, n = pa.array(["", "x"]).cast(pa.string() if kind == "string" else pa.binary()), pa.array([1, 2])
     rows = pa.record_batch([p, n], ["p", "n"])
     for required, partitioned, check in ((True, True, {}), (False, True, {"c": "p IS NOT NULL"}), (True, False, {})):

@@ -61,7 +61,7 @@ def table(kind: str, columns: list[tuple[str, str]]) -> tuple[StructType, list[s
 
 
 def literals(kind: str) -> list[tuple[str, Any]]:
-    """Texts of literals, and values in rows."""
+    """Strings of literals, and values in rows."""
     if kind == "string":
         texts = ["", "a", "ab", "abc", "abcd", "b", "B", "ba", "\u00e9", "\uffff", "\U0001f600", "ab\U0001f600"]
         return [(f"'{t}'", t) for t in texts]

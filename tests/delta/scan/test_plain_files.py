@@ -116,7 +116,7 @@ def _old_timestamps(place: str) -> None:
 
 
 def _written_again(place: str, rows: pa.Table) -> None:
-    """Another writer's file in the place of ours."""
+    """Another writer's file in the place of trilake."""
     [path] = _table(place).plain_files() or []
     size = Path(path).stat().st_size
     pq.write_table(rows, path)

@@ -292,7 +292,7 @@ def test_a_filtered_read_is_the_filter_over_a_full_read(data: st.DataObject) -> 
         filter = data.draw(_filters(names))
         found = table.to_arrow(filter=filter)
         expected = _unskippable(everything).to_arrow(filter=filter)
-        # As texts, since NaN is equal to nothing.
+        # As strings, since NaN is equal to nothing.
         assert repr(rows(found)) == repr(rows(expected)), filter
         assert table.count(filter) == expected.num_rows
 

@@ -114,7 +114,7 @@ def test_columns_of_any_name_are_found_in_texts_of_which_some_are_none(
     bounds = {name: i for i, name in enumerate(ODD)}
     whole = json.dumps({"numRecords": 3, "minValues": bounds, "maxValues": bounds, "nullCount": bounds})
     texts = [whole, None, "", whole + "x", '{"numRecords":-1,"minValues":{"0":{"0":1}},"maxValues":[7]}', "[1]"]
-    for some in (texts, texts[:2]):  # with and without a text that is no JSON
+    for some in (texts, texts[:2]):  # with and without a string that is not JSON
         adds = pa.table({"stats": pa.array(some, pa.string()), "path": [str(i) for i in range(len(some))]})
         reader = StatisticsReader(adds, schema, ())
         nothing = [None] * (len(some) - 1)

@@ -1,4 +1,4 @@
-"""A few texts of statistics, which are parsed one by one, say what the query says of many."""
+"""A few strings of statistics, which are parsed one by one, say what the query says of many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that say their texts, binaries and lists are views, as polars writes them: every read and every change."""
+"""Files that say their strings, binaries and lists are views, as polars writes them: every read and every change."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_the_first_snapshot_is_one_batch_where_it_is_to_be_whole() -> None:
 
 
 def test_a_repeated_first_batch_is_the_same_although_the_table_went_on() -> None:
-    """Spark asks for the first offset anew when the first batch was not finished."""
+    """Spark asks for the first offset again when the first batch was not finished."""
     for options in ({}, {"starting_version": "latest"}):
         log = log_of([add("a")])
         read = reading(log)

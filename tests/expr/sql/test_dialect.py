@@ -1,4 +1,4 @@
-"""Texts become trees in which calls are those that the user wrote, whichever build of sqlglot parses them."""
+"""Strings become trees in which calls are those that the user wrote, whichever build of sqlglot parses them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Literals and the texts that Spark reads as values."""
+"""Literals and the strings that Spark reads as values."""
 
 from __future__ import annotations
 

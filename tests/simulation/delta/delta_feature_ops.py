@@ -154,7 +154,7 @@ def feature_explains(job: Job, e: TrilakeError, began: int, changed: set[str]) -
     if isinstance(e, SchemaMismatchError | InvalidArgumentError) and "metaData" in changed:
         # The column that it has seen is not there any more.
         return kind in ("narrow", "rename", "bigger") or "extra" in job.world.plan.options
-    # Nothing is deleted where a checkpoint is in doubt, or became another file meanwhile.
+    # Nothing is deleted where a checkpoint is in doubt, or became another file in the meantime.
     in_doubt = isinstance(e, CorruptLogError | MetadataChangedError)
     return in_doubt and bool(history.rotten) and kind in ("cleanup", "drop")
 

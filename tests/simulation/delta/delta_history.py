@@ -83,7 +83,7 @@ class DeltaHistory:
         self.never: list[Outcome] = []
         self._rows: dict[str, tuple[list[tuple[int, tuple[int, str]]], Columns]] = {}
         self._rules, self._row_rules = CommitRules(), RowRules()
-        #: Checkpoints that were damaged by nobody's fault, with the step at which that was.
+        #: Checkpoints that were damaged by no one's fault, with the step at which that was.
         self.rotten: dict[str, int] = {}
         numbers = Counter(op.number for ops in world.plan.actors for op in ops)
         #: Operations that two processes do: one of them fails where the other was faster.

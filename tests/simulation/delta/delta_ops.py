@@ -55,7 +55,7 @@ def runtime_of(actor: Actor) -> Runtime:
 
 
 def begin(world: World) -> None:
-    """Make the table of a plan, before anybody is at work."""
+    """Make the table of a plan, before anyone is at work."""
     options, rows = {k: v for k, v in world.plan.options.items() if "." in k}, arrow(FIRST_ROWS)
     request = WriteRequest(
         "error",
@@ -90,7 +90,7 @@ def _create(log: DeltaLog, world: World, request: WriteRequest) -> None:
 
 
 class Watched(SimStore):
-    """The store before anybody is at work: every call succeeds at once."""
+    """The store before anyone is at work: every call succeeds at once."""
 
     def __init__(self, world: World) -> None:
         self.world, self.inner, self.place = world, world.place("t"), "t"
@@ -292,7 +292,7 @@ class Job:
         return Alter(self.log()).add_columns({f"c{self.op.number}": "int"})
 
     def _narrow(self) -> int | None:
-        """Drop a column that somebody has added, where columns are mapped by name; its files keep it until a purge."""
+        """Drop a column that someone has added, where columns are mapped by name; its files keep it until a purge."""
         log = self.log()
         extra = [f.name for f in log.head().metadata.schema.fields if f.name not in MAIN_COLUMNS]
         if not extra or "delta.columnMapping.mode" not in self.world.plan.options:

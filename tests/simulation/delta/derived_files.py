@@ -43,7 +43,7 @@ def file_id(action: Mapping[str, Any]) -> FileId:
 
 
 def check_derived(history: DeltaHistory, key: str) -> None:
-    """A file of the log was written that is no commit: raise :class:`Violation` where it says what is not so."""
+    """A file of the log was written that is not a commit: raise :class:`Violation` where it says what is not so."""
     if (match := _CHECKPOINT.match(key)) is not None:
         _check_checkpoint(history, key, match)
     elif (match := _COMPACTED.match(key)) is not None:
@@ -108,7 +108,7 @@ def _actions(store: MemoryStore, key: str) -> tuple[Action, ...]:
 
 @lru_cache(maxsize=16)
 def _parsed(data: bytes, as_json: bool) -> tuple[Action, ...]:
-    """The actions, which nobody changes: parts and sidecars are looked at again when others of their kind come."""
+    """The actions, which no one changes: parts and sidecars are looked at again when others of their kind come."""
     if as_json:
         rows: Iterable[dict[str, Any]] = map(orjson.loads, data.splitlines())
     else:

@@ -1,4 +1,4 @@
-"""Columns whose texts Spark compares by a collation: tables have none, and no file is left out for one."""
+"""Columns whose strings Spark compares by a collation: tables have none, and no file is left out for one."""
 
 from __future__ import annotations
 

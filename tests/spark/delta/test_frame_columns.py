@@ -75,7 +75,7 @@ def test_a_column_that_may_be_of_either_side_of_a_merge_is_refused(table: DeltaT
         with pytest.raises(AnalysisException, match="ambiguous"):
             merge.execute()
     assert _rows(table) == before
-    # Rows without a match have columns of one side, and a column that the source has made anew is one of one side too.
+    # Rows without a match have columns of one side, and a column that the source has made again is one of one side too.
     other = source.drop("n#1").withColumn("n#1", F.lit("new")).withColumn("m", F.lit(1))
     table.alias("t").merge(
         other.alias("s"), F.expr("t.id = s.id") & (other["m"] == 1) & (frame["n#1"] == "d")

@@ -155,7 +155,7 @@ def test_the_files_are_those_that_the_conditions_leave(
 ) -> None:
     path, _conditions = table
     frame = both(spark, path, monkeypatch)[1]
-    monkeypatch.setattr(DeltaLog, "load", None)  # nobody may read all files
+    monkeypatch.setattr(DeltaLog, "load", None)  # no one may read all files
     assert frame.where("id = 5").count() == 1
     known = set(trilake.open(path).files("id = 5")["path"].to_pylist())
     assert listed() in ([len(known)], [1])

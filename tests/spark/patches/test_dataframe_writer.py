@@ -276,7 +276,7 @@ def test_an_error_states_the_condition_that_delta_spark_has_for_it() -> None:
             "DELTA_ZORDERING_ON_PARTITION_COLUMN",
         ),
         (TableExistsError("[TABLE_OR_VIEW_ALREADY_EXISTS] t already exists"), "TABLE_OR_VIEW_ALREADY_EXISTS"),
-        (InvalidArgumentError("[a] is no name"), "INVALID_ARGUMENT"),
+        (InvalidArgumentError("[a] is not a name"), "INVALID_ARGUMENT"),
         (InvalidArgumentError("no. Cause: [CAST_INVALID_INPUT] The value 'x'"), "CAST_INVALID_INPUT"),
         # As it comes out of a task, whose text is all that is left of it.
         (InvalidArgumentError("no (column: a, condition: DELTA_NOT_NULL_CONSTRAINT_VIOLATED)"), _NULL),

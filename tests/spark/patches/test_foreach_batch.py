@@ -28,6 +28,6 @@ _T, _ON = "memory://foreach", "t.id = s.id"
     ],
 )
 def test_what_says_nothing_or_two_things_is_refused(words: str, make: Callable[[object], object]) -> None:
-    """Texts were true, an empty mapping was left out, and of two schema modes one was forgotten."""
+    """Strings were true, an empty mapping was left out, and of two schema modes one was forgotten."""
     with pytest.raises(InvalidArgumentError, match=words):
         make(trilake.foreach_batch)

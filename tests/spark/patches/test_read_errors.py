@@ -1,4 +1,4 @@
-"""Texts of Spark's that say that a file of a table of ours is gone."""
+"""Strings of Spark's that say that a file of a trilake table is gone."""
 
 from __future__ import annotations
 

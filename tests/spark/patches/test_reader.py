@@ -1,4 +1,4 @@
-"""``spark.read`` and ``spark.table`` for tables of ours: native frames with every option."""
+"""``spark.read`` and ``spark.table`` for trilake tables: native frames with every option."""
 
 from __future__ import annotations
 

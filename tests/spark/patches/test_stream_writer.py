@@ -1,4 +1,4 @@
-"""Streams from and to tables of ours: where rows go, what cannot be read, and rows that are not late."""
+"""Streams from and to trilake tables: where rows go, what cannot be read, and rows that are not late."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_stream_with_an_unknown_option_makes_no_table(session: SparkSession, t
 def test_a_stream_into_a_name_makes_no_table_that_has_none(
     session: SparkSession, tmp_path: Path, format: str, statement: str
 ) -> None:
-    """Batches were written, and noted as done, where the name's files had been: nobody found these rows."""
+    """Batches were written, and noted as done, where the name's files had been: no one found these rows."""
     session.range(1).write.format("delta").save(str(tmp_path / "source"))
     rows = session.readStream.format("delta").load(str(tmp_path / "source"))
     query = rows.writeStream.format(format).option("checkpointLocation", str(tmp_path / "cp")).toTable(_NAME)
@@ -230,7 +230,7 @@ def test_an_insert_by_position_makes_no_table_anew(session: SparkSession, monkey
     own = dataframe_writer.stored_columns
 
     def late(*args: Any, **more: Any) -> Any:
-        with ThreadPoolExecutor(1) as other:  # in this one a write of ours is at work
+        with ThreadPoolExecutor(1) as other:  # in this one a trilake write is at work
             other.submit(session.sql, f"DROP TABLE {_NAME}").result()
         return own(*args, **more)
 

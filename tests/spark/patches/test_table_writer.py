@@ -1,4 +1,4 @@
-"""``df.writeTo`` of tables of ours: what its options ask for is done, or refused by name."""
+"""``df.writeTo`` of trilake tables: what its options ask for is done, or refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SQL text of columns of Spark Connect: of those that have one for certain, and of no others."""
+"""The SQL of columns of Spark Connect: of those that have one for certain, and of no others."""
 
 from __future__ import annotations
 

@@ -70,12 +70,12 @@ def test_levels_and_types_that_spark_infers(spark: SparkSession, tmp_path: Path,
         ("p=1/q=2", pa.scalar(1)),  # a further level
         ("x", pa.scalar(1)),  # no value
         ("", pa.scalar(1)),
-        ("p=", pa.scalar("")),  # Spark asserts that there is a text
+        ("p=", pa.scalar("")),  # Spark asserts that there is a string
         (f"p={HIVE_NULL}", pa.scalar(HIVE_NULL)),  # Spark reads a null
         (f"p={HIVE_NULL}", pa.scalar("x")),
         ("p=null", pa.scalar(None, pa.string())),
         ("p=%C3%A9", pa.scalar("é")),  # Spark takes each %XX for a character, not for a byte
-        ("p=1.0", pa.scalar(1.0)),  # types that have several texts
+        ("p=1.0", pa.scalar(1.0)),  # types that have several strings
         ("p=1.50", pa.scalar(Decimal("1.50"))),
         ("p=2020-01-01 00%3A00%3A00", pa.scalar(at("2020-01-01"))),
         ("p=ab", pa.scalar(b"ab")),

@@ -243,7 +243,8 @@ def test_a_long_list_is_known_by_what_the_log_says(
     assert len(rows(first)) == 3, "the list is read when the first query is planned"
     assert rows(trilake.read(spark, path, version=0)) == rows(first), "a version by its number is known for itself"
     with monkeypatch.context() as patch:
-        # The JVM asks for the list, and py4j's callbacks do not survive what is no Exception, as pytest.fail's is not.
+        # The JVM asks for the list, and py4j's callbacks do not survive what is not an Exception, as pytest.fail's is
+        # not.
         patch.setattr(native_bases, "mkdtemp", Mock(side_effect=AssertionError("the list was read again")))
         again = trilake.read(spark, path)
         assert rows(again) == rows(first) == [(1, "a"), (2, "b"), (3, "b")]

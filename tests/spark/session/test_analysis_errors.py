@@ -38,7 +38,7 @@ _ERRORS = {
 @pytest.mark.parametrize("which", _ERRORS)
 def test_an_error_answers_what_handlers_of_sparks_errors_ask(which: str) -> None:
     """On PySpark 3.5 the condition, and on every release the parameters, were an AttributeError: Spark's own methods
-    look for fields that errors of ours did not have."""
+    look for fields that trilake errors did not have."""
     error, condition = _ERRORS[which]
     assert isinstance(error, PySparkException)
     answers = [error.getErrorClass(), error.getCondition(), error.getMessageParameters(), error.getQueryContext()]

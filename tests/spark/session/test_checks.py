@@ -1,4 +1,4 @@
-"""What a session is checked for before its tasks do work of ours."""
+"""What a session is checked for before its tasks do work of trilake."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times without a zone are of the session's: of its setting, or of the machine where nobody has set it."""
+"""Times without a zone are of the session's: of its setting, or of the machine where no one has set it."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _MANY = 200_000
 
 
 def _damaged(place: Path, after: int) -> None:
-    """A table of a sound file of ``after`` rows, if any, and one whose pages are no pages; its footer is whole."""
+    """A table of a sound file of ``after`` rows, if any, and one whose pages are not pages; its footer is whole."""
     if after:
         trilake.write(pa.table({"n": range(after)}), place)
     sound = set(place.glob("*.parquet"))

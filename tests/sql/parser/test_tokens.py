@@ -1,4 +1,4 @@
-"""Tokens of SQL texts: strings, comments and names in backquotes are told apart as Spark does."""
+"""Tokens of SQL strings: strings, comments and names in backquotes are told apart as Spark does."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_every_pair_keeps_rows_and_schema(tmp_path: Path, start: str, end: str) 
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=5)
 
-#: Types that all formats have, and values that all can hold (an empty text is no null only where it can be told).
+#: Types that all formats have, and values that all can hold (an empty text is not a null only where it can be told).
 LEAVES: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "i8": (pa.int8(), st.integers(-128, 127)),
     "i32": (pa.int32(), st.integers(-(2**31), 2**31 - 1)),

@@ -83,7 +83,7 @@ def test_any_write_may_fail(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
                 if there == end and (end != "parquet" or complete(faulty.inner)):
                     assert rows_at(faulty.inner) == expected, name
                 if there == "parquet" and end == "delta":
-                    # A store that fails while the first commit is put leaves files that might be somebody's: they are
+                    # A store that fails while the first commit is put leaves files that might be someone's: they are
                     # not deleted, and not taken for a table.
                     assert op == "put_if_absent", name
                     assert isinstance(error, StorageError), name

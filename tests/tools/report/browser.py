@@ -50,7 +50,7 @@ def run(page: Path, profile: Path, *switches: str) -> subprocess.CompletedProces
 
 @dataclass(frozen=True)
 class Dom:
-    """The document that the browser made of a page: elements with their attributes, texts, and console messages."""
+    """The document that the browser made of a page: elements with their attributes, strings, and console messages."""
 
     elements: tuple[tuple[str, dict[str, str | None]], ...]
     text: str

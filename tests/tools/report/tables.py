@@ -13,7 +13,7 @@ import trilake
 from trilake.delta.log.log import DeltaLog
 from trilake.storage import open_store
 
-#: Texts that would be markup, addresses or a turned line, were they not escaped.
+#: Strings that would be markup, addresses or a turned line, were they not escaped.
 HOSTILE = (
     "<script>alert(1)</script>",
     "</title><img src=x onerror=alert(1)>",

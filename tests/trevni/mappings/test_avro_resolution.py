@@ -87,7 +87,7 @@ def test_values_of_a_field_that_is_there_are_read(
         (INTS, [[1]], {"type": "map", "values": "int"}, {}, "asks for map"),
         ("long", [1], ["null", "int"], None, "type long, the schema asks for null or int"),
         ("int", [1], E, "A", "asks for E"),
-        (E, ["C"], enum("A", "B"), "A", "'C' is no symbol"),
+        (E, ["C"], enum("A", "B"), "A", "'C' is not a symbol"),
         ("bytes", [b"\xff"], "string", "", "no text"),
         (F, [b"ab"], {**F, "size": 3}, "zzz", "2 bytes"),
     ],

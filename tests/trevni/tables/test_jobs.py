@@ -355,7 +355,7 @@ def test_a_driver_that_wakes_after_it_was_given_up_cannot_commit() -> None:
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("now", [0, 10**15], ids=["at once", "a week later"])
 def test_a_job_that_completes_while_another_one_sweeps_stays_committed(mode: str, now: int) -> None:
-    """At whichever call of the sweep the job's driver removes its records: nobody gives the job another end."""
+    """At whichever call of the sweep the job's driver removes its records: no one gives the job another end."""
     for nth in range(1, 20):
         inner = table_of_two_files()
         plan, files = staged(inner, mode)

@@ -133,7 +133,7 @@ def test_who_waits_for_a_write_that_has_died_is_not_given_up_for_it(own: str) ->
 
 
 def _crashed(store: MemoryStore, mode: str, id: str) -> str:
-    """The id of a write whose process died when its files had moved, and nobody had been told that they count."""
+    """The id of a write whose process died when its files had moved, and no one had been told that they count."""
     plan = _begun(store, mode, id)
     with pytest.raises(SimulatedCrash):
         _end(FaultStore(store, [Fault("put_if_absent", "*.end", kind="crash")]), plan, 1, Clock())

@@ -130,7 +130,7 @@ def test_batches_that_die_at_any_request(seed: int) -> None:
     done = deaths = 0
     while done < 12:
         early = Fault(nth=random_.randint(1, 40), kind="crash", when=random_.choice(["before", "after"]))
-        # The end of a listing that nobody reads to its end never comes, nor a death behind it.
+        # The end of a listing that no one reads to its end never comes, nor a death behind it.
         late = Fault(nth=random_.randint(41, 200), kind="crash")
         try:
             place = FaultStore(store, [early, late])

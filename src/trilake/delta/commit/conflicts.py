@@ -2,7 +2,7 @@
 
 The order of checks is that of the reference implementation: protocol, metadata, domain metadata, application ids,
 files added where this transaction read, files deleted that it read, files deleted that it deletes; and, of our own,
-vacuums of files that it brings back. Row ids and in-commit timestamps are no conflict: they are assigned anew for
+vacuums of files that it brings back. Row ids and in-commit timestamps are not a conflict: they are assigned again for
 every attempt, see :mod:`trilake.delta.commit.row_tracking` and :mod:`trilake.delta.protocol.in_commit_timestamps`.
 """
 

@@ -33,7 +33,7 @@ class CommitPlan:
     row_id_mark: int = -1
     #: Whether a new table may lie among files that it does not name, as one made of the files that are there.
     among_files: bool = False
-    #: Makes the plan anew when identity columns moved on under it; see
+    #: Makes the plan again when identity columns moved on under it; see
     #: :class:`~trilake.delta.commit.conflicts.ReadSet`.
     rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
 

@@ -75,7 +75,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
     with.
 
     Raises a ``ConflictError`` where a winner and this commit exclude each other and where the table was dropped
-    meanwhile, ``TableExistsError`` where a table to be created is there by now, ``UnsupportedProtocolError`` where
+    in the meantime, ``TableExistsError`` where a table to be created is there now, ``UnsupportedProtocolError`` where
     what the commit makes of the table could not be written to, ``InvalidArgumentError`` for columns named as those
     of the table's change data feed, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed,
     ``PostCommitHookError`` where the commit stands and the table's symlink manifests could not follow.
@@ -169,7 +169,7 @@ def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str,
         "timestamp": now,
         "userName": _user(),
         "operation": plan.operation,
-        # As other writers do: every parameter is a text, lists as JSON, or null.
+        # As other writers do: every parameter is a string, lists as JSON, or null.
         "operationParameters": {
             k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
         },
@@ -222,7 +222,7 @@ def _token_at(log: DeltaLog, version: int) -> str | None:
 
 
 def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _CommitBase:
-    """Check every winner there is by now; what they left behind is what the next attempt stands on."""
+    """Check every winner there is now; what they left behind is what the next attempt stands on."""
     for version, meta in log.commits(previous.version + 1):
         if version != previous.version + 1:
             break  # a gap: the missing commit is still on its way

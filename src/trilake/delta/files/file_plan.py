@@ -56,7 +56,7 @@ _of_table = attrgetter("schema", "partition_columns", "configuration", "provider
 
 @dataclass(frozen=True)
 class FilePlan:
-    """How to write files of a table: what a Spark task needs besides the rows.
+    """How to write files of a table: what a Spark task needs apart from the rows.
 
     ``schema`` is the table's, ``partition_columns`` those of its columns by name, ``buffer_size`` the bytes of rows
     that wait in memory for a larger row group.
@@ -128,7 +128,7 @@ class FilePlan:
 
     @cached_property
     def tags(self) -> Mapping[str, str]:
-        """What the action of a file says besides its statistics: how to read those of floating-point columns."""
+        """What the action of a file says apart from its statistics: how to read those of floating-point columns."""
         return self.statistics.tags(self.file_schema)
 
     @cached_property

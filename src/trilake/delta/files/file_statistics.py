@@ -44,7 +44,7 @@ class StatisticsPlan:
 
     count: int = 32
     named: tuple[tuple[str, ...], ...] | None = None
-    #: Columns of type variant: their parts are no columns of the table.
+    #: Columns of type variant: their parts are not columns of the table.
     variants: tuple[tuple[str, ...], ...] = ()
     #: Columns without bounds: those that the footer states are not of the values that are read.
     unbounded: frozenset[tuple[str, ...]] = frozenset()

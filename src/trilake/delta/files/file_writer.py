@@ -69,7 +69,7 @@ class ParquetFile:
     """One Parquet file; ``first`` are the rows it begins with, which decide how its columns are encoded.
 
     Where they are the ``whole`` of it, the file is made in memory and goes to ``sink`` at once.  Text columns that come
-    as dictionaries are written as such, without looking at a text twice.
+    as dictionaries are written as such, without looking at a string twice.
     """
 
     def __init__(

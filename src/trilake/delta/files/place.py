@@ -26,11 +26,11 @@ def check_place(store: Store, *, now_ms: int | None = None, named: Container[str
 
     Parameters
     ----------
-    now_ms: by what time a file of ours is too old to be of a write at work; ``None`` for whatever its age.
+    now_ms: by what time a trilake file is too old to be of a write at work; ``None`` for whatever its age.
     named: keys that the table itself names.
 
-    Raises ``TableExistsError`` where a Lance dataset is, ``ForeignFilesError`` where files are that are no table's, and
-    below another Delta table.
+    Raises ``TableExistsError`` where a Lance dataset is, ``ForeignFilesError`` where files are that are not a table's,
+    and below another Delta table.
     """
     if any(meta.key.endswith(".manifest") for meta in store.list("_versions")):
         raise TableExistsError(

@@ -34,7 +34,7 @@ class OldStatistics:
         return cls(stats, dict(tags or ()).get(NAN_TAG))
 
     def parsed(self) -> dict[str, Any]:
-        """The statistics, whose numbers stay the texts that they are: a double would cut decimals.
+        """The statistics, whose numbers stay the strings that they are: a double would cut decimals.
 
         Raises :class:`~trilake.parquet.splice.NotSpliceable` where there are none.
         """
@@ -56,7 +56,7 @@ class OldStatistics:
 
 
 def _refuse(constant: str) -> Any:
-    raise ValueError(f"{constant} is no JSON")
+    raise ValueError(f"{constant} is not JSON")
 
 
 class SplicedFile:
@@ -147,7 +147,7 @@ class SplicedFile:
         return {**action, **({"tags": tags} if tags else {})}
 
     def _statistics(self) -> str:
-        """Those of the older file, but for the new columns."""
+        """Those of the older file, except for the new columns."""
         stats = self.stated.parsed()
         new: dict[str, Any] = {}
         if self.footer is not None:

@@ -46,7 +46,7 @@ def without_void_columns(rows: pa.Table, fields: Sequence[StructField], stored: 
 
 
 def _check(array: pa.Array, type_: DataType, path: str) -> None:
-    """Refuse a value that has no place in a file: one that is no null, and whose type has nothing left."""
+    """Refuse a value that has no place in a file: one that is not a null, and whose type has nothing left."""
     if is_void(type_) or pa.types.is_null(array.type):
         return
     if stored_type(type_) is None:

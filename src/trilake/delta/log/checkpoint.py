@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _BATCH_ROWS = 128 * 1024
-#: Tags of ``checkpointMetadata`` that say how many sidecars and files a checkpoint of ours has: a line of it that is
+#: Tags of ``checkpointMetadata`` that say how many sidecars and files a checkpoint of trilake has: a line of it that is
 #: lost would otherwise not be missed.
 SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
 #: The fields of an ``add`` action by which it is told whether a later action is for the same file.
 KEY_FIELDS = frozenset({"path", "size", "dataChange", "deletionVector"})
-#: What a file takes in a checkpoint, where nobody has counted them.
+#: What a file takes in a checkpoint, where no one has counted them.
 FILE_BYTES = 256
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
@@ -257,7 +257,7 @@ def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
 
 
 def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any]]:
-    """The actions of the segment's checkpoint that are no files, those that name its sidecars included."""
+    """The actions of the segment's checkpoint that are not files, those that name its sidecars included."""
     rare: list[tuple[str, Any]] = []
     for file in segment.checkpoint_files:
         assert segment.checkpoint_version is not None
@@ -419,7 +419,7 @@ def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:
     leaves = {c.path: i for i, c in enumerate(footer[0])} if footer else {}
     for chunks in footer:
         text, path = (chunks[leaves[f"add.{name}"]].null_count for name in ("stats", "path"))
-        if text is None or path is None or text > path:  # an add without a text
+        if text is None or path is None or text > path:  # an add without a string
             return True
     return False
 
@@ -443,7 +443,7 @@ def _file_actions(table: pa.Table, kind: str, only: frozenset[str] | None = None
         else:
             arrays.append(pa.nulls(len(column), f.type))
     out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
-    out.validate(full=True)  # Parquet's texts are any bytes until somebody looks
+    out.validate(full=True)  # Parquet's strings are any bytes until someone looks
     if out["path"].null_count:
         # A writer that cannot say "no action" writes a struct of nulls; with any content it is an action cut short.
         nameless = out.filter(pc.is_null(out["path"]))

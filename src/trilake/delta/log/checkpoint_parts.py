@@ -2,7 +2,7 @@
 
 Protocol: *Checkpoint Format*, *Requirements for Writers*.  One row an action, one struct column a kind of action.  Rows
 come in slices, each of which becomes a row group, so that what is encoded at any time is small beside the state; the
-few actions that are no files come first and in a group of their own, where a reader of the table's head finds them.
+few actions that are not files come first and in a group of their own, where a reader of the table's head finds them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ RareActions = Sequence[tuple[str, Mapping[str, Any]]]
 
 
 def rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:
-    """The actions of a version that are no files, as ``(name, JSON object)``."""
+    """The actions of a version that are not files, as ``(name, JSON object)``."""
     state = snapshot.state
     return [
         ("protocol", snapshot.protocol.to_json()),
@@ -174,7 +174,7 @@ class CheckpointFile:
     columns, schema: its columns, see :func:`file_schema`.
     expected: about how many actions it will hold: few are written at once.
     absent: a file that is there stays, and ``ObjectExistsError`` is raised; a large one that another process finishes
-        meanwhile is replaced.
+        in the meantime is replaced.
     keep_empty: whether it appears without any action, too.
     """
 
@@ -209,7 +209,7 @@ class CheckpointFile:
         return self
 
     def take_rare(self, rare: RareActions) -> None:
-        """Write actions that are no files, in a group of their own."""
+        """Write actions that are not files, in a group of their own."""
         if not rare:
             return
         arrays = {

@@ -38,8 +38,8 @@ _ARROW_SCHEMA = b"ARROW:schema"
 class GroupBounds:
     """What the footer says of one field in each of some row groups; null is unknown.
 
-    ``low`` and ``high`` enclose the values of the files that have one, but for NaN.  ``nulls`` is the number of files
-    that have none.
+    ``low`` and ``high`` enclose the values of the files that have one, except for NaN.  ``nulls`` is the number of
+    files that have none.
     """
 
     low: pa.Array
@@ -118,7 +118,7 @@ def batches(
 ) -> Iterator[pa.RecordBatch]:
     """Columns of some row groups of a checkpoint, batch by batch.
 
-    Texts that the writer noted as views of Arrow come as plain ones: Arrow does not filter structs that hold views.
+    Strings that the writer noted as views of Arrow come as plain ones: Arrow does not filter structs that hold views.
     """
     read = file.iter_batches(batch_rows, row_groups=list(row_groups), columns=list(columns), use_threads=use_threads)
     if _ARROW_SCHEMA not in (file.metadata.metadata or ()):
@@ -215,7 +215,7 @@ def _low_and_high(file: pq.ParquetFile, group: int, place: int) -> tuple[Any, An
     statistics = file.metadata.row_group(group).column(place).statistics
     try:
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
-    except (*DAMAGE, TypeError, RuntimeError):  # a text cut amid a letter, a date beyond Python's
+    except (*DAMAGE, TypeError, RuntimeError):  # a string cut amid a letter, a date beyond Python's
         return None, None
 
 

@@ -20,7 +20,7 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms.engine import Query, query
 
-#: How DuckDB calls the types that have bounds; decimals and texts of other names are handled beside it.
+#: How DuckDB calls the types that have bounds; decimals and strings of other names are handled beside it.
 _BOUNDED = {
     "byte": "TINYINT",
     "short": "SMALLINT",
@@ -148,7 +148,7 @@ class StatsParser:
         self._select = f"struct_pack({', '.join(select)})"
 
     def parse(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """One struct a text, null where there is no text or no JSON object."""
+        """One struct a string, null where there is no text or no JSON object."""
         parsed = self._query(
             f"select case when j is null then null else {self._select} end as v from"
             f" (select json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)",
@@ -177,7 +177,7 @@ def _exact(sql: str, node: _Node) -> str:
 
 
 def stats_text(parsed: pa.ChunkedArray, query: Query = query) -> pa.ChunkedArray:
-    """``stats_parsed`` as the JSON texts of ``stats``; null stays null."""
+    """``stats_parsed`` as the JSON strings of ``stats``; null stays null."""
     return query(
         f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",
         t=pa.table({"s": parsed}),
@@ -185,7 +185,7 @@ def stats_text(parsed: pa.ChunkedArray, query: Query = query) -> pa.ChunkedArray
 
 
 def _json_ready(sql: str, type_: pa.DataType) -> str:
-    """``sql`` with the values that JSON has no form of its own for as the texts that the protocol asks for."""
+    """``sql`` with the values that JSON has no form of its own for as the strings that the protocol asks for."""
     if pa.types.is_struct(type_):
         if not type_.num_fields:
             return "null"
@@ -207,7 +207,8 @@ def partition_type(schema: StructType, partition: tuple[str, ...]) -> pa.StructT
 
 
 def parse_partition_values(adds: pa.Table, schema: StructType, partition: tuple[str, ...]) -> pa.StructArray:
-    """``partitionValues_parsed`` of some files.  Raises ``CorruptLogError`` for a text that is no value of its type."""
+    """``partitionValues_parsed`` of some files.  Raises ``CorruptLogError`` for a string that is not a value of its
+    type."""
     fields = partition_fields(schema, partition)
     values = typed_partitions(adds, fields)
     target = partition_type(schema, partition)

@@ -6,7 +6,7 @@ writer may die anywhere.
 
 Of version 2, a top-level file of a unique name and sidecars with the file actions, where the table supports
 ``v2Checkpoint`` and its property ``delta.checkpointPolicy`` says ``v2``.  Sidecars come first: the top-level file makes
-them visible all together, and what a writer leaves that dies before it is read by nobody and goes with log cleanup.
+them visible all together, and what a writer leaves that dies before it is read by no one and goes with log cleanup.
 That of a large table names sidecars of the checkpoint before again (:mod:`trilake.delta.log.sidecars.reuse`), and where
 the log's engine has jobs for it, tasks write the others (:mod:`trilake.delta.log.sidecars.tasks`).
 """
@@ -87,12 +87,13 @@ def write_checkpoint(
     version: the state to write, which must be committed.
     runtime: clock and ids.
     part_size: most actions of one file; by default the table's property ``trilake.checkpoint.partSize``.  Of a large
-        table, whose files nobody has counted yet, it is about that.
-    replace: write it anew, whatever is there: for whoever knows that it is false.
+        table, whose files no one has counted yet, it is about that.
+    replace: write it again, whatever is there: for whoever knows that it is false.
 
     Returns what the version's files come to; ``None`` where the checkpoint was there.  Tombstones older than
     ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError`` for a
-    size that is no positive number, ``MetadataChangedError`` where the table was dropped or made anew meanwhile.
+    size that is not a positive number, ``MetadataChangedError`` where the table was dropped or made again in the
+    meantime.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:
@@ -139,7 +140,7 @@ def _part_size(head: Head, part_size: int | None, default: int) -> int:
     if text is None:
         return default
     if not re.fullmatch(r"[1-9]\d{0,17}", text):
-        raise InvalidArgumentError(f"{text!r} is no number of actions for a part of a checkpoint", help="1 or more")
+        raise InvalidArgumentError(f"{text!r} is not a number of actions for a part of a checkpoint", help="1 or more")
     return int(text)
 
 
@@ -290,7 +291,7 @@ def _write_v2(
                 top, hint, totals = _publish(log, version, columns, written, extension, runtime, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
-                # Somebody deleted what the retention protects, and may delete the sidecars that are named again.
+                # Someone deleted what the retention protects, and may delete the sidecars that are named again.
                 store.delete([top])
                 raise _BaseGoneError
             written.take_back(store)
@@ -303,7 +304,7 @@ def _write_v2(
 
 
 def _meanwhile(log: DeltaLog, version: Head, written: Written) -> bool:
-    """Whether somebody else wrote a checkpoint of the version while tasks did; then theirs is taken back."""
+    """Whether someone else wrote a checkpoint of the version while tasks did; then theirs is taken back."""
     there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
     if there:
         written.take_back(log.store)

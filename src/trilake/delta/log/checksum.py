@@ -95,7 +95,7 @@ class VersionChecksum:
 
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{value!r} is no count")
+        raise ValueError(f"{value!r} is not a count")
     return value
 
 
@@ -161,7 +161,7 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
     """The checksum after one more commit, whose actions are ``batch``; ``before`` is ``None`` for the first commit.
 
     ``None`` where it cannot be known from these alone: a file that is added may be there already where the commit only
-    rearranges or describes data anew, and a removed file may come without its size.
+    rearranges or describes data again, and a removed file may come without its size.
     """
     adds, removes = batch.add, batch.remove
     if adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py():

@@ -36,7 +36,7 @@ def clustering_columns(head: Head) -> list[Path]:
     except (KeyError, TypeError, orjson.JSONDecodeError) as e:
         raise CorruptLogError(
             f"the metadata domain {DOMAIN} does not say its columns ({type(e).__name__}: {e})",
-            help="set the clustering columns anew",
+            help="set the clustering columns again",
             version=head.version,
         ) from e
     paths = (_display(head.schema, physical) for physical in named)

@@ -112,13 +112,14 @@ def in_commit_timestamps_from(metadata: Metadata) -> int | None:
         return int(text)
     except ValueError as e:
         raise CorruptLogError(
-            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is no version",
+            f"the table property delta.inCommitTimestampEnablementVersion is {text!r}, which is not a version",
             help="open the table by version",
         ) from e
 
 
 def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
-    """The in-commit timestamp in a ``commitInfo`` that has one.  Raises ``CorruptLogError`` where it is no number."""
+    """The in-commit timestamp in a ``commitInfo`` that has one.  Raises ``CorruptLogError`` where it is not a
+    number."""
     value = info["inCommitTimestamp"]
     if not isinstance(value, int):
         raise CorruptLogError(

@@ -76,7 +76,7 @@ class DeltaLog:
     """Reads the log of the table at the root of ``store``.
 
     ``engine`` is what commits and files of other formats need; without one, the log is only read.
-    ``user_metadata`` is a text that commits through this object carry where they have none of their own.
+    ``user_metadata`` is a string that commits through this object carry where they have none of their own.
     """
 
     def __init__(self, store: Store, engine: Engine | None = None, *, user_metadata: str | None = None) -> None:
@@ -92,7 +92,7 @@ class DeltaLog:
     def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
         """Whether there is another version than this one, the newest that is known: a question or two about files.
 
-        ``file`` is the version's newest file as it was: a table that was made anew at the place has another one.
+        ``file`` is the version's newest file as it was: a table that was made again at the place has another one.
         """
         if self._seen(commit_key(version + 1)):
             return True
@@ -126,7 +126,7 @@ class DeltaLog:
         """The files that make up ``version``, or the newest one.
 
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, or ``InvalidArgumentError`` for a
-        version that is no whole number.
+        version that is not a whole number.
         """
         version = as_version(version)
         hint = self.hint()
@@ -257,7 +257,7 @@ class DeltaLog:
     def update(self, old: Snapshot) -> Snapshot:
         """The newest version, by replaying on ``old`` only the commits that came after it.
 
-        Of a table that was made anew at the place of the old one, all is read.
+        Of a table that was made again at the place of the old one, all is read.
         """
         listing = self._since(old)
         if listing is None:
@@ -415,7 +415,7 @@ class DeltaLog:
     ) -> CommitTimes:
         """The times of :meth:`commit_times`, of which those in commits are read one by one, when they are asked for.
 
-        ``infos`` are the ``commitInfo`` of some versions, where somebody has read them.
+        ``infos`` are the ``commitInfo`` of some versions, where someone has read them.
         """
         known = infos or {}
         return CommitTimes(

@@ -6,7 +6,7 @@ Protocol: *Metadata Cleanup*.  The life of a cleanup::
       --> cut-off commit: the newest that is not newer; the table's state at the cut-off time
       --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
       --> every log file of a version before the base goes, oldest first
-      --> the log listed once more: a checkpoint that came meanwhile may name old sidecars
+      --> the log listed once more: a checkpoint that came in the meantime may name old sidecars
       --> sidecars that no checkpoint names any more go, once they are a day old, and so do temporary files
 
 All versions from the base on stay readable, as do their commits.  Nothing that is deleted is needed to read them, so a
@@ -60,7 +60,7 @@ _PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
 _SIDECAR = rf"{SIDECARS}/[^/]+\.parquet"
 #: Keys of one call to the store.
 _BATCH = 500
-#: How often the log is listed where others take files of it meanwhile.
+#: How often the log is listed where others take files of it in the meantime.
 _LOOKS = 3
 
 
@@ -102,7 +102,8 @@ def cleanup_log(
     ``delta.enableExpiredLogCleanup`` is for the cleanup that follows a checkpoint; this call was asked for.  Raises
     ``UnsupportedProtocolError`` where the table has a feature that is unknown here, ``InvalidArgumentError`` for a
     retention that is none, ``ClockError`` where this machine's clock is ahead of the store's, ``MetadataChangedError``
-    where the table was dropped or made anew, or the end of its log changed meanwhile, and what reading the log raises.
+    where the table was dropped or made again, or the end of its log changed in the meantime, and what reading the log
+    raises.
     """
     head = log.head(past_damage=False)
     _check_known(head)
@@ -171,7 +172,7 @@ def _retention(head: Head) -> int:
 def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
     """Whether the oldest commit of the log is older than the retention: without that, there is nothing to clean up.
 
-    Looks at the beginning of the listing only; a commit that goes meanwhile is another's clean-up.
+    Looks at the beginning of the listing only; a commit that goes in the meantime is another's clean-up.
     """
     cutoff = cutoff_time(runtime.clock_ms(), _retention(head))
     for o in log.store.list(LOG):

@@ -30,7 +30,7 @@ class State:
     """What a snapshot consists of.
 
     ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits replayed
-    since the checkpoint; those in the checkpoint are read when somebody needs them.
+    since the checkpoint; those in the checkpoint are read when someone needs them.
     """
 
     adds: pa.Table
@@ -104,7 +104,7 @@ def _decoded(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
-    """Whether a character of ASCII is anywhere in some texts, without looking at each; or behind one that is null."""
+    """Whether a character of ASCII is anywhere in some strings, without looking at each; or behind one that is null."""
     for chunk in texts.chunks:
         if len(chunk):
             _, ends, data = chunk.buffers()
@@ -246,7 +246,7 @@ def apply(state: State, batch: ActionBatch) -> State:
 
 
 def apply_rare(state: State, batch: ActionBatch) -> State:
-    """The state after the actions of ``batch`` that are no file actions."""
+    """The state after the actions of ``batch`` that are not file actions."""
     return replace(state, **_apply_rare(state, batch)) if batch.rare else state
 
 

@@ -21,7 +21,7 @@ T = TypeVar("T")
 LOG = "_delta_log"
 SIDECARS = f"{LOG}/_sidecars"
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
-#: A checkpoint of more bytes or files is read when somebody asks for the files, and then as far as a filter needs it.
+#: A checkpoint of more bytes or files is read when someone asks for the files, and then as far as a filter needs it.
 LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
 #: How often a log that has a gap is listed again.
 _LISTINGS = 3
@@ -137,7 +137,7 @@ class LogListing:
 
 
 def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
-    """Sort a listing of ``_delta_log`` into kinds; files of other names are none of ours and are passed over."""
+    """Sort a listing of ``_delta_log`` into kinds; files of other names are none of trilake and are passed over."""
     commits: dict[int, ObjectMeta] = {}
     compactions: list[tuple[int, int, ObjectMeta]] = []
     checksums: dict[int, ObjectMeta] = {}
@@ -204,7 +204,7 @@ def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
 
 
 def is_large(segment: LogSegment) -> bool:
-    """Whether the checkpoint of a version holds so many files that they are not read before somebody asks for them."""
+    """Whether the checkpoint of a version holds so many files that they are not read before someone asks for them."""
     counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
     return counted > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
 
@@ -318,7 +318,7 @@ def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int
 def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], first: int | None = None) -> T:
     """What ``listed`` returns, once it has no gap that listing again fills.
 
-    A folder of a disk is read piece by piece: of two commits that come meanwhile, the later may be shown and the
+    A folder of a disk is read piece by piece: of two commits that come in the meantime, the later may be shown and the
     earlier not.  A commit that is shown proves that those before it were there by then: listed again, they are shown,
     unless they are gone.
 

@@ -71,7 +71,7 @@ class Snapshot(Head):
 
 @dataclass(frozen=True)
 class PendingSnapshot(Head):
-    """A version whose files are in a large checkpoint that nobody has read yet.
+    """A version whose files are in a large checkpoint that no one has read yet.
 
     ``actions`` are those of the commits after it.  :meth:`~trilake.delta.log.log.DeltaLog.load` reads the files.
     """

@@ -116,13 +116,13 @@ def _steps(
 def identity_column(schema: StructType, column: PathLike) -> IdentityColumn:
     """The identity column of a name.
 
-    Raises ``SchemaMismatchError`` for a name that is no column, ``InvalidArgumentError`` for another column.
+    Raises ``SchemaMismatchError`` for a name that is not a column, ``InvalidArgumentError`` for another column.
     """
     names = spelled(schema, column)
     identity = next((c for c in identity_columns(schema) if (c.name,) == names), None)
     if identity is None:
         raise InvalidArgumentError(
-            f"{path_text(names)} is no identity column",
+            f"{path_text(names)} is not an identity column",
             help="SYNC IDENTITY is for columns GENERATED ... AS IDENTITY",
             column=path_text(names),
             condition="DELTA_IDENTITY_COLUMNS_ALTER_NON_IDENTITY_COLUMN",

@@ -13,7 +13,7 @@ from trilake.delta.protocol.schema_edit import parse_path
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.errors import InvalidArgumentError
 
-#: A type as callers may give it: SQL text, an Arrow type or one of the protocol's own.
+#: A type as callers may give it: SQL, an Arrow type or one of the protocol's own.
 TypeLike: TypeAlias = str | pa.DataType | DataType
 #: Columns as callers may give them: a schema, fields, or types by path; schema and fields of another library, such as
 #: deltalake's, where they have Arrow's interface.
@@ -72,5 +72,5 @@ def new_columns(columns: ColumnsLike) -> list[NewColumn]:
         elif isinstance(f, StructField):
             out.append(NewColumn(f))
         else:
-            raise InvalidArgumentError(f"{f!r} is no field", help="give pyarrow fields, or types by name")
+            raise InvalidArgumentError(f"{f!r} is not a field", help="give pyarrow fields, or types by name")
     return out

@@ -189,7 +189,7 @@ def add_constraint(
     """Add a CHECK constraint; every row that is there must satisfy it.
 
     Raises ``InvalidArgumentError`` where a constraint of that name is there, ``ExpressionError`` for an expression that
-    is no condition over the table's columns.
+    is not a condition over the table's columns.
     """
     key = _constraint_key(name)
     if key in metadata.configuration:

@@ -344,7 +344,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
             )
     schema = replace_field(metadata.schema, names, lambda f: replace(f, nullable=False))
     change = change_of_column(protocol, metadata, schema, names, features=["invariants"])
-    # A field of a struct that is null is no value, and violates nothing.
+    # A field of a struct that is null is not a value, and violates nothing.
     parents = [f"{path_text(names[:i])} IS NULL" for i in range(1, len(names))]
     text = " OR ".join([*parents, f"{path_text(names)} IS NOT NULL"])
     return replace(change, conditions=(Condition("NOT NULL of column", path_text(names), text),))

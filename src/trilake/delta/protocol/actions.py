@@ -200,7 +200,7 @@ def _schema_text(value: Any) -> str:
 
 def _protocol_version(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise TypeError(f"{value!r:.80} is no version of the protocol")
+        raise TypeError(f"{value!r:.80} is not a version of the protocol")
     return value
 
 
@@ -208,7 +208,7 @@ def _names(value: Any, field: str = "partitionColumns") -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
-        raise TypeError(f"{field} is no list of names")
+        raise TypeError(f"{field} is not a list of names")
     return tuple(value)
 
 

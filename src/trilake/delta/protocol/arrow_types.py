@@ -1,7 +1,8 @@
 """What an Arrow type without parts is called in a Delta table, and the extension types whose meaning would be lost.
 
-An extension type says what the values of a plain type mean.  Most can go without: a JSON text is a text, a tensor is a
-list of numbers.  A month of pandas, which is a count of months since 1970, is another value to whoever reads the count.
+An extension type says what the values of a plain type mean.  Most can go without: a JSON text is a string, a tensor is
+a list of numbers.  A month of pandas, which is a count of months since 1970, is another value to whoever reads the
+count.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ def is_variant(field: pa.Field, path: str) -> bool:
 
 
 def _extension(field: pa.Field) -> str | None:
-    """The name of a field's extension type, which is a note on the field where nobody has told Arrow of the type."""
+    """The name of a field's extension type, which is a note on the field where no one has told Arrow of the type."""
     if isinstance(field.type, pa.BaseExtensionType):
         return str(field.type.extension_name)
     noted = (field.metadata or {}).get(b"ARROW:extension:name")

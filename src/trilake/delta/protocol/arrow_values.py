@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 def text_scalar(text: str) -> pa.Scalar:
-    """A text as a scalar."""
+    """A string as a scalar."""
     data = text.encode()
     return pa.StringArray.from_buffers(1, pa.py_buffer(pack("=ii", 0, len(data))), pa.py_buffer(data))[0]
 
@@ -28,7 +28,7 @@ def int64_array(numbers: npt.NDArray[np.int64]) -> pa.Int64Array:
 def as_numpy(numbers: pa.Array) -> npt.NDArray[np.signedinteger]:
     """Integers without nulls as numpy sees them, without a copy.  Raises ``ValueError`` where there are nulls."""
     if numbers.null_count:
-        raise ValueError("numbers with nulls are no array of numpy")
+        raise ValueError("numbers with nulls are not an array of numpy")
     if not len(numbers):
         return np.empty(0, numbers.type.to_pandas_dtype())
     return np.frombuffer(numbers.buffers()[1], numbers.type.to_pandas_dtype())[numbers.offset :][: len(numbers)]

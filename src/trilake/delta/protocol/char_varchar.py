@@ -50,7 +50,7 @@ def length_rule(field: StructField) -> Length | None:
     >>> length_rule(field)
     Length(kind='varchar', limit=5, parts=())
 
-    Raises ``CorruptLogError`` for a text that is no type, or not one of the column's shape.
+    Raises ``CorruptLogError`` for a string that is not a type, or not one of the column's shape.
     """
     text = field.metadata.get(TYPE_STRING)
     if text is None:
@@ -125,7 +125,7 @@ def _of_filter(field: StructField) -> pa.Field:
 def apply_length(array: pa.Array, rule: Length, path: str) -> pa.Array:
     """A column within its limits, padded and trimmed as Spark does.
 
-    Raises ``ConstraintViolatedError`` for a text that is too long.
+    Raises ``ConstraintViolatedError`` for a string that is too long.
     """
     if rule.kind:
         return _limited(array, rule, path)

@@ -69,7 +69,7 @@ def max_column_id(metadata: Metadata) -> int:
     try:
         stated = int(text)
     except ValueError as e:
-        raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {text!r}, which is no number") from e
+        raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {text!r}, which is not a number") from e
     return max([stated, *(f.column_id or 0 for f in nested_fields(metadata.schema))])
 
 
@@ -81,14 +81,14 @@ def assign(
     existing: bool = False,
     new_id: Callable[[], str],
 ) -> tuple[StructType, int]:
-    """Give every column that lacks one an id and a physical name; the schema, and the highest id by now.
+    """Give every column that lacks one an id and a physical name; the schema, and the highest id now.
 
     Parameters
     ----------
     mode: ``"none"`` leaves the schema as it is.
     max_id: the highest id the table ever gave out; new ids are greater.
     existing: the files of the table are there already under the display names, so those become the physical names.
-    new_id: a source of UUID texts for physical names.
+    new_id: a source of UUID strings for physical names.
 
     Raises ``CorruptLogError`` where two columns have one id or one physical name.
 
@@ -271,7 +271,7 @@ def relabelled(table: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 class _Relabelled:
-    """A record batch under another schema of the same layout: names are no part of an array's buffers."""
+    """A record batch under another schema of the same layout: names are not a part of an array's buffers."""
 
     def __init__(self, batch: pa.RecordBatch, schema: pa.Schema) -> None:
         self.batch, self.schema = batch, schema

@@ -29,7 +29,7 @@ def parse_commits(commits: Sequence[tuple[int, str, pa.Buffer]], query: Query = 
     """Parse commit files, oldest first, given as ``(version, file name, content)``.
 
     Unknown actions and fields are passed over, as the protocol asks.  Raises ``CorruptLogError`` for a file that is
-    empty or holds a line that is no JSON object.
+    empty or holds a line that is not JSON object.
     """
     texts = _texts(commits)
     total = sum(t.count(b"\n") + 1 for t in texts)
@@ -126,7 +126,7 @@ def _objects(text: bytes, version: int, name: str) -> Iterator[dict[str, Any]]:
         except orjson.JSONDecodeError as e:
             raise _corrupt(version, name, str(e)) from e
         if not isinstance(action, dict):
-            raise _corrupt(version, name, "a line is no object")
+            raise _corrupt(version, name, "a line is not an object")
         yield action
 
 
@@ -169,7 +169,7 @@ def _first_wrong(
 def _object(value: Any, kind: str, version: int, name: str) -> Any:
     if not isinstance(value, dict):
         raise CorruptLogError(
-            f"the {kind} action is no object",
+            f"the {kind} action is not an object",
             help="restore the file from a copy, or read an older version",
             file=name,
             version=version,
@@ -276,7 +276,7 @@ def _parse_many(names: list[tuple[int, str]], texts: list[bytes], query: Query =
     parsed = _transformed(lines, query)
     if parsed is None:
         version, name = names[int(owner[_first_broken(lines, query)])]
-        raise _corrupt(version, name, "a line is no JSON object")
+        raise _corrupt(version, name, "a line is not JSON object")
     odd = np.flatnonzero(_suspects(parsed, lines, any(b'"deletionVector"' in t for t in texts))).tolist()
     if odd:
         _parse_few([names[int(owner[i])] for i in odd], [lines[i].as_py().encode() for i in odd])
@@ -313,7 +313,7 @@ def _loaded(text: str, kind: str, version: int, name: str) -> Any:
 
 
 def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
-    """The lines as one struct each, or ``None`` where one of them is no JSON object."""
+    """The lines as one struct each, or ``None`` where one of them is not JSON object."""
     if not pc.all(pc.match_substring_regex(lines, _OBJECT)).as_py():
         return None
     try:
@@ -328,7 +328,7 @@ def _transformed(lines: pa.Array, query: Query) -> pa.ChunkedArray | None:
 
 
 def _first_broken(lines: pa.Array, query: Query) -> Any:
-    """The place of the first line that is no JSON object; ``None`` where all are."""
+    """The place of the first line that is not JSON object; ``None`` where all are."""
     objects = pc.match_substring_regex(lines, _OBJECT)
     valid = query("select coalesce(json_valid(line), false) as ok from lines", lines=pa.table({"line": lines}))
     sound = pc.and_(valid["ok"], pa.chunked_array([objects]))
@@ -338,7 +338,7 @@ def _first_broken(lines: pa.Array, query: Query) -> Any:
 def _split_lines(
     names: list[tuple[int, str]], texts: list[bytes]
 ) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Non-blank lines of all texts as one string array, and for each the index of its text."""
+    """Non-blank lines of all strings as one string array, and for each the index of its text."""
     blob = b"\n".join(texts)
     data = np.frombuffer(blob, dtype=np.uint8)
     breaks = np.flatnonzero(data == 0x0A)

@@ -34,7 +34,7 @@ def z85_decode(text: str) -> bytes:
     """Decode Z85: five characters for four bytes.  Raises ``ValueError`` for anything else.
 
     Some writers do not fill the last group with zero bytes but mark it with one to three leading ``#``, which no valid
-    group starts with: so many bytes of the group are no data.
+    group starts with: so many bytes of the group are not a data.
 
     >>> z85_decode("HelloWorld").hex(), z85_decode("##093").hex()
     ('864fd26fb559f75b', '0300')

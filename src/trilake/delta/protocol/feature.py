@@ -48,7 +48,7 @@ class Inspection(Protocol):
         """Whether columns were dropped that files may still have."""
 
     def files_of_other_types(self) -> Numbers:
-        """The files that hold other types than their columns have by now, as their footers say."""
+        """The files that hold other types than their columns have now, as their footers say."""
 
 
 @dataclass(frozen=True)

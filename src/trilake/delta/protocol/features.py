@@ -206,7 +206,8 @@ def with_needs(names: Iterable[str]) -> list[str]:
 
 
 def protocol_for(metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
-    """The lowest protocol that a new table with this metadata needs; ``names`` are features it shall have besides."""
+    """The lowest protocol that a new table with this metadata needs; ``names`` are features it shall have in
+    addition."""
     return with_features(Protocol(1, 2), with_needs([*required(metadata), *(feature(n).name for n in names)]))
 
 

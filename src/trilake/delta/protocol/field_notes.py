@@ -1,7 +1,7 @@
 """What users note on a field, such as a comment: the metadata of an Arrow field, and of a field in the log.
 
 Protocol: *Schema Serialization Format*.  What the protocol, Spark or a file format keeps there is not for users to
-say: ids, generated and default values, invariants and limits of texts come by calls that check them, or not at all.
+say: ids, generated and default values, invariants and limits of strings come by calls that check them, or not at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_users(name: str) -> bool:
 
 
 def notes_of(metadata: Mapping[bytes, bytes] | None) -> dict[str, str]:
-    """The user's notes on an Arrow field; what is no text is left out."""
+    """The user's notes on an Arrow field; what is not a string is left out."""
     notes = {}
     for name, value in (metadata or {}).items():
         try:

@@ -1,4 +1,4 @@
-"""Partition columns: which there can be; their values as texts of the log, and back.
+"""Partition columns: which there can be; their values as strings of the log, and back.
 
 Protocol: *Partition Value Serialization*.  An empty string and null are both null, whatever the type; a timestamp
 without a zone is UTC, never the zone of a session.
@@ -19,13 +19,13 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
-#: Years before 0 and after 9999, which Arrow's parser does not take; such texts are few.
+#: Years before 0 and after 9999, which Arrow's parser does not take; such strings are few.
 _FAR_YEAR = r"^(?:[+-]|\d{5,}-)"
 _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 
 
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
-    """The partition columns of many files, typed, by display name.  Raises ``CorruptLogError`` for a text that is no
+    """The partition columns of many files, typed, by display name.  Raises ``CorruptLogError`` for a string that is no
     value of the column's type."""
     strings = partition_strings(adds["partitionValues"], fields)
     return {f.name: parse_values(s, f) for f, s in zip(fields, strings, strict=True)}
@@ -87,7 +87,7 @@ def _lookup(values: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
 
 
 def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
-    """Texts of one partition column as values of its type, computed once for each distinct text."""
+    """Strings of one partition column as values of its type, computed once for each distinct text."""
     assert isinstance(field.type, PrimitiveType)
     encoded = texts.combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):
@@ -140,11 +140,11 @@ def _numbers(texts: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def parse_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
-    """Texts as timestamps in every spelling that Spark casts.
+    """Strings as timestamps in every spelling that Spark casts.
 
     One without a zone is UTC; where ``tz`` is ``None``, zones do not count.
 
-    Raises ``pa.ArrowInvalid`` or ``ValueError`` for a text that is none.
+    Raises ``pa.ArrowInvalid`` or ``ValueError`` for a string that is none.
     """
     if not pc.any(pc.match_substring_regex(texts, _FAR_YEAR)).as_py():
         with suppress(pa.ArrowInvalid):
@@ -160,7 +160,7 @@ def _plain_timestamps(texts: pa.Array, tz: str | None) -> pa.Array:
         return pc.replace_substring_regex(texts, zone, "").cast(pa.timestamp("us"))
     zoned = pc.match_substring_regex(texts, zone)
     plain = pc.if_else(zoned, None, texts).cast(pa.timestamp("us"))
-    # Zoned texts are instants; Arrow's parser wants all or none of them to have a zone.
+    # Zoned strings are instants; Arrow's parser wants all or none of them to have a zone.
     instants = pc.if_else(zoned, texts, None).cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     return pc.coalesce(plain, instants).cast(pa.timestamp("us", tz))
 

@@ -2,7 +2,7 @@
 
 Protocol: *Metadata* (``configuration``), and the properties its other chapters name.  A key of the ``delta.`` namespace
 that is not here is refused, since a typing error would otherwise be kept and do nothing; other keys are the users' own.
-Three kinds of keys are no properties of the table although they are set like ones: ``delta.feature.<name>`` adds a
+Three kinds of keys are not properties of the table although they are set like ones: ``delta.feature.<name>`` adds a
 table feature, ``delta.minReaderVersion`` and ``delta.minWriterVersion`` raise the protocol.
 """
 
@@ -142,7 +142,8 @@ class TableProperties:
         return None if self.text(key) is None else self._parsed(key, size_bytes)
 
     def indexed_columns(self) -> int:
-        """How many leading columns get statistics, negative for all; a text that is no number counts as the default."""
+        """How many leading columns get statistics, negative for all; a string that is not a number counts as the
+        default."""
         try:
             return self.number("delta.dataSkippingNumIndexedCols")
         except InvalidArgumentError:
@@ -283,7 +284,7 @@ def _feature(key: str, value: str) -> str:
 def parse_keys(keys: Iterable[str]) -> list[str]:
     """Keys of properties that are to be removed, in their usual spelling.
 
-    Raises as :func:`parse_properties`, and ``InvalidArgumentError`` for keys that are no properties of the table.
+    Raises as :func:`parse_properties`, and ``InvalidArgumentError`` for keys that are not properties of the table.
     """
     out = []
     for name in keys:

@@ -72,7 +72,7 @@ def choice(*values: str) -> Callable[[str], str]:
 def whole_number(text: str) -> int:
     """A whole number.  Raises ``InvalidArgumentError``."""
     if not re.fullmatch(r"\s*[+-]?\d{1,18}\s*", text):
-        raise InvalidArgumentError(f"{text!r} is no whole number", help="write one such as 10")
+        raise InvalidArgumentError(f"{text!r} is not a whole number", help="write one such as 10")
     return int(text)
 
 
@@ -84,7 +84,7 @@ def duration_ms(text: str) -> int:
     """
     body = text.strip().lower().removeprefix("interval").strip()
     if not body or _DURATION.sub("", body).strip(" ,"):
-        raise InvalidArgumentError(f"{text!r} is no duration", help="write one such as 'interval 30 days'")
+        raise InvalidArgumentError(f"{text!r} is not a duration", help="write one such as 'interval 30 days'")
     return int(sum(int(n) * _UNITS_MS[unit] for n, unit in _DURATION.findall(body)))
 
 
@@ -105,7 +105,7 @@ def size_bytes(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or not int(match[1]):
-        raise InvalidArgumentError(f"{text!r} is no size", help="write a number of bytes, or one such as 128mb")
+        raise InvalidArgumentError(f"{text!r} is not a size", help="write a number of bytes, or one such as 128mb")
     return int(match[1]) << 10 * " kmgt".index(match[2] or " ")
 
 

@@ -160,7 +160,7 @@ class StructField:
             return int(value) if value is not None else None
         except (TypeError, ValueError) as e:
             raise CorruptLogError(
-                f"column {self.name!r} has an id that is no number: {str(value)[:80]!r}", column=self.name
+                f"column {self.name!r} has an id that is not a number: {str(value)[:80]!r}", column=self.name
             ) from e
 
     @property
@@ -267,7 +267,7 @@ class StructType:
         return orjson.dumps(self.to_json()).decode()
 
     def leaves(self, prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], StructField]]:
-        """Every field that is no struct, with its display path; arrays and maps count as one leaf."""
+        """Every field that is not a struct, with its display path; arrays and maps count as one leaf."""
         for f in self.fields:
             path = (*prefix, f.name)
             if isinstance(f.type, StructType):
@@ -353,7 +353,7 @@ def paired(a: DataType, b: DataType) -> tuple[tuple[str, DataType, DataType], ..
 def parse_schema(text: str, *, version: int | None = None) -> StructType:
     """Parse ``metaData.schemaString``; no text is a schema without columns.
 
-    Raises ``CorruptLogError`` where the text is no schema, ``UnsupportedProtocolError`` for a type it does not know.
+    Raises ``CorruptLogError`` where the text is not a schema, ``UnsupportedProtocolError`` for a type it does not know.
 
     >>> parse_schema('{"type":"struct","fields":[{"name":"a","type":"long","nullable":true,"metadata":{}}]}').names
     ['a']
@@ -380,13 +380,13 @@ def _parsed(text: str) -> DataType:
 
 def _name(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is no name of a column")
+        raise TypeError(f"{value!r:.80} is not a name of a column")
     return value
 
 
 def _metadata(value: Any) -> dict[str, Any]:
     if value is not None and not isinstance(value, dict):
-        raise TypeError(f"{value!r:.80} is no metadata of a column")
+        raise TypeError(f"{value!r:.80} is not metadata of a column")
     return dict(value or {})
 
 
@@ -433,7 +433,7 @@ def parse_primitive(name: str) -> PrimitiveType:
     if m := _DECIMAL.fullmatch(name):
         precision, scale = int(m[1]), int(m[2])
         if not (1 <= precision <= 38 and 0 <= scale <= precision):
-            raise CorruptLogError(f"{name} is no valid decimal type")
+            raise CorruptLogError(f"{name} is not a valid decimal type")
         return PrimitiveType(f"decimal({precision},{scale})")
     if name == "decimal":
         return PrimitiveType("decimal(10,0)")

@@ -1,6 +1,6 @@
 """Columns by path, and one step on a schema: add, drop, rename, move, replace.  Pure functions on the tree.
 
-A path is a text such as ``a.b``, with backticks around names that hold dots, or a sequence of names.  Inside an array
+A path is a string such as ``a.b``, with backticks around names that hold dots, or a sequence of names.  Inside an array
 ``element`` leads on, inside a map ``key`` and ``value``.  Names are found without regard to case.
 """
 
@@ -30,7 +30,7 @@ _PLAIN = re.compile(r"[A-Za-z_]\w*")
 
 
 def parse_path(path: PathLike) -> Path:
-    """A path as names.  Raises ``InvalidArgumentError`` for a text that is none.
+    """A path as names.  Raises ``InvalidArgumentError`` for a string that is none.
 
     >>> parse_path("a.`b.c`.element"), parse_path(["x.y"])
     (('a', 'b.c', 'element'), ('x.y',))
@@ -41,13 +41,13 @@ def parse_path(path: PathLike) -> Path:
         parts = tuple(p for p in names if isinstance(p, str) and p)
         if parts and len(parts) == len(names):
             return parts
-        raise InvalidArgumentError(f"{path!r} is no column path")
+        raise InvalidArgumentError(f"{path!r} is not a column path")
     out, at = [], 0
     while True:
         m = _PART.match(path, at)
         if m is None:
             raise InvalidArgumentError(
-                f"{path!r} is no column path",
+                f"{path!r} is not a column path",
                 help="write names with dots between, in backticks where a name holds a dot",
             )
         out.append(m[1].replace("``", "`") if m[1] is not None else m[2].strip())
@@ -55,7 +55,7 @@ def parse_path(path: PathLike) -> Path:
         if at == len(path):
             return tuple(out)
         if path[at] != ".":
-            raise InvalidArgumentError(f"{path!r} is no column path: a dot is missing at character {at}")
+            raise InvalidArgumentError(f"{path!r} is not a column path: a dot is missing at character {at}")
         at += 1
 
 
@@ -101,7 +101,7 @@ def without_alias(path: Path, alias: str | None, *schemas: StructType) -> Path:
 
 
 def with_alias(path: Path, alias: str | None) -> Path:
-    """A path that :func:`without_alias` makes of this one: the same, but for a column called like the alias."""
+    """A path that :func:`without_alias` makes of this one: the same, except for a column called like the alias."""
     return path if alias is None or path[0].lower() != alias.lower() else (alias, *path)
 
 
@@ -182,7 +182,7 @@ def field_at(schema: StructType, path: PathLike) -> StructField:
     """The column at a path.
 
     Raises ``SchemaMismatchError`` where there is none, ``InvalidArgumentError`` where the path leads to an element, key
-    or value, which is no column.
+    or value, which is not a column.
     """
     names = spelled(schema, path)
     return _parent(schema, names).field(names[-1])
@@ -254,7 +254,7 @@ def _insert(fields: list[StructField], field: StructField, position: Position | 
 def add_field(schema: StructType, parent: Path, field: StructField, position: Position | None = None) -> StructType:
     """The schema with one more column in the struct at ``parent``, at its end unless a position is given.
 
-    Raises ``InvalidArgumentError`` where a column of that name is there, or ``parent`` is no struct.
+    Raises ``InvalidArgumentError`` where a column of that name is there, or ``parent`` is not a struct.
     """
     parent = spelled(schema, parent) if parent else ()
 

@@ -38,12 +38,12 @@ _ALIASES = {
     "timestamp_ltz": "timestamp",
     "text": "string",
 }
-#: The collation by which texts are compared by their bytes: that of all texts of a table.
+#: The collation by which strings are compared by their bytes: that of all strings of a table.
 BY_BYTES = "UTF8_BINARY"
 
 
 def check_collation(name: str, column: str | None = None) -> None:
-    """Raise ``InvalidArgumentError`` where texts are to be compared by another collation than their bytes.
+    """Raise ``InvalidArgumentError`` where strings are to be compared by another collation than their bytes.
 
     >>> check_collation("utf8_binary")
     """
@@ -57,10 +57,10 @@ def check_collation(name: str, column: str | None = None) -> None:
 
 
 def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
-    """A type by its SQL name, and the metadata that its column needs besides.
+    """A type by its SQL name, and the metadata that its column needs in addition.
 
-    Names of the protocol (``long``, ``integer``) are types too.  Raises ``InvalidArgumentError`` for a text that is no
-    type.
+    Names of the protocol (``long``, ``integer``) are types too.  Raises ``InvalidArgumentError`` for a string that is
+    no type.
 
     >>> kind, metadata = parse_sql_type("map<string, array<varchar(3)>>")
     >>> str(kind), metadata
@@ -73,7 +73,7 @@ def parse_sql_type(text: str) -> tuple[DataType, dict[str, Any]]:
     except TrilakeError as e:
         if isinstance(e, InvalidArgumentError):
             raise
-        raise InvalidArgumentError(f"{text!r} is no data type: {e.message}") from e
+        raise InvalidArgumentError(f"{text!r} is not a data type: {e.message}") from e
     column = _extracted(StructField("", kind))
     return column.type, dict(column.metadata)
 
@@ -88,7 +88,7 @@ class _Parser:
         while text[at:].strip():
             m = _TOKEN.match(text, at)
             if m is None:
-                raise InvalidArgumentError(f"{text!r} is no data type: {text[at:].strip()[:20]!r} is not understood")
+                raise InvalidArgumentError(f"{text!r} is not a data type: {text[at:].strip()[:20]!r} is not understood")
             self.tokens.append(m[0].strip())
             at = m.end()
         self.at = 0
@@ -96,7 +96,7 @@ class _Parser:
     def _wrong(self, wanted: str) -> InvalidArgumentError:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
-            f"{self.text!r} is no data type: {wanted} is expected where {token} stands",
+            f"{self.text!r} is not a data type: {wanted} is expected where {token} stands",
             help="types are such as bigint, string, decimal(10,2), array<int> or struct<a: int>",
         )
 
@@ -202,7 +202,7 @@ class _Parser:
         if name in ("char", "character", "varchar") and len(numbers) == 1 and numbers[0] > 0:
             return PrimitiveType(f"{'varchar' if name == 'varchar' else 'char'}({numbers[0]})")
         if numbers:
-            raise InvalidArgumentError(f"{self.text!r} is no data type: {name} takes no such parameters")
+            raise InvalidArgumentError(f"{self.text!r} is not a data type: {name} takes no such parameters")
         if name == "string" and self._peek() == "collate":
             self.at += 1
             check_collation(self._word("a collation"))

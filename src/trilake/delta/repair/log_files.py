@@ -161,7 +161,7 @@ def rewrite_checkpoints(store: Store, engine: Engine, findings: Sequence[Finding
 
 
 def _rewrite(table: DeltaContext, version: int, old: Sequence[str]) -> None:
-    """Write the checkpoint of a version from the commits, then remove what the one before has besides."""
+    """Write the checkpoint of a version from the commits, then remove what the one before has in addition."""
     check_own(table.store, [checkpoint_key(version)], what="repair")
     for _, state in table.states([version]):
         segment = LogSegment(version, None, (), ())

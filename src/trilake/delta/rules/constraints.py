@@ -76,7 +76,7 @@ class Check:
 def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.datetime) -> Check:
     """Bind a condition to the columns of a table.
 
-    Raises ``ExpressionError`` for one that names a column the table does not have, or that is no condition.
+    Raises ``ExpressionError`` for one that names a column the table does not have, or that is not a condition.
     """
     arrow = schema.to_arrow_schema()
     try:
@@ -175,7 +175,7 @@ def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check
 def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
     """Raise ``ConstraintViolatedError`` for a null where the schema, whose columns the batch has, allows none.
 
-    A field of a null struct is no value, and violates nothing.
+    A field of a null struct is not a value, and violates nothing.
     """
     for f, column in zip(schema.fields, batch.columns, strict=True):
         if not f.nullable and column.null_count:

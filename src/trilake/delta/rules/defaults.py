@@ -19,7 +19,7 @@ from trilake.errors import InvalidArgumentError, UnsupportedExpressionError
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
-#: Refuses a text that cannot be the default of a column, where the embedded engine does not know what it says.
+#: Refuses a string that cannot be the default of a column, where the embedded engine does not know what it says.
 JudgeDefault: TypeAlias = Callable[[StructField, str], None]
 _FEATURE = "allowColumnDefaults"
 
@@ -39,7 +39,7 @@ def columns_of_rows(rows: StructType, features: Collection[str] | None) -> Struc
     """The columns of rows as a table of these features takes them.
 
     Rows of a table whose columns have defaults bring these along only where the other table has the feature for them:
-    nobody asked for it, and it would keep other writers away.
+    no one asked for it, and it would keep other writers away.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> noted = {"CURRENT_DEFAULT": "1", "comment": "it"}
@@ -71,7 +71,7 @@ def check_defaults_allowed(statement: str, schema: StructType, features: Collect
 def parse_default(field: StructField, text: str, now: dt.datetime) -> Expression | None:
     """A default as an expression of the column's type; ``None`` where only Spark can evaluate it.
 
-    Raises ``ExpressionError`` for a text that reads columns or does not give a value of the column's type.
+    Raises ``ExpressionError`` for a string that reads columns or does not give a value of the column's type.
     """
     try:
         return parse_expression(text, pa.schema([]), now=now).cast(field.type.arrow)

@@ -2,7 +2,7 @@
 
 Whoever made a table decides its constraints, defaults and generated columns, and Spark evaluates those that the
 embedded engine cannot.  Spark has functions that call any method of any Java class, and ``IDENTIFIER``, which makes the
-name of a function of a text; no rule about rows needs them.
+name of a function of a string; no rule about rows needs them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from trilake.errors import ExpressionError
 
 #: A call of one of them, however its name is quoted; what stands behind a comment is not looked for, as comments nest.
-#: In a text it is refused, too: whether a quotation mark begins a text depends on settings of the session.
+#: In a string it is refused, too: whether a quotation mark begins a string depends on settings of the session.
 _CALL = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|identifier)[`\"\s]*(?:\(|/\*|--)", re.IGNORECASE)
 
 

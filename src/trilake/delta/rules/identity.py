@@ -119,7 +119,7 @@ def _long(f: StructField, key: str) -> int | None:
     try:
         number = int(value)
     except (TypeError, ValueError) as e:
-        raise CorruptLogError(f"{key} of column {f.name!r} is no number: {str(value)[:80]!r}", column=f.name) from e
+        raise CorruptLogError(f"{key} of column {f.name!r} is not a number: {str(value)[:80]!r}", column=f.name) from e
     if not _LEAST <= number <= _GREATEST:
         raise CorruptLogError(f"{key} of column {f.name!r} does not fit into 64 bits: {number}", column=f.name)
     return number
@@ -147,7 +147,7 @@ class Allocator:
     ----------
     column: the column, with the mark that the write stands on.
     task: the number of this task, from 0.
-    tasks: how many tasks there are; ``None`` where nobody knows.  One task alone gets values without gaps.
+    tasks: how many tasks there are; ``None`` where no one knows.  One task alone gets values without gaps.
     """
 
     def __init__(self, column: IdentityColumn, task: int = 0, tasks: int | None = None) -> None:

@@ -17,7 +17,7 @@ from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable
 from trilake.delta.rules.change_columns import check_change_columns
 
-#: Where Spark notes on a field, whose type stays ``string``, by which rules its texts are compared, such as
+#: Where Spark notes on a field, whose type stays ``string``, by which rules its strings are compared, such as
 #: ``{"name": "spark.UTF8_LCASE"}``.  Who does not know them may read such a table, by the bytes of the texts.
 COLLATIONS = "__COLLATIONS"
 

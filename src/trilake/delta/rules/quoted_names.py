@@ -1,8 +1,8 @@
 """Conditions of CHECK constraints in the spelling of deltalake, which puts names in double quotes.
 
-The protocol names no dialect of SQL.  In Spark's, ``"Price" >= 0`` compares a text, and the rule would refuse all rows
-or none.  deltalake (seen of 1.6.6) writes every condition anew before it stores it: a name stands in double quotes
-exactly if it is not of lower-case letters, digits and ``_`` alone, and backquotes are never used.
+The protocol names no dialect of SQL.  In Spark's, ``"Price" >= 0`` compares a string, and the rule would refuse all
+rows or none.  deltalake (seen of 1.6.6) writes every condition again before it stores it: a name stands in double
+quotes exactly if it is not of lower-case letters, digits and ``_`` alone, and backquotes are never used.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What happens to rows on their way into a table, put together: :class:`RowRules`.
 
 The order, for each batch: columns that are there are brought to the table's types; those that are not get their
-default, an identity value or null; texts are padded and measured; generated columns are computed, or verified where
-they are given; empty texts of partition columns become null, as which the log holds them; NOT NULL, CHECK constraints
+default, an identity value or null; strings are padded and measured; generated columns are computed, or verified where
+they are given; empty strings of partition columns become null, as which the log holds them; NOT NULL, CHECK constraints
 and invariants are verified.
 
 Where only Spark can evaluate an expression, rows come from Spark, which computes it before they reach the pipeline:
@@ -79,7 +79,7 @@ class RowRules:
     generated: tuple[GeneratedColumn, ...] = ()
     checks: tuple[Check, ...] = ()
     rewrite: bool = False
-    #: Partition columns whose empty texts a rule must see as the nulls that they become.
+    #: Partition columns whose empty strings a rule must see as the nulls that they become.
     emptied: tuple[str, ...] = ()
     #: What Spark must compute before, empty where nothing.
     needs_spark: tuple[SparkExpression, ...] = ()
@@ -358,7 +358,7 @@ class RowPipeline:
 def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict[str, str]]:
     """Conditions by name of column as Spark evaluates them, in stages as those of :meth:`RowRules.spark_stages`.
 
-    They see null in the ``emptied`` columns where a text is empty; what is behind them sees the text again.
+    They see null in the ``emptied`` columns where a string is empty; what is behind them sees the text again.
 
     >>> check_stages({"c": "a = b"}, [])
     [{'c': 'coalesce((a = b), false)'}]
@@ -378,7 +378,7 @@ def _may_be_empty(type_: DataType) -> bool:
 
 
 def _nulled(values: pa.Array) -> pa.Array:
-    """Texts or bytes with null in place of empty ones."""
+    """Strings or bytes with null in place of empty ones."""
     empty = pc.equal(pc.binary_length(values), 0)
     return pc.if_else(empty, pa.scalar(None, values.type), values) if pc.any(empty).as_py() else values
 

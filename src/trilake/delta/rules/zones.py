@@ -12,7 +12,7 @@ _OF_TIMES = re.compile(r"(?i)time|date|day|month|quarter|year|week|hour|minute|s
 
 
 def may_depend_on_zone(text: str, schema: StructType, columns: Iterable[str], result: DataType | None = None) -> bool:
-    """Whether a text over ``columns`` of a schema, stored as ``result``, reads or makes an instant in any way.
+    """Whether a string over ``columns`` of a schema, stored as ``result``, reads or makes an instant in any way.
 
     >>> schema = StructType(())
     >>> may_depend_on_zone("a + 1", schema, []), may_depend_on_zone("CAST(a AS TIMESTAMP)", schema, [])

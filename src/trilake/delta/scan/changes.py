@@ -110,7 +110,10 @@ def _check_range(log: DeltaLog, start: int, end: int | None, latest: int) -> Non
     if start > latest:
         problem, help = f"the feed is to start with version {start}, and the newest is {latest}", "start earlier"
     elif start < 0 or (end is not None and end < start):
-        problem, help = f"versions {start} to {latest if end is None else end} are no range", "pass 0 <= start <= end"
+        problem, help = (
+            f"versions {start} to {latest if end is None else end} are not a range",
+            "pass 0 <= start <= end",
+        )
     else:
         return
     raise InvalidArgumentError(problem, help=help, file=log.store.uri, condition="DELTA_INVALID_CDC_RANGE")
@@ -245,7 +248,7 @@ def scan_changes(
 ) -> ChangeFeedScan:
     """The plan of :func:`plan_changes` for a range that versions or times tell; without tasks between two commits.
 
-    Raises besides ``VersionNotFoundError`` for a time after the last commit, and for an end before the first one.
+    Raises apart from ``VersionNotFoundError`` for a time after the last commit, and for an end before the first one.
     """
     begins, ends = _as_time(start), _as_time(end)
     first = (as_version(start) or 0) if begins is None else log.version_from(begins)

@@ -5,7 +5,7 @@ A row group is judged as one file that holds the rows of all its files: its boun
 greatest ``maxValues``, where every file of the group has one.  What is not certain keeps the group, and the file:
 
 * bounds of floating point columns, of which Parquet leaves NaN out, say nothing of a group;
-* a partition value that is null may be a text that is no value of its type, which the read of the file reports;
+* a partition value that is null may be a string that is not a value of its type, which the read of the file reports;
 * timestamps as partition values say nothing: engines take them in the zone of their session;
 * bounds in another type than the column's, where a column's type was changed, only say what can be converted.
 """

@@ -1,7 +1,7 @@
 """From the columns of a data file to the columns of the table.
 
 Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have more of them, have
-them in another order, under physical names or known by field id only, and of narrower types than the table has by now.
+them in another order, under physical names or known by field id only, and of narrower types than the table has now.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
         raise unreadable(e, plan.provider, file=f"{store.uri}/{key}", version=plan.version) from e
 
 
-#: Formats besides Parquet that this room reads, and does not write.
+#: Formats apart from Parquet that this room reads, and does not write.
 OTHER_FORMATS = ("orc", "csv", "json", "text")
 
 

@@ -30,7 +30,7 @@ _CONDITIONS = {
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 
-#: Texts and quoted names, in which nothing is called.
+#: Strings and quoted names, in which nothing is called.
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
 #: Words that mean what the time or the session of a statement makes of them, with parentheses or without.
 STATEMENT_WORDS = r"current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp"

@@ -1,7 +1,7 @@
 """Reading chosen rows of a Parquet file, and deciding which of its columns are best read as dictionaries.
 
-A text column of few values is stored as a dictionary and numbers.  Read as such, nothing is done for rows that are not
-wanted; as texts, every row would be built first.
+A string column of few values is stored as a dictionary and numbers.  Read as such, nothing is done for rows that are
+not wanted; as strings, every row would be built first.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scal
 
 
 def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with plain texts for dictionaries."""
+    """Rows with plain strings for dictionaries."""
     if not any(pa.types.is_dictionary(t) for t in rows.schema.types):
         return rows
     columns = [decode_dictionary(c) if pa.types.is_dictionary(c.type) else c for c in rows.columns]
@@ -107,7 +107,7 @@ def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_dictionaries(rows: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
-    """Rows with dictionaries for the texts of some columns."""
+    """Rows with dictionaries for the strings of some columns."""
     if not names:
         return rows
     columns = [

@@ -328,7 +328,7 @@ def _default_workers(store: Store, tasks: Sequence[FileTask]) -> int:
 
 
 class _Stopped(BaseException):
-    """Tells a worker that nobody wants its rows any more."""
+    """Tells a worker that no one wants its rows any more."""
 
 
 def _parallel(

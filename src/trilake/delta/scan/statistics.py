@@ -1,4 +1,4 @@
-"""Statistics of data files, out of the JSON text of ``add.stats``, only for the columns that somebody asks for.
+"""Statistics of data files, out of the JSON text of ``add.stats``, only for the columns that someone asks for.
 
 Protocol: *Per-file Statistics*.  A value that is not what its column's type asks for counts as unknown, since a
 statistic may only ever help.
@@ -39,7 +39,7 @@ _KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high
 #: than all else: a bound that is there holds for every value.  Other engines carry it along without reading it.
 NAN_TAG = "trilake.maxCountsNaN"
 #: Its values: the same holds for the bounds inside the file; it holds for the statistics alone, where we took those of
-#: a file that somebody else wrote.
+#: a file that someone else wrote.
 IN_FILE, IN_STATISTICS = "true", "statistics"
 #: Since 1972-01-08 all zones are whole minutes from UTC: the last one that was not is Africa/Monrovia, -00:44:30.
 _WHOLE_MINUTES, _MINUTE = 63_676_800_000_000, 60_000_000
@@ -81,7 +81,7 @@ class StatisticsReader:
         )
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
-        """Parse the texts once for all of these columns (display paths); each is asked for with :meth:`column` then,
+        """Parse the strings once for all of these columns (display paths); each is asked for with :meth:`column` then,
         once."""
         resolved = (self._leaf(p) for p in paths)
         leaves = [r for r in resolved if r is not None and r[0] not in self._read]

@@ -1,6 +1,6 @@
-"""The texts of ``add.stats`` as columns: those that are asked for, in the types that they are asked in.
+"""The strings of ``add.stats`` as columns: those that are asked for, in the types that they are asked in.
 
-Protocol: *Per-file Statistics*.  A value that is not of its type is null.  A few texts of plain values are parsed one
+Protocol: *Per-file Statistics*.  A value that is not of its type is null.  A few strings of plain values are parsed one
 by one, all others in one columnar query.
 """
 
@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from trilake.expr.terms import engine
 
-#: Up to this many texts, plain parsing beats a query, which takes 1.5 ms to begin, and a fifth of a second more where
+#: Up to this many strings, plain parsing beats a query, which takes 1.5 ms to begin, and a fifth of a second more where
 #: DuckDB is not loaded yet.
 _FEW = 300
 _INT64 = 2**63
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
 
 
 def parsed(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
-    """A column for each that is wanted, a row for each text; null where a text is none, or says nothing of it.
+    """A column for each that is wanted, a row for each text; null where a string is none, or says nothing of it.
 
     >>> texts = pa.chunked_array([['{"numRecords":3}', None]])
     >>> parsed(texts, [Wanted("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
@@ -58,16 +58,16 @@ def _many(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
 
     try:
         return values("s")
-    except engine.QueryError:  # one is no JSON: each is looked at first then, which takes longer
+    except engine.QueryError:  # one is not JSON: each is looked at first then, which takes longer
         return values("case when json_valid(s) then s end")
 
 
 def _pointer(path: Sequence[str]) -> str:
-    """A JSON pointer (RFC 6901) within an SQL text."""
+    """A JSON pointer (RFC 6901) within an SQL."""
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path).replace("'", "''")
 
 
-# --- few texts -------------------------------------------------------------------------------------------------------
+# --- few strings -----------------------------------------------------------------------------------------------------
 
 
 class _NotPlain(Exception):
@@ -79,7 +79,7 @@ def _few(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table | None:
     try:
         rows = [None if text is None else orjson.loads(text) for text in stats.to_pylist()]
         arrays = [_COLUMNS[c.type]([_value(row, c.path) for row in rows]) for c in wanted]
-    except (_NotPlain, ValueError):  # what is no JSON is a ValueError
+    except (_NotPlain, ValueError):  # what is not JSON is a ValueError
         return None
     return pa.Table.from_arrays(arrays, names=[c.name for c in wanted])
 

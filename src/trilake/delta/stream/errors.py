@@ -22,7 +22,7 @@ class StreamSchemaChangedError(StreamError):
 
     code = "STREAM_SCHEMA_CHANGED"
     default_help = (
-        "all rows before the change were delivered; start the query again, with its load() called anew, on the same"
+        "all rows before the change were delivered; start the query again, with its load() called again, on the same"
         " checkpoint"
     )
 

@@ -8,8 +8,8 @@ checkpoint, so an offset reads the same whoever wrote it::
      "isStartingVersion": false, "startedAt": {"reservoirVersion": 3, "isStartingVersion": true}}
 
 Everything before the file ``index`` of ``reservoirVersion``, and that file itself, has been read; ``-1`` is the place
-before a version's first file.  ``startedAt`` is ours: Spark asks for the first offset anew when a first batch has to be
-repeated, and by then the table may have newer versions.
+before a version's first file.  ``startedAt`` is ours: Spark asks for the first offset again when a first batch has to
+be repeated, and by then the table may have newer versions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class StreamOffset:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> StreamOffset:
-        """From the JSON of a checkpoint; raises ``StreamOffsetError`` for anything that is no offset of a table."""
+        """From the JSON of a checkpoint; raises ``StreamOffsetError`` for anything that is not an offset of a table."""
         try:
             version, source = int(data["reservoirVersion"]), data.get("sourceVersion")
             source = None if source is None else int(source)

@@ -79,7 +79,7 @@ class StreamOptions:
     @staticmethod
     @stating({None: "DELTA_ILLEGAL_OPTION"})
     def parse(texts: Mapping[str, str]) -> StreamOptions:
-        """From texts by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
+        """From strings by name, of the names in :data:`STREAM_READ_OPTIONS`.  Raises ``InvalidArgumentError``.
 
         >>> StreamOptions.parse({"startingVersion": "latest", "maxBytesPerTrigger": "10m"}).max_bytes
         10485760

@@ -102,7 +102,7 @@ class DeltaStream:
         """The place where a new stream begins.
 
         Raises ``VersionNotFoundError`` for a start outside the log, ``StreamSchemaChangedError`` where the table has
-        other columns by now, ``ChangeFeedError`` for changes that were not recorded there.
+        other columns now, ``ChangeFeedError`` for changes that were not recorded there.
         """
         if self._initial is None:
             head = self.log.head(self._until)
@@ -364,7 +364,7 @@ class DeltaStream:
             some, fresh = fresh[:_CHUNK], fresh[_CHUNK:]
             if not some:
                 break
-            if some[0][0] > tail.last + 1:  # lost, and nobody minds
+            if some[0][0] > tail.last + 1:  # lost, and no one minds
                 tail = Tail(some[0][0], some[0][0] - 1, tail.units)
             self._commits += some
             batch = self.log.parse(some)
@@ -410,7 +410,7 @@ class DeltaStream:
         if offset.reservoir_id != self.table_id:
             raise StreamOffsetError(
                 f"the checkpoint is of a table with the id {offset.reservoir_id}, this one's id is {self.table_id}",
-                help="the table was made anew, or the checkpoint belongs to another one: use a new checkpoint",
+                help="the table was made again, or the checkpoint belongs to another one: use a new checkpoint",
                 file=self.uri,
                 condition="DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE",
             )
@@ -446,7 +446,7 @@ class DeltaStream:
         if version > head.version:
             raise StreamOffsetError(
                 f"the checkpoint has read version {version} of the table, whose newest version is {head.version}",
-                help="the table was made anew or restored from a copy: use a new checkpoint",
+                help="the table was made again or restored from a copy: use a new checkpoint",
                 file=self.uri,
                 version=version,
             )

@@ -141,7 +141,7 @@ def empty_units(options: StreamOptions) -> Units:
 
 
 def file_units(files: pa.Table, versions: Integers, indexes: Integers, *, exclude: str | None = None) -> Units:
-    """A unit a file.  Raises ``InvalidArgumentError`` for an ``exclude`` that is no regular expression."""
+    """A unit a file.  Raises ``InvalidArgumentError`` for an ``exclude`` that is not a regular expression."""
     sizes = pc.fill_null(files["size"], 0).to_numpy()
     units = Units(versions, indexes, np.ones(len(sizes), np.int64), sizes, _files(files))
     if exclude is None:

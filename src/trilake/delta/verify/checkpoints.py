@@ -89,7 +89,7 @@ def hint(table: DeltaContext) -> Generator[Finding, None, int]:
     wrong: list[str] = []
     version = None
     if stated is None:
-        wrong.append("it is no JSON object with a version, or its checksum is wrong")
+        wrong.append("it is not JSON object with a version, or its checksum is wrong")
     else:
         version = stated.version
         files = dict(table.everything.checkpoints).get(version)

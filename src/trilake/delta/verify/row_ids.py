@@ -14,7 +14,7 @@ from trilake.delta.verify.context import DeltaContext
 from trilake.errors import TrilakeError
 from trilake.table.findings import Finding
 
-_MARK_HELP = "set it anew before rows are written: new ids would be given to rows a second time"
+_MARK_HELP = "set it again before rows are written: new ids would be given to rows a second time"
 
 
 def present(table: DeltaContext) -> Generator[Finding, None, int]:

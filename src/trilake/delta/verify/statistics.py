@@ -32,7 +32,7 @@ def well_formed(table: DeltaContext) -> Generator[Finding, None, int]:
         t=pa.table({"s": stats}),
     )["ok"]
     for path in adds["file"].filter(pc.and_(text, pc.invert(valid))).to_pylist():
-        yield _finding(table, "statistics-malformed", "the statistics are no JSON object", path, None)
+        yield _finding(table, "statistics-malformed", "the statistics are not JSON object", path, None)
     counts = record_counts(adds)
     vectors = pc.is_valid(pc.struct_field(adds["deletionVector"], "storageType"))
     unknown = pc.and_(pc.is_null(counts), vectors)

@@ -1,1 +1,1 @@
-"""Spark SQL text, read and translated."""
+"""Spark SQL, read and translated."""

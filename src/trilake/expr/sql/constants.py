@@ -23,7 +23,7 @@ def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Lit
     """The value of a node that is one without being computed; ``None`` for any other.
 
     ``now`` says what ``current_timestamp()`` means, and is asked by what needs it alone.  Raises ``FilterError`` for a
-    literal that is no value.
+    literal that is not a value.
     """
     match node:
         case exp.Null():
@@ -39,9 +39,9 @@ def simple_constant(node: exp.Expression, now: Callable[[], dt.datetime]) -> Lit
             try:
                 return Literal(bytes.fromhex(digits if len(digits) % 2 == 0 else "0" + digits), Kind.BINARY)
             except ValueError:
-                raise FilterError(f"X'{digits}' is no binary literal") from None
+                raise FilterError(f"X'{digits}' is not a binary literal") from None
         case exp.Concat() if all(isinstance(e, exp.Literal) and e.is_string for e in node.expressions):
-            # Adjacent texts are one.
+            # Adjacent strings are one.
             return Literal("".join(e.name for e in node.expressions), Kind.STRING)
         case exp.Neg():
             inner = simple_constant(node.this.unnest(), now)
@@ -83,7 +83,7 @@ def _literal(node: exp.Literal) -> Literal:
     if len(text) > 100:
         raise FilterError(f"a number of {len(text)} digits is not a number of Spark")
     if not _NUMBER.fullmatch(text):
-        raise FilterError(f"{text!r} is no number", help="an exponent needs digits, as in 1e5")
+        raise FilterError(f"{text!r} is not a number", help="an exponent needs digits, as in 1e5")
     if "e" in text.lower():
         return Literal(float(text), Kind.DOUBLE)
     return Literal(Decimal(text), Kind.DECIMAL) if "." in text else Literal(int(text), Kind.INTEGER)

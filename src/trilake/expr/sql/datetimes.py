@@ -1,4 +1,4 @@
-"""Functions of dates and times: parts of them, and texts by a pattern."""
+"""Functions of dates and times: parts of them, and strings by a pattern."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
 
 
 def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
-    """The parts of a date pattern: letters that are in ``known``, and texts between them (``False``)."""
+    """The parts of a date pattern: letters that are in ``known``, and strings between them (``False``)."""
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
         text = match[0]
         if match[1] is not None:
@@ -85,7 +85,8 @@ def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tup
 
 
 def format_pattern(time: str, pattern: str) -> Sql:
-    """A timestamp as text by a pattern of Spark.  Raises :class:`FilterError` for letters that have no counterpart."""
+    """A timestamp as a string by a pattern of Spark.  Raises :class:`FilterError` for letters that have no
+    counterpart."""
     parts = (_LETTERS[text] if known else text.replace("%", "%%") for text, known in _parts(pattern, _LETTERS))
     formatted = f"strftime({time}, {single_quoted(''.join(parts))})"
     # Beyond these years Spark writes eras and signs.
@@ -100,7 +101,7 @@ def date_format(call: Call) -> Sql:
 
 
 def parse_by_pattern(call: Call, target: str) -> Sql:
-    """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a text that is not of it."""
+    """``to_date(text, pattern)`` and ``to_timestamp(text, pattern)``: an error for a string that is not of it."""
     source, pattern = call.string(0), str(call.constant(1))
     regex, groups = "", []
     for text, known in _parts(pattern, _DIGITS):

@@ -80,7 +80,7 @@ def _is_keyword(name: str) -> bool:
 
 
 def statements(text: str) -> list[exp.Expr | None]:
-    """The trees of a text's statements, in which calls have the names and the arguments that the user wrote.
+    """The trees of a string's statements, in which calls have the names and the arguments that the user wrote.
 
     A parser of our own would be a class of
     sqlglot's with fewer functions, which there cannot be where it is compiled (``sqlglot[c]``): the names are changed

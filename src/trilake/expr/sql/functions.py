@@ -102,7 +102,7 @@ def _coalesce(call: Call) -> Sql:
 
 
 def _nullif(call: Call) -> Sql:
-    equal = call.translator.comparison("=", *(a.as_text for a in call.args)).text  # as texts of any length, in Spark
+    equal = call.translator.comparison("=", *(a.as_text for a in call.args)).text  # as strings of any length, in Spark
     return Sql(f"(CASE WHEN {equal} THEN NULL ELSE {call.args[0].text} END)", call.args[0].type)
 
 
@@ -282,7 +282,7 @@ def _to_date(target: str) -> Handler:
 
 
 def _hex(c: Call) -> Sql:
-    """The bytes of a text or binary, or the 64 bits of a whole number without leading zeros."""
+    """The bytes of a string or binary, or the 64 bits of a whole number without leading zeros."""
     text = c.family(0, "string", "binary", "integer")
     return Sql(f"hex(CAST({text} AS BIGINT))" if c.args[0].family == "integer" else f"hex({text})", "VARCHAR")
 
@@ -328,7 +328,7 @@ FUNCTIONS: dict[str, tuple[int, int, Handler]] = {
     "try_multiply": (2, 2, _arithmetic(exp.Mul, safe=True)),
     "try_divide": (2, 2, _arithmetic(exp.Div, safe=True)),
     "try_mod": (2, 2, _arithmetic(exp.Mod, safe=True)),
-    # texts
+    # strings
     "upper": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
     "ucase": (1, 1, lambda c: Sql(upper(c.string(0)), "VARCHAR")),
     "lower": (1, 1, lambda c: Sql(lower(c.string(0)), "VARCHAR")),

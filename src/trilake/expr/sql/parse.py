@@ -1,4 +1,4 @@
-"""Spark SQL text to a predicate tree.
+"""Spark SQL to a predicate tree.
 
 The text is parsed by sqlglot.  What compares a column with a constant becomes a leaf of the tree; the rest becomes an
 opaque DuckDB expression (:mod:`trilake.expr.sql.translate`).
@@ -41,7 +41,7 @@ from trilake.expr.terms.predicate import (
     joined_equalities,
 )
 
-#: A filter is read by people; a text longer than this is a mistake or an attack.
+#: A filter is read by people; a string longer than this is a mistake or an attack.
 MAX_TEXT = 1_000_000
 #: Conditions that DuckDB computes: it looks at each of them for milliseconds before anything runs.
 MAX_OPAQUE = 2_000
@@ -84,7 +84,7 @@ def _parsed(
             help="a long list of values goes quicker as pyarrow: pc.field('x').isin(values); or join with them",
         )
     if not is_unicode(text):
-        raise FilterError("the filter is no valid Unicode", help="remove the lone surrogate")
+        raise FilterError("the filter is not a valid Unicode", help="remove the lone surrogate")
 
     names = column_names(schema)
 
@@ -103,7 +103,7 @@ def _parsed(
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: it has no lone surrogate."""
+    """Whether a string can be encoded: it has no lone surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -143,7 +143,7 @@ def too_deep(text: str) -> FilterError:
 
 
 def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
-    """The tree that sqlglot makes of a text; ``names`` are those of columns, in lower case.
+    """The tree that sqlglot makes of a string; ``names`` are those of columns, in lower case.
 
     Raises :class:`FilterError` where it makes none."""
     if not text.strip():
@@ -163,7 +163,7 @@ def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression
 
 
 def shorten(text: str) -> str:
-    """At most 200 characters of a text, for messages."""
+    """At most 200 characters of a string, for messages."""
     return text if len(text) <= 200 else text[:197] + "..."
 
 
@@ -345,7 +345,7 @@ class _Builder:
             if value is None or not _simple(column, value):
                 return None
             values.append(value)
-        # Spark brings all operands to one type, which for texts and numbers is not that of each pair.
+        # Spark brings all operands to one type, which for strings and numbers is not that of each pair.
         if len({v.kind for v in values} - {Kind.NULL}) > 1 and not _all_numbers(column, values):
             return None
         return bind.is_in(column, values)

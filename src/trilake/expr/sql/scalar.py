@@ -1,4 +1,4 @@
-"""Spark SQL text to one translated expression, and the difference between what is wrong and what is not known here."""
+"""Spark SQL to one translated expression, and the difference between what is wrong and what is not known here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's functions of texts that DuckDB has in another form."""
+"""Spark's functions of strings that DuckDB has in another form."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ from trilake.expr.terms.predicate import (
     duckdb_name,
 )
 
-#: Words that are no names without backticks.
+#: Words that are not names without backticks.
 _RESERVED = frozenset(
     (
         *("all", "and", "any", "as", "between", "by", "case", "cast", "cross", "current_date", "current_timestamp"),
@@ -156,7 +156,7 @@ class _Fit:
 def compare(column: Column, op: str, literal: Literal, **where: Any) -> Predicate:
     """``column op literal`` for the operators ``= != < <= > >=``.
 
-    Raises :class:`FilterError` for types that Spark does not compare and for texts that it cannot cast.
+    Raises :class:`FilterError` for types that Spark does not compare and for strings that it cannot cast.
     """
     if literal.kind is Kind.NULL or pa.types.is_null(column.type):
         return Constant(None)

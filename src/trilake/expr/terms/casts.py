@@ -54,11 +54,11 @@ def target_type(node: exp.DataType) -> str:
     name = node.this.value
     if name == "DECIMAL":
         if not all(p.name.isascii() and p.name.isdigit() and len(p.name) < 5 for p in node.expressions):
-            raise FilterError(f"{node.sql('databricks')} is no type of Spark", help="write it as DECIMAL(10, 2)")
+            raise FilterError(f"{node.sql('databricks')} is not a type of Spark", help="write it as DECIMAL(10, 2)")
         numbers = [int(p.name) for p in node.expressions]
         precision, scale = (numbers + [10, 0][len(numbers) :])[:2] if len(numbers) < 2 else numbers
         if not 1 <= precision <= 38 or not 0 <= scale <= precision:
-            raise FilterError(f"decimal({precision},{scale}) is no type of Spark")
+            raise FilterError(f"decimal({precision},{scale}) is not a type of Spark")
         return f"DECIMAL({precision},{scale})"
     name = {"TIMESTAMPNTZ": "TIMESTAMP", "TIMESTAMPLTZ": "TIMESTAMP", "VARBINARY": "BLOB"}.get(name, name)
     if name not in TYPES or node.expressions:
@@ -128,7 +128,7 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
 
 
 def number_text(x: str) -> str:
-    """A double as text, as Java writes it: ``1.0E10``, ``1.5``, ``NaN``.
+    """A double as a string, as Java writes it: ``1.0E10``, ``1.5``, ``NaN``.
 
     Before 19 Java has a digit too many for a few numbers; nearest to zero, it has digits of its own: an error.
     """
@@ -158,7 +158,7 @@ def _spark(target: str) -> str:
 
 
 def _from_text(text: str, target: str, failed: str) -> str:
-    """A cast of a text; ``failed`` is what to evaluate for one that is no such value."""
+    """A cast of a string; ``failed`` is what to evaluate for one that is no such value."""
     matches = f"CASE WHEN {text} IS NULL THEN NULL WHEN regexp_full_match({text},"
     if target in INTEGERS:
         digits = f"regexp_extract({text}, '[+-]?[0-9]+')"

@@ -1,5 +1,5 @@
 """``char(n)`` in comparisons, by Spark's rules: the column is read filled up with spaces to ``n``, and where it is
-compared with a text, or with another ``char``, the shorter side is filled up to the longer one.
+compared with a string, or with another ``char``, the shorter side is filled up to the longer one.
 
 What a file holds may be filled up or not.  So a comparison becomes conditions on the text as it is stored: a stored
 text that is no beginning of the literal compares as it does when it is filled up; those that are one are named.
@@ -30,7 +30,7 @@ from trilake.expr.terms.predicate import (
 
 #: Metadata of an Arrow field that is ``char(n)``, with ``n`` as its value.
 CHAR = b"trilake.char"
-#: Texts beyond this length are compared by DuckDB: there would be too many beginnings of them.
+#: Strings beyond this length are compared by DuckDB: there would be too many beginnings of them.
 _MOST = 1_000
 
 
@@ -145,6 +145,6 @@ def padded_sides(parts: Sequence[Sql], texts: Sequence[str | None]) -> list[Sql]
 
 
 def filled_up(value: Sql, length: int) -> Sql:
-    """A text filled up with spaces; one of just this length stays as it is written."""
+    """A string filled up with spaces; one of just this length stays as it is written."""
     tail = f", {length}, ' ')"
     return Sql(value.text if value.text.endswith(tail) else f"rpad({value.text}{tail}", value.type)

@@ -24,7 +24,7 @@ TIMESTAMP_NTZ = pa.timestamp("us")
 def remembered(of_type: Callable[[pa.DataType], pa.DataType]) -> Callable[[pa.DataType], pa.DataType]:
     """``of_type``, asked once for each type without parts.
 
-    Nested types are asked anew, because types are equal whatever is noted on their fields; and so are extension types
+    Nested types are asked again, because types are equal whatever is noted on their fields; and so are extension types
     made in Python, which have no hash.
     """
     known = cache(of_type)

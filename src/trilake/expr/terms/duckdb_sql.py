@@ -202,7 +202,7 @@ def common_type(parts: Sequence[Sql], what: str) -> str:
     if "string" in families and len(families - {"string"}) >= 1:
         others = [p for p in parts if p.family not in ("string", "void")]
         rest = common_type(others, what)
-        # A text next to an integer is read as bigint, next to any other number as double.
+        # A string next to an integer is read as bigint, next to any other number as double.
         family = Sql("", rest).family
         if family in ("integer", "decimal", "float", "double"):
             return "BIGINT" if family == "integer" else "DOUBLE"

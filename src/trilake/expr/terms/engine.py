@@ -133,7 +133,7 @@ def first_line(error: Exception) -> str:
 
 @contextmanager
 def idle_connection() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection of the process's database, which may open no file, for the time of the block and nobody else.
+    """A connection of the process's database, which may open no file, for the time of the block and no one else.
 
     What is registered on it must be taken away again.
     """

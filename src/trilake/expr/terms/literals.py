@@ -1,4 +1,4 @@
-"""Literals of a filter: their Spark types, and the texts that Spark reads as dates, times, numbers and booleans.
+"""Literals of a filter: their Spark types, and the strings that Spark reads as dates, times, numbers and booleans.
 
 Dates are days and times are microseconds since 1970-01-01 (UTC), as integers: Python's ``datetime`` ends at year 9999,
 Spark does not.
@@ -89,7 +89,7 @@ class Literal:
 
     @property
     def negated(self) -> Literal | None:
-        """The number with the other sign, to its last digit; ``None`` for what is no number.
+        """The number with the other sign, to its last digit; ``None`` for what is not a number.
 
         >>> Literal.of(Decimal("12345678901234567890123456789.1")).negated
         Literal(value=Decimal('-12345678901234567890123456789.1'), kind=<Kind.DECIMAL: 'decimal'>)
@@ -204,8 +204,8 @@ _DOUBLE = re.compile(
 
 
 def parse_date(text: str) -> int | None:
-    """Days of a text that Spark can cast to ``date``: ``yyyy``, ``yyyy-m``, ``yyyy-m-d`` and anything after a space or
-    ``T``; else ``None``.
+    """Days of a string that Spark can cast to ``date``: ``yyyy``, ``yyyy-m``, ``yyyy-m-d`` and anything after a space
+    or ``T``; else ``None``.
 
     >>> parse_date("1970-1-2"), parse_date("1970-01-02 23:59:59"), parse_date("1970"), parse_date("2/1/1970")
     (1, 1, 0, None)
@@ -220,9 +220,9 @@ def parse_date(text: str) -> int | None:
 
 
 def parse_timestamp(text: str, *, with_zone: bool) -> int | None:
-    """Microseconds of a text that Spark can cast to a timestamp; else ``None``.
+    """Microseconds of a string that Spark can cast to a timestamp; else ``None``.
 
-    A text without a zone is UTC.  ``with_zone=False`` reads a ``timestamp_ntz``, for which Spark ignores the zone.
+    A string without a zone is UTC.  ``with_zone=False`` reads a ``timestamp_ntz``, for which Spark ignores the zone.
 
     >>> parse_timestamp("1970-01-01 00:00:00.5", with_zone=True)
     500000
@@ -263,12 +263,12 @@ def _offset_micros(zone: str, local_micros: int) -> int | None:
 
 
 def parse_integer(text: str) -> int | None:
-    """The integer that Spark reads from a text in ANSI mode; ``None`` where it would raise."""
+    """The integer that Spark reads from a string in ANSI mode; ``None`` where it would raise."""
     return int(text) if len(text) <= 100 and _INTEGER.fullmatch(text) else None
 
 
 def parse_double(text: str) -> float | None:
-    """The double that Spark reads from a text in ANSI mode; ``None`` where it would raise.
+    """The double that Spark reads from a string in ANSI mode; ``None`` where it would raise.
 
     >>> parse_double(" 1e3 "), parse_double("inf"), parse_double("1.5d"), parse_double("one")
     (1000.0, inf, 1.5, None)
@@ -280,7 +280,7 @@ def parse_double(text: str) -> float | None:
 
 
 def parse_boolean(text: str) -> bool | None:
-    """The boolean that Spark reads from a text in ANSI mode; ``None`` where it would raise."""
+    """The boolean that Spark reads from a string in ANSI mode; ``None`` where it would raise."""
     text = text.strip().lower()
     if text in ("t", "true", "y", "yes", "1"):
         return True

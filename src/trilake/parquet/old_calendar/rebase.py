@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _VERSION, _ZONE = b"org.apache.spark.version", b"org.apache.spark.timeZone"
 _LEGACY, _LEGACY_INT96 = b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"
-#: The first releases that write today's calendar; as texts, which is how Spark compares them.
+#: The first releases that write today's calendar; as strings, which is how Spark compares them.
 _FIRST, _FIRST_INT96 = b"3.0.0", b"3.1.0"
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
 

@@ -54,7 +54,7 @@ DAYS = Switches(np.array(_DAYS, np.int64), np.array(_DAYS_BETWEEN, np.int64))
 
 @cache
 def of_zone(name: str) -> Switches:
-    """What is between two instants of a time zone.  Raises ``ValueError`` for a zone that nobody knows."""
+    """What is between two instants of a time zone.  Raises ``ValueError`` for a zone that no one knows."""
     known = _zones().get(name)
     if known is not None:
         standard, mean, later = known

@@ -201,7 +201,7 @@ def _convert_named(
     collect_stats: bool,
     options: Mapping[str, str] | None,
 ) -> str:
-    parts_of(name)  # refuses a text that is no name
+    parts_of(name)  # refuses a string that is not a name
     if not spark.catalog.tableExists(quoted(name)):
         raise InvalidArgumentError(
             f"the catalogue has no table {name}",
@@ -215,7 +215,7 @@ def _convert_named(
     provider, kind = str(about.get("Provider", "")).lower(), str(about.get("Type", "")).upper()
     if kind == "VIEW" or provider != "parquet":
         raise InvalidArgumentError(
-            f"{name} is no table of Parquet files, so it cannot be converted",
+            f"{name} is not a table of Parquet files, so it cannot be converted",
             condition="DELTA_CONVERT_NON_PARQUET_TABLE",
         )
     managed, parts = kind != "EXTERNAL", parts_of(name)

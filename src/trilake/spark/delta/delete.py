@@ -1,4 +1,4 @@
-"""DELETE on Spark, which evaluates the predicate: any SQL text or column, functions of users included."""
+"""DELETE on Spark, which evaluates the predicate: any SQL or column, functions of users included."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ class FrameColumns:
             self._frames.append(numbers)
 
     def asked(self, expressions: Iterable[object]) -> dict[int, str]:
-        """The remembered columns that expressions name, by number; texts of SQL name none.
+        """The remembered columns that expressions name, by number; strings of SQL name none.
 
         On Connect the numbers are those of frames, and no column has a name of its own.
         """
@@ -78,7 +78,7 @@ class FrameColumns:
         Parameters
         ----------
         frame: the table's columns, by their names.
-        expressions: conditions and values; texts of SQL, and ``None``, name no such columns.
+        expressions: conditions and values; strings of SQL, and ``None``, name no such columns.
         besides: a frame that is joined to this one, whose own columns stay what they are.
 
         What Spark's plans turn out not to have is left out: Spark then says which column it does not find.

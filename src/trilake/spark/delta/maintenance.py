@@ -180,7 +180,7 @@ def check_bool(value: object, name: str) -> None:
 
 
 def check_properties(properties: Mapping[str, str] | None) -> None:
-    """Raise ``ValueError``, as delta-spark does, unless ``properties`` are texts by text."""
+    """Raise ``ValueError``, as delta-spark does, unless ``properties`` are strings by text."""
     if properties is None:
         return
     if not isinstance(properties, Mapping):

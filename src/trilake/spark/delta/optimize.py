@@ -54,7 +54,7 @@ class DeltaOptimizeBuilder:
         self._conditions: tuple[str, ...] = ()
 
     def where(self, partitionFilter: str) -> DeltaOptimizeBuilder:
-        """Restrict the command to the partitions for which ``partitionFilter``, a SQL text, is true.
+        """Restrict the command to the partitions for which ``partitionFilter``, a SQL, is true.
 
         The condition may name partition columns only; several calls must all hold.  Raises ``TypeError`` for what is no
         text.
@@ -67,7 +67,7 @@ class DeltaOptimizeBuilder:
     def executeCompaction(self, *, full: bool = False) -> DataFrame:
         """Put small files, and files with many deleted rows, together; a table with clustering columns is clustered.
 
-        ``full`` clusters all files anew, those of large clusters included.  Returns one row with ``path`` and
+        ``full`` clusters all files again, those of large clusters included.  Returns one row with ``path`` and
         ``metrics``.
         """
         return self._frame(self._optimize((), full))

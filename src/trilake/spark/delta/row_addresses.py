@@ -1,6 +1,6 @@
 """Rows of a table on Spark, each with its address: which file it is in, and at which place there.
 
-Commands that change rows find them by such a frame.  It is Spark's native scan, which reads no column that nobody asks
+Commands that change rows find them by such a frame.  It is Spark's native scan, which reads no column that no one asks
 for; where Spark cannot scan the files itself, tasks read them through Arrow.
 """
 

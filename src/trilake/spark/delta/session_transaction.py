@@ -22,7 +22,7 @@ AUTO_RESET = VERSION + ".autoReset.enabled"
 def session_transaction(spark: SparkSession) -> Transaction | None:
     """The application and the version of it that the next change of the session stands for; ``None`` without them.
 
-    Raises ``InvalidArgumentError`` where the session says one of the two, or a version that is no whole number.
+    Raises ``InvalidArgumentError`` where the session says one of the two, or a version that is not a whole number.
     """
     app_id, version = spark.conf.get(APP_ID, None), spark.conf.get(VERSION, None)
     if app_id is None and version is None:

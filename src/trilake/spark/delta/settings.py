@@ -49,7 +49,7 @@ CONVERT_BY_MANIFEST = PREFIX + "convert.useMetadataLog"
 REPLACED_CHECKED = PREFIX + "replaceWhere.constraintCheck.enabled"
 #: Whether the predicate of replaceWhere may name columns that the table is not partitioned by.
 REPLACED_BY_DATA = PREFIX + "replaceWhere.dataColumns.enabled"
-#: A text that every commit carries.
+#: A string that every commit carries.
 USER_METADATA = PREFIX + "commitInfo.userMetadata"
 #: Set, not read: the version of the newest commit of the session, whichever table it was to.
 LAST_VERSION = PREFIX + "lastCommitVersionInSession"
@@ -184,7 +184,7 @@ _warned: set[str] = set()
 
 
 def setting_of(name: str) -> Setting | None:
-    """What we do with a setting, by its full name; ``None`` for one that nobody listed."""
+    """What we do with a setting, by its full name; ``None`` for one that no one listed."""
     lowered = name.lower()
     while lowered:
         setting = _BY_NAME.get(lowered)
@@ -249,7 +249,7 @@ def session_log(spark: SparkSession, store: Store) -> DeltaLog:
 
 @dataclass(frozen=True)
 class _TellVersion:
-    """Tells a session the version of a commit; nobody, once it has travelled to another process."""
+    """Tells a session the version of a commit; no one, once it has travelled to another process."""
 
     spark: SparkSession | None
 
@@ -283,7 +283,7 @@ def with_session(spark: SparkSession, request: WriteRequest, *, decided: Collect
     decided: options that the write states, and the session does not decide any more: ``partitionOverwriteMode``,
         ``mergeSchema``.
 
-    Raises ``InvalidArgumentError`` for a setting that is no value of its kind.
+    Raises ``InvalidArgumentError`` for a setting that is not a value of its kind.
     """
     new: dict[str, Any] = {}
     defaults = default_properties(spark)

@@ -139,13 +139,13 @@ def _check_place(options: Mapping[str, str]) -> None:
     if not options.get("path"):
         raise InvalidArgumentError(
             "Spark's SQL does not say where a table of the catalogue is",
-            help="call trilake.install(spark), and names work in SQL, but for bodies of functions of SQL; or use"
+            help="call trilake.install(spark), and names work in SQL, except for bodies of functions of SQL; or use"
             " spark.table(name) and df.write.insertInto",
         )
 
 
 class TrilakeDeltaDataSource(DeltaDataSource):
-    """The same under a name that nobody else claims."""
+    """The same under a name that no one else claims."""
 
     @classmethod
     def name(cls) -> str:

@@ -168,7 +168,7 @@ class DeltaTable(SessionTable):
         return cls(sparkSession, path, hadoopConf or {})
 
     def delete(self, condition: str | Column | None = None) -> None:
-        """Delete the rows for which ``condition``, a SQL text or a column, is true; all rows without one.
+        """Delete the rows for which ``condition``, a SQL or a column, is true; all rows without one.
 
         A table with deletion vectors gets such, of others the files with such rows are written again.  Where no row
         matches, there is no commit; what was done is in :meth:`history`.
@@ -190,8 +190,8 @@ class DeltaTable(SessionTable):
 
         Parameters
         ----------
-        condition: a SQL text or a column.
-        set: SQL texts or columns over the row as it was, by column (``"a"``, or ``"a.b"`` for a field of a struct).
+        condition: a SQL or a column.
+        set: SQL strings or columns over the row as it was, by column (``"a"``, or ``"a.b"`` for a field of a struct).
 
         Raises ``ValueError`` without ``set``, ``TypeError`` for arguments of other types, ``SchemaMismatchError`` for
         an unknown column, ``ConstraintViolatedError`` for a row that breaks a rule of the table, ``WriteFailedError``
@@ -240,8 +240,8 @@ class DeltaTable(SessionTable):
     def restoreToVersion(self, version: int) -> DataFrame:
         """Bring the older version ``version`` back, as a new one; one row of metrics.
 
-        Raises ``ValueError`` for a version that is no integer, ``MissingFileError`` where files of that version were
-        deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
+        Raises ``ValueError`` for a version that is not an integer, ``MissingFileError`` where files of that version
+        were deleted, unless ``spark.sql.files.ignoreMissingFiles`` is true.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1, 2, 3]}, "lake/restore", mode="overwrite")
@@ -283,7 +283,7 @@ class DeltaTable(SessionTable):
         target: a path, ``delta.`/path```, or a name in the catalogue.
         isShallow: name this table's files instead of copying them.
         replace: clone over a table that is there.
-        properties: table properties that the target gets besides or instead of this table's.
+        properties: table properties that the target gets apart from or instead of this table's.
 
         Raises ``ValueError`` for arguments of other types, ``TableExistsError`` where a table is there.
 
@@ -365,12 +365,12 @@ class DeltaTable(SessionTable):
         generate(self._log(), mode)
 
     def merge(self, source: Any, condition: str | Column, *, round_times: bool = True) -> DeltaMergeBuilder:
-        """Describe a merge of ``source`` into the table: ``condition``, a SQL text or a column, says which rows match.
+        """Describe a merge of ``source`` into the table: ``condition``, a SQL or a column, says which rows match.
 
         Parameters
         ----------
         source: a DataFrame; or Arrow data or a frame of pandas or polars, which expressions call ``source``.
-        condition: a SQL text or a column.
+        condition: a SQL or a column.
         round_times: whether times of pandas or Arrow in nanoseconds are cut to the microsecond before, the finest that
             the table has; otherwise one that is between two microseconds is refused.
 
@@ -403,7 +403,7 @@ class DeltaTable(SessionTable):
     def upgradeTableProtocol(self, readerVersion: int, writerVersion: int) -> None:
         """Raise the table's protocol to at least ``readerVersion`` and ``writerVersion``.
 
-        Raises ``ValueError`` for versions that are no integers, ``InvalidArgumentError`` for versions that do not
+        Raises ``ValueError`` for versions that are not integers, ``InvalidArgumentError`` for versions that do not
         exist.
 
         >>> import trilake

@@ -136,10 +136,10 @@ class DeltaTableBuilder(Generic[Opened]):
         Parameters
         ----------
         colName: its name.
-        dataType: a type of Spark, or its SQL text.
+        dataType: a type of Spark, or its SQL.
         nullable: whether it may hold nulls.
         generatedAlwaysAs: an SQL expression over other columns, whose value the column always has; or an
-            ``IdentityGenerator`` for values that nobody else may give.
+            ``IdentityGenerator`` for values that no one else may give.
         generatedByDefaultAs: an ``IdentityGenerator`` for the values that are not given.
         comment: what the column is for.
         default: an SQL expression for the values that are not given.
@@ -227,7 +227,7 @@ class DeltaTableBuilder(Generic[Opened]):
             except TableExistsError:
                 if self._mode in ("create", "replace") or find_table(self._spark, named) is None:
                     raise
-                return self.execute()  # another one made it meanwhile
+                return self.execute()  # another one made it in the meantime
         return self._open_table(self._spark, path, self._options)
 
     def _run(self, path: str, name: str | None, known: str | None) -> None:

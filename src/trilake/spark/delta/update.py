@@ -1,4 +1,4 @@
-"""UPDATE on Spark, which evaluates condition and values: any SQL text or column, functions of users included.
+"""UPDATE on Spark, which evaluates condition and values: any SQL or column, functions of users included.
 
 One pass: Spark scans the files that can match with the address of each row, computes the new rows, and hands those
 that match to Python, which puts them through the table's rules, writes them, and returns the addresses of the old ones.

@@ -9,7 +9,7 @@ too, by its methods and those of its groups, with the *parts* of its plan that r
 Where a source has a newer version, the new read takes the place of the old part, in its columns with their numbers.  So
 ``frame["x"]`` stays a column of the frame, and all that stands above the part stays as Spark made it.
 
-While a command of ours runs, and where the frame is cached, it stays as it is, as does what Spark makes of rows that
+While a command of trilake runs, and where the frame is cached, it stays as it is, as does what Spark makes of rows that
 are there already (``checkpoint``).  For frames of Spark Connect, see :mod:`~trilake.spark.live_frames.connect_plans`.
 
 ``count()`` of a table's frame takes the short way where there is one (:mod:`~trilake.spark.scan.row_counts`).
@@ -91,7 +91,7 @@ class _Source:
 
     read: Callable[[], _Read | None]
     now: _Read
-    #: When somebody last looked for a newer version.
+    #: When someone last looked for a newer version.
     looked_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -178,8 +178,8 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
 def made_of(result: _Any, *origins: Any) -> _Any:
     """What was made of some things, which follows the tables that frames among them follow; the result itself.
 
-    A result that is no frame of a classic session, nor a group or a list of such, stays as it is; one of Spark Connect
-    holds the plans that it is made of.
+    A result that is not a frame of a classic session, nor a group or a list of such, stays as it is; one of Spark
+    Connect holds the plans that it is made of.
     """
     out: _Any = _following_too(result, _parts_of(origins), may_be_stream=True)
     return out
@@ -304,7 +304,7 @@ def _passing_on(own: type, name: str, method: Callable[..., Any]) -> Callable[..
         result = getattr(own, name)(self, *args, **kwargs)  # which the front door may have replaced
         if not isinstance(result, (DataFrame, *_GROUPS)) and not _are_frames(result):
             return result
-        # A newer version that came meanwhile: the result is of what was there before, or of what is there now.
+        # A newer version that came in the meantime: the result is of what was there before, or of what is there now.
         joined = any(isinstance(o, DataFrame) and not follows(o) for o in origins)
         return _following_too(result, _each_once((*before, *_parts_of(origins))), may_be_stream=joined)
 

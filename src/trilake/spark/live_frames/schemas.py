@@ -41,7 +41,7 @@ def is_kept(frame: DataFrame) -> bool:
 
 
 def forget_kept(frame: DataFrame) -> None:
-    """Let a frame, whose plan is another now, make its RDD and its schema anew."""
+    """Let a frame, whose plan is another now, make its RDD and its schema again."""
     for name in _KEPT:
         vars(frame).pop(name, None)
     for name in _KEPT_IN_35:

@@ -1,4 +1,4 @@
-"""``CREATE TABLE ... USING delta`` in a session without SQL of ours: a name for a table that is there, or an error.
+"""``CREATE TABLE ... USING delta`` in a session without SQL of trilake: a name for a table that is there, or an error.
 
 Spark makes an entry of its catalogue of such a statement and no table, since it asks a Python source for nothing.
 After :func:`take_over_creates` a statement that names the place of a table, and says nothing else of it, makes a name
@@ -96,7 +96,7 @@ def _made(spark: SparkSession, call: _Create, who: str, result: Callable[[], Any
 
 
 def _parsed(text: str, formats: Collection[str]) -> _Create | None:
-    """The CREATE TABLE of one of these formats that a text is; ``None`` for any other text.
+    """The CREATE TABLE of one of these formats that a string is; ``None`` for any other text.
 
     >>> _parsed("CREATE TABLE db.t USING delta LOCATION '/lake/t'", ["delta"])
     _Create(parts=('db', 't'), format='delta', location='/lake/t', alone=True)

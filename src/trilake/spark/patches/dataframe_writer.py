@@ -190,7 +190,7 @@ def translated(write: Callable[[], R]) -> R:
 
 
 def our_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The table of ours that a name of the catalogue stands for, ``None`` for any other name."""
+    """The table of trilake that a name of the catalogue stands for, ``None`` for any other name."""
     try:
         return find_table(spark, name)
     except InvalidArgumentError:
@@ -198,7 +198,7 @@ def our_table(spark: SparkSession, name: str) -> NamedTable | None:
 
 
 def table_there(spark: SparkSession, name: str, options: Mapping[str, str]) -> NamedTable | None:
-    """The table of ours that a name stands for, ``None`` where there is none: of a path, where no table is there.
+    """The table of trilake that a name stands for, ``None`` where there is none: of a path, where no table is there.
 
     ``options`` are those of the write.  Raises as :func:`find_table` does.
     """
@@ -234,7 +234,7 @@ def registered(format: str) -> str | None:
 def format_of_new(spark: SparkSession, name: str) -> str | None:
     """The name under which the format is registered that a table is made in where nothing says one.
 
-    ``None`` where the session's default format is none of ours, or the name stands for a table already.
+    ``None`` where the session's default format is none of trilake, or the name stands for a table already.
     """
     default = default_source(spark)
     return default if default in SAVERS and not spark.catalog.tableExists(name) else None
@@ -291,7 +291,7 @@ def save_as_table(request: SaveRequest, name: str) -> None:
     except TableExistsError:
         if request.mode == "error" or table_there(request.df.sparkSession, name, request.options) is None:
             raise
-        save_as_table(request, name)  # another one made it meanwhile
+        save_as_table(request, name)  # another one made it in the meantime
 
 
 def _as_select(request: SaveRequest, *, managed: bool, new: bool = False) -> SaveRequest:

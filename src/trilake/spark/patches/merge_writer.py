@@ -1,4 +1,4 @@
-"""``df.mergeInto(name, condition)``: Spark's words for a MERGE into a table of the catalogue, for tables of ours.
+"""``df.mergeInto(name, condition)``: Spark's words for a MERGE into a table of the catalogue, for trilake tables.
 
 Spark plans such merges against its catalogue, which no Python source takes part in.  After :func:`take_over_merges`,
 those into a Delta table become what :meth:`trilake.DeltaTable.merge` does.  PySpark has the method from 4.0 on.
@@ -44,7 +44,7 @@ class MergeIntoTable:
     def begin(cls, df: DataFrame, table: str, place: str, condition: Column) -> MergeIntoTable:
         """The merge of a frame into the table of that name, which is at ``place``.
 
-        Raises ``TypeError`` for a condition that is no column.
+        Raises ``TypeError`` for a condition that is not a column.
         """
         target = DeltaTable.forPath(df.sparkSession, place).alias(parts_of(table)[-1])
         return cls(target.merge(df, condition))

@@ -21,7 +21,7 @@ def refresh_entry(
     managed: bool,
     replaced: bool,
 ) -> None:
-    """Let a name say what a table is, where the write ``replaced`` it, and be there behind a write that made it anew.
+    """Let a name say what a table is, where the write ``replaced`` it, and be there behind a write that made it again.
 
     As :func:`trilake.spark.delta.names.catalogue.refresh_name` does for Delta tables.
     """

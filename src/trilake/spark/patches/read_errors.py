@@ -1,12 +1,12 @@
 """Errors of queries over our tables, when they run long after we gave their frame away.
 
 PySpark makes one of its errors of each of the JVM's in one function, Spark Connect in another.  After
-:func:`take_over_errors` they are watched, and give an error of ours, which is one of Spark's too, in a line:
+:func:`take_over_errors` they are watched, and give a trilake error, which is one of Spark's too, in a line:
 
-* where a data file of a table that was read by a frame of ours is gone, a :class:`~trilake.errors.MissingFileError`;
+* where a data file of a table that was read by a trilake frame is gone, a :class:`~trilake.errors.MissingFileError`;
 * where Spark's scan finds such a file damaged, a :class:`~trilake.errors.CorruptFileError`;
 * where it cannot make the table's type of a column of such a file, a :class:`~trilake.errors.SchemaMismatchError`;
-* where a task ended with an error of ours, that one, without the traceback of the task's process.
+* where a task ended with a trilake error, that one, without the traceback of the task's process.
 
 Others are Spark's.  The log ``trilake.spark`` has all that Spark said at level INFO.
 """
@@ -66,7 +66,8 @@ def _converted(own: Any, error: Any, *args: Any, **kwargs: Any) -> Action | None
 
 
 def missing_file(text: str) -> MissingFileError | None:
-    """Our error for a text of Spark's that says that a file of a table of ours is gone; ``None`` for any other text."""
+    """Our error for a string of Spark's that says that a file of a trilake table is gone; ``None`` for any other
+    text."""
     if not _MISSING.search(text):
         return None
     file = _file_of_ours(text)
@@ -74,7 +75,7 @@ def missing_file(text: str) -> MissingFileError | None:
 
 
 def other_type(text: str) -> SchemaMismatchError | None:
-    """Our error for a text of Spark's that says that it cannot make the table's type of a column of one of our files,
+    """Our error for a string of Spark's that says that it cannot make the table's type of a column of one of our files,
     such as one of half floats; ``None`` for any other text."""
     said, file = _OTHER_TYPE.search(text), _file_of_ours(text)
     if said is None or file is None:
@@ -82,15 +83,15 @@ def other_type(text: str) -> SchemaMismatchError | None:
     column, wanted, stored = (said[name] or said[f"{name}_3"] for name in ("column", "wanted", "stored"))
     return SchemaMismatchError(
         f"Spark makes no {wanted} of the {stored} that is stored in a data file",
-        help="read it without Spark, by trilake.open, which converts what fits, and write the rows anew",
+        help="read it without Spark, by trilake.open, which converts what fits, and write the rows again",
         file=file,
         column=column,
     )
 
 
 def damaged_file(text: str, cause: str) -> CorruptFileError | None:
-    """Our error for a text of Spark's that says that a file of a table of ours cannot be read, where its first cause is
-    in the file's bytes; ``None`` for any other."""
+    """Our error for a string of Spark's that says that a file of a trilake table cannot be read, where its first cause
+    is in the file's bytes; ``None`` for any other."""
     file = _file_of_ours(text) if _DAMAGE.search(cause) else None
     if file is None:
         return None

@@ -1,4 +1,4 @@
-"""``spark.read`` and ``spark.table`` for tables of ours: frames over Spark's own scan wherever that is possible.
+"""``spark.read`` and ``spark.table`` for trilake tables: frames over Spark's own scan wherever that is possible.
 
 ``spark.read.format("delta"|"lance"|"trevni").load(path)``, ``spark.read.table(name)`` and ``spark.table(name)`` lead
 here after :func:`take_over_reads`.  A name shows the columns that its table has now, whatever the catalogue remembers.
@@ -158,7 +158,7 @@ def _table(spark: SparkSession, name: str, record: Record) -> Action | None:
 
 
 def _table_of(spark: SparkSession, name: str) -> tuple[NamedTable | None, list[str]]:
-    """The table of a name, if it is one of ours and no view, and the parts of its whole name."""
+    """The table of a name, if it is one of trilake and no view, and the parts of its whole name."""
     if not spark.catalog.tableExists(name):
         return None, []
     known = spark.catalog.getTable(name)

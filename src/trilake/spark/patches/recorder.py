@@ -6,7 +6,7 @@
    called, and the log ``trilake.spark`` says so once for each method.  An action that has begun is never followed by
    Spark's own method, since it may have written something.
 3. While a decider looks and while an action runs, this thread's calls of replaced methods go to Spark.
-4. :func:`undo` takes deciders away again; a method without any is Spark's own, unless somebody else has replaced it
+4. :func:`undo` takes deciders away again; a method without any is Spark's own, unless someone else has replaced it
    since: then ours stays below and passes everything on.
 
 What a chain such as ``df.write.format("delta").mode("append")`` asks for is kept in a :class:`Record` on the Python
@@ -41,7 +41,7 @@ _RECORD = "_trilake_record"
 class Record:
     """What a chain of calls has asked for.
 
-    ``made_of`` has the arguments of the constructor.  Options are texts, as Spark makes them; a schema is as it was
+    ``made_of`` has the arguments of the constructor.  Options are strings, as Spark makes them; a schema is as it was
     given.  What a class does not know stays as it is here.
     """
 
@@ -133,7 +133,7 @@ def undo(owner: str) -> None:
             if replaced.deciders or replaced.notes:
                 continue
             if vars(replaced.cls).get(replaced.name) is not replaced.installed:
-                continue  # replaced again by somebody else, who calls ours
+                continue  # replaced again by someone else, who calls ours
             if replaced.defined:
                 setattr(replaced.cls, replaced.name, replaced.own)
             else:

@@ -1,4 +1,4 @@
-"""What stopped a query, as an error of ours where one of ours did.
+"""What stopped a query, as a trilake error where one of trilake did.
 
 Spark keeps the text alone of what a batch raised: below its own name for it, and with the tracebacks of the worker that
 planned, wrote or committed.  After :func:`take_over_stream_errors`, ``query.awaitTermination()``,
@@ -22,7 +22,7 @@ from trilake.spark.session.job_errors import error_in
 
 _log = logging.getLogger("trilake.spark")
 
-#: How a text about a query that stopped begins: by the JVM, and over Spark Connect.
+#: How a string about a query that stopped begins: by the JVM, and over Spark Connect.
 _STOPPED = ("org.apache.spark.sql.streaming.StreamingQueryException", "[STREAM_FAILED]")
 _QUERY = re.compile(r"\[id = ([0-9a-f-]{36}), runId = ")
 
@@ -62,7 +62,7 @@ def _given(text: str, error: TrilakeError | None) -> Action | None:
 
 
 def stopped_by(text: str) -> TrilakeError | None:
-    """The error of ours that stopped a query, by what Spark says of it, and which query that was."""
+    """The error of trilake that stopped a query, by what Spark says of it, and which query that was."""
     error = error_in(text)
     query = _QUERY.search(text)
     if error is not None and query is not None:

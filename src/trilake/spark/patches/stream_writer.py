@@ -195,7 +195,7 @@ def _to_table(
 
 
 def _streamed(table: NamedTable | None) -> str | None:
-    """The name under which streams of a table's format are registered, ``None`` where none of ours are."""
+    """The name under which streams of a table's format are registered, ``None`` where none of trilake are."""
     known = [] if table is None else [table.format, f"trilake-{table.format}"]
     return next((name for name in known if name in STREAMED), None)
 
@@ -272,7 +272,7 @@ def _sink_options(request: _Request) -> dict[str, str]:
 
 
 def _whole(place: Any) -> Any:
-    """A path that means the same in every process of this machine; whatever is no path as it is."""
+    """A path that means the same in every process of this machine; whatever is not a path as it is."""
     return absolute(fspath(place)) if isinstance(place, str | PathLike) and place else place
 
 
@@ -292,7 +292,7 @@ def _start_by_batches(request: _Request, place: Any) -> Any:
 
 
 def _start_sink_by_batches(request: _Request, place: Any) -> Any:
-    """Start a query into a sink of ours on a Spark that has no Python data sources."""
+    """Start a query into a sink of trilake on a Spark that has no Python data sources."""
     if not isinstance(place, str | PathLike):
         raise IllegalArgumentError("no path was given", help='write .start("/path/to/table")')
     source = _source(request.format)
@@ -327,7 +327,7 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
             write_arrow(session_log(spark, store), schema.to_arrow_schema(), [], write)
             rename(spark, name, place, request.options, managed=path is None)
     except TableExistsError:
-        made = find_table(spark, name)  # by another one, meanwhile
+        made = find_table(spark, name)  # by another one, in the meantime
         if made is None:
             raise
         must_be_of(made, name, "delta")
@@ -336,7 +336,7 @@ def _created_place(request: _Request, name: str, path: str | None) -> str:
 
 
 def _created_empty(request: _Request, name: str) -> str:
-    """The place of a new table of the catalogue that is no Delta table, with the stream's columns and no row."""
+    """The place of a new table of the catalogue that is not a Delta table, with the stream's columns and no row."""
     spark = request.df.sparkSession
     of_stream = {option.lower() for option in STREAM_WRITE_OPTIONS}
     options = {k: v for k, v in request.options.items() if k.lower() not in of_stream}

@@ -56,7 +56,7 @@ def write_stream(
     user_metadata: a note on each commit.
     storage_options: credentials, region and endpoint of an object store.
 
-    Raises ``InvalidArgumentError`` for a frame that is no stream, and ``UnsupportedSparkError`` over Spark Connect.
+    Raises ``InvalidArgumentError`` for a frame that is not a stream, and ``UnsupportedSparkError`` over Spark Connect.
 
     >>> import trilake
     >>> _ = trilake.write(spark.range(3), "lake/raw", mode="overwrite")
@@ -72,7 +72,7 @@ def write_stream(
             help='use df.writeStream.format("delta"), or trilake.foreach_batch with an app_id',
         )
     if not df.isStreaming:
-        raise InvalidArgumentError("the DataFrame is no stream", help="use trilake.write")
+        raise InvalidArgumentError("the DataFrame is not a stream", help="use trilake.write")
     if output_mode not in ("append", "complete"):
         raise InvalidArgumentError(
             f"output_mode is {output_mode!r}",

@@ -1,7 +1,7 @@
-"""``df.writeTo(name)``: the second interface for writing tables of the catalogue, for tables of ours.
+"""``df.writeTo(name)``: the second interface for writing tables of the catalogue, for trilake tables.
 
 Spark plans such writes against its catalogue, which hands a Python source no place to write to.  After
-:func:`take_over_tables`, those that say ``using("delta")``, ``lance`` or ``trevni``, or name a table of ours, go the
+:func:`take_over_tables`, those that say ``using("delta")``, ``lance`` or ``trevni``, or name a trilake table, go the
 way of :func:`trilake.write`.
 """
 
@@ -54,8 +54,8 @@ def take_over_tables() -> None:
 
 @dataclass(frozen=True)
 class _Request:
-    """What a chain of calls asks for; ``known`` is the table of that name, if there is one of ours, ``format`` the name
-    under which its format, or that of the table to be made, is registered."""
+    """What a chain of calls asks for; ``known`` is the table of that name, if there is one of trilake, ``format`` the
+    name under which its format, or that of the table to be made, is registered."""
 
     df: DataFrame
     table: str
@@ -135,7 +135,7 @@ def _create_or_replace(request: _Request) -> None:
             known = table_there(request.df.sparkSession, request.table, request.record.options)
             if known is None:
                 raise
-            _create_or_replace(replace(request, known=known))  # another one made it meanwhile
+            _create_or_replace(replace(request, known=known))  # another one made it in the meantime
     else:
         _replace(request, "CREATE OR REPLACE")
 

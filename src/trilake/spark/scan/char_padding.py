@@ -23,7 +23,7 @@ def char_columns(schema: StructType) -> dict[str, Length]:
 def with_padding(df: DataFrame, columns: Mapping[str, Length]) -> DataFrame:
     """The frame with these columns filled up.
 
-    Their metadata stays, so that Spark fills up the texts that they are compared with too.
+    Their metadata stays, so that Spark fills up the strings that they are compared with too.
     """
     if not columns:
         return df

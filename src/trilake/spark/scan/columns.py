@@ -1,4 +1,4 @@
-"""Conditions and values as users of Spark give them: a text of SQL, or a ``Column``.
+"""Conditions and values as users of Spark give them: a string of SQL, or a ``Column``.
 
 Spark evaluates them.  The text of a condition is looked for as well, because files can be left out by it; where none is
 known, nothing is left out.
@@ -35,9 +35,9 @@ from trilake.spark.session.internals import java_column, java_session, jvm, quer
 from trilake.spark.session.schemas import to_spark
 from trilake.spark.session.settings import is_utc, reads_quotes_plainly
 
-#: Adds the columns to a frame that expressions name besides its own.
+#: Adds the columns to a frame that expressions name apart from its own.
 Extend = Callable[[DataFrame, Iterable[object]], DataFrame]
-#: Where Spark's own expressions are; what is elsewhere is somebody's function.
+#: Where Spark's own expressions are; what is elsewhere is someone's function.
 _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 #: How Spark refuses what may be another each time.
 _NON_DETERMINISTIC = "INVALID_NON_DETERMINISTIC_EXPRESSIONS"
@@ -70,7 +70,7 @@ def checked_condition(condition: object, argument: str = "'condition'") -> str |
 def assignment_columns(assignments: object, argument: str = "'set'") -> dict[str, Column]:
     """Values by the name of the column that they go to.
 
-    Raises ``ValueError`` for ``None`` and ``TypeError`` for what is no dict of texts to texts or columns.
+    Raises ``ValueError`` for ``None`` and ``TypeError`` for what is not a dict of strings to strings or columns.
     """
     if assignments is None:
         raise ValueError(f"{argument} cannot be None")
@@ -121,7 +121,7 @@ def read_condition(
 ) -> Condition:
     """A condition over the columns of a table of this ``schema``, under the name ``alias`` if there is one.
 
-    ``extend`` gives a frame of the table the columns that the condition names besides.  ``settled`` says that it is
+    ``extend`` gives a frame of the table the columns that the condition names in addition.  ``settled`` says that it is
     known to be the same each time.
 
     Raises ``FilterError`` for one that may be another each time, as ``rand() > 0.5``, and where it cannot be resolved;

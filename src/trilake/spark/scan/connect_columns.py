@@ -1,4 +1,4 @@
-"""The SQL text of a column of Spark Connect, from the message that would be sent to the server.
+"""The SQL of a column of Spark Connect, from the message that would be sent to the server.
 
 Nothing is analysed here: names are as they were given, and functions are those of SQL.  What has no text for certain,
 such as functions of users, windows, subqueries and columns that belong to a frame, gives ``None``.
@@ -114,7 +114,7 @@ def _function(message: Any) -> str:
 
 def _cast(message: Any) -> str:
     if message.WhichOneof("cast_to_type") != "type_str":
-        raise _NoTextError("a type that is no text")
+        raise _NoTextError("a type that is not a string")
     mode = getattr(message, "eval_mode", 0)
     if mode not in (0, 3):
         raise _NoTextError("another way to cast")

@@ -1,6 +1,6 @@
 """Spark's own scan over files that are listed when a query is planned, and not before: for tables of very many files.
 
-The frame is that of :mod:`~trilake.spark.scan.scan`, but for what depends on the list: partition columns are always
+The frame is that of :mod:`~trilake.spark.scan.scan`, except for what depends on the list: partition columns are always
 columns that Spark has from the folders (:mod:`~trilake.spark.scan.planning.late_files`).  Deletion vectors are part
 of the plan, so all of them are known when the frame is made; a list says which of its files has which.
 """
@@ -54,10 +54,10 @@ class LateTable:
     ----------
     files: all that is known of the files before, without any file.
     size: about how many bytes they have.
-    list_files: those that may hold rows for which all of some conditions are true, SQL texts as for
+    list_files: those that may hold rows for which all of some conditions are true, SQL strings as for
         :data:`~trilake.spark.scan.planning.file_index.Prune`.
     vectors: the deletion vectors of all files.
-    rows: how many rows the table has, where somebody knows it.
+    rows: how many rows the table has, where someone knows it.
     counts_vectors: whether no vector deletes more rows than its file has, as far as the log says.
     """
 

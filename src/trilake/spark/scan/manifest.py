@@ -87,7 +87,7 @@ class FileKey:
         return out
 
     def term(self, name: str, modified: str) -> str:
-        """A part as an SQL text, given that of ``_metadata.file_modification_time``.
+        """A part as an SQL, given that of ``_metadata.file_modification_time``.
 
         >>> FileKey({"slot": np.array([0, 1, 1]), "tuple": np.array([5, 0, 4])}).term("tuple", "m")
         'CAST(shiftright(unix_micros(m), 4) & 7 AS INT)'

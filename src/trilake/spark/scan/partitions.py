@@ -87,7 +87,7 @@ def distinct(values: Mapping[str, pa.ChunkedArray]) -> Tuples:
     codes = [pc.dictionary_encode(v, null_encoding="encode") for v in flat.values()]
 
     def combine(left: Integers, right: pa.DictionaryArray) -> Integers:
-        # Numbered anew after each column, so that the numbers stay below the number of files.
+        # Numbered again after each column, so that the numbers stay below the number of files.
         both = left * len(right.dictionary) + right.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         return np.unique(both, return_inverse=True)[1].astype(np.int64)
 
@@ -139,7 +139,7 @@ def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
 
 
 def _spellings(values: pa.Array) -> list[pa.Array] | None:
-    """The texts that Spark certainly reads as each of ``values``; ``None`` where one has no such text."""
+    """The strings that Spark certainly reads as each of ``values``; ``None`` where one has no such text."""
     type_ = values.type
     if pa.types.is_string(type_) or pa.types.is_large_string(type_):
         texts = values.cast(pa.string())

@@ -1,4 +1,4 @@
-"""What a change of a table's rows reads of that table besides the rows that it looks for.
+"""What a change of a table's rows reads of that table apart from the rows that it looks for.
 
 That is what subqueries read, in conditions and in new values, and what the source of a MERGE is made of.  Names are
 looked up by Spark when it analyses an expression, and a frame keeps the version that it shows while a command runs, so
@@ -19,7 +19,7 @@ from trilake.spark.scan.planning.table_reads import OwnReads, own_reads
 
 @contextmanager
 def reads_besides(frames: Iterable[DataFrame], uri: str, version: int) -> Iterator[Callable[[], ReadSet]]:
-    """Gives what tells, after the rows were computed in the block, what they were made of besides.
+    """Gives what tells, after the rows were computed in the block, what they were made of in addition.
 
     Parameters
     ----------

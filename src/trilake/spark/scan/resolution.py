@@ -1,4 +1,4 @@
-"""Errors of Spark's analysis as errors of ours, in a few lines: the name, the columns there are, and no plan."""
+"""Errors of Spark's analysis as trilake errors, in a few lines: the name, the columns there are, and no plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("trilake.spark")
 #: Where what went wrong ends in an error's text, and where in a query it was begins.
 _BEHIND = re.compile(r"\.?\s*SQLSTATE: |; line \d+ pos \d+|;\n")
 _PART = re.compile(r"`((?:[^`]|``)*)`|([^`.]+)")
-#: A column that frames of files have besides those of the table.
+#: A column that frames of files have apart from those of the table.
 _HIDDEN = "_metadata"
 #: Columns that a message names.
 _MOST_NAMES = 50
@@ -28,7 +28,7 @@ _MOST_NAMES = 50
 
 @dataclass(frozen=True)
 class UnresolvedName:
-    """A name, by its parts, that is no column of the tables in view, or (``ambiguous``) a column of several."""
+    """A name, by its parts, that is not a column of the tables in view, or (``ambiguous``) a column of several."""
 
     parts: tuple[str, ...]
     ambiguous: bool
@@ -62,16 +62,16 @@ def resolving(
     *,
     of_table: bool = False,
 ) -> Iterator[None]:
-    """Let errors of Spark's analysis leave the block as errors of ours, which can be caught as Spark's too.
+    """Let errors of Spark's analysis leave the block as trilake errors, which can be caught as Spark's too.
 
     Parameters
     ----------
     explain: the error for a name.
     kind: the class of errors about anything else, such as types.
     of_table: whether the frame in the block has the table's own columns alone; names that a frame of its files may have
-        besides are then passed over.
+        apart from are then passed over.
 
-    Texts that are no SQL stay what Spark says of them, which is short and shows the place.
+    Strings that are not SQL stay what Spark says of them, which is short and shows the place.
     """
     try:
         with _without_echo():

@@ -6,7 +6,7 @@ needs is an expression of Spark's plan: partition values (:mod:`~trilake.spark.s
 interface, so Spark Connect can do it too.
 
 Such a scan differs from one of Spark's own in one thing: where it has deletion vectors, or partition values that
-folders do not spell, the lowest bits of ``_metadata.file_modification_time`` are a number of ours.  Columns are
+folders do not spell, the lowest bits of ``_metadata.file_modification_time`` are a number of trilake.  Columns are
 nullable, as those of any files are to Spark, except for those that are said to hold no nulls.
 """
 
@@ -82,7 +82,7 @@ class NativeFiles:
     provider: format of the files, as Spark calls it.
     options: options of that format.
     id_mode: find columns of Parquet files by field id, never by name.
-    prune: which files may hold rows for which all of some conditions are true, SQL texts over :func:`scan_name` of
+    prune: which files may hold rows for which all of some conditions are true, SQL strings over :func:`scan_name` of
         columns; ``None`` for all files.  With it, files are chosen when a query is planned, where the session can.
     """
 
@@ -119,10 +119,10 @@ class NativeScan:
     """Spark's scan of a list of files, which any number of frames can be made from.
 
     ``rows`` has those that are read, with the scan's columns and maybe more.  ``columns`` and ``sources`` are the
-    columns, as SQL texts where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
-    has the texts for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
-    Spark keeps; ``metadata`` is a text for the hidden column ``_metadata``, where it is not Spark's own; ``count`` says
-    how the rows are counted where some are deleted.  ``reads`` are the notes of what plans ask for.
+    columns, as SQL strings where possible, and their types, by the names that ``NativeFiles.output`` uses.  ``address``
+    has the strings for the file and the number of a row, where the scan knows them; ``size`` is about how many bytes
+    Spark keeps; ``metadata`` is a string for the hidden column ``_metadata``, where it is not Spark's own; ``count``
+    says how the rows are counted where some are deleted.  ``reads`` are the notes of what plans ask for.
     """
 
     rows: DataFrame
@@ -381,13 +381,14 @@ def _output(term: str | Column | None, source: T.StructField | None, target: T.S
     return _aliased(term, target, cast)
 
 
-# --- columns as SQL texts ---------------------------------------------------------------------------------------------
+# --- columns as SQL strings
+# ---------------------------------------------------------------------------------------------
 
 
 def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
-    """The frame's ``terms``: SQL texts, each with its ``AS``, and columns.
+    """The frame's ``terms``: SQL strings, each with its ``AS``, and columns.
 
-    The JVM takes texts all at once.  A ``Column`` of PySpark's is made by a dozen calls to it, so a frame of many of
+    The JVM takes strings all at once.  A ``Column`` of PySpark's is made by a dozen calls to it, so a frame of many of
     them costs more than its plan.
     """
     texts = [t for t in terms if isinstance(t, str)]
@@ -431,7 +432,7 @@ def with_place(df: DataFrame, number: str | None) -> tuple[DataFrame, str, str]:
     """A scan, and the terms for the time of a row's file and for its number there, ``number`` where that is known.
 
     Spark refuses the column :data:`ROW_INDEX` beside ``_metadata.row_index``, which a query may name, so only a scan
-    that nobody else names columns of has it.
+    that no one else names columns of has it.
     """
     if has_metadata(df):
         return df, f"{METADATA}.file_modification_time", number or f"{METADATA}.row_index"

@@ -41,7 +41,7 @@ _MOST_WORDS = 64 << 20  # 512 MiB
 _SMALL_WORDS = 1 << 20
 #: Up to here the plan itself carries the words: a megabyte, that Spark hashes and compares as it plans.
 _CARRIED_WORDS = 1 << 17
-#: Up to here nobody minds how many of them are zeros.
+#: Up to here no one minds how many of them are zeros.
 _LITTLE_WORDS = 1 << 12
 
 
@@ -101,8 +101,8 @@ def alive(
     ----------
     df: a scan.
     packed: the vectors.
-    slot: an SQL text, which of them belongs to a row's file; the number behind the last for a file without one.
-    number: an SQL text, the number of a row in its file.
+    slot: an SQL, which of them belongs to a row's file; the number behind the last for a file without one.
+    number: an SQL, the number of a row in its file.
     """
     # A Spark that does not know the column would find it in no file, and every deleted row would be back.
     numbered = f"({number} IS NOT NULL OR raise_error('this Spark does not number the rows of files') IS NULL)"

@@ -5,7 +5,7 @@ of the table's own.  It takes nothing but the DataFrame interface, so Spark Conn
 this process see the same disk.
 
 What is written is what :mod:`trilake.delta.files.write_files` would write: the same rows, names, field ids and
-statistics, apart from those of texts of more than 64 kB, which Spark keeps none of.
+statistics, apart from those of strings of more than 64 kB, which Spark keeps none of.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class AskedAsSparkError:
         return self._errorClass
 
     def getMessageParameters(self) -> dict[str, str]:
-        """The parameters of Spark's own texts: none."""
+        """The parameters of Spark's own strings: none."""
         return {}
 
     def getQueryContext(self) -> list[Any]:
@@ -81,7 +81,7 @@ class _IllegalAnalysis(AnalysisException, IllegalArgumentException):
 
 
 def analysis_error(error: TrilakeError) -> TrilakeError:
-    """The error as one of Spark's too: an ``AnalysisException`` where Spark would have raised one, and besides, or
+    """The error as one of Spark's too: an ``AnalysisException`` where Spark would have raised one, and in addition, or
     instead, an ``IllegalArgumentException`` where delta-spark does."""
     if isinstance(error, PySparkException | AskedAsSparkError):
         return error
@@ -111,7 +111,7 @@ def job_error(error: TrilakeError) -> TrilakeError:
 
 
 def parse_error(error: TrilakeError) -> TrilakeError:
-    """The error as a ``ParseException``: a text that is no SQL."""
+    """The error as a ``ParseException``: a string that is not SQL."""
     return _both(error, ParseException)
 
 

@@ -1,4 +1,4 @@
-"""What a session is checked for before its tasks do work of ours: once, and with what to do in the message."""
+"""What a session is checked for before its tasks do work of trilake: once, and with what to do in the message."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def check_pyspark() -> None:
 def check_session(spark: SparkSession) -> None:
     """See to it that the tasks of a session run on an interpreter that has this library, where that can be told.
 
-    A local session that nobody has told an interpreter gets that of this process: PySpark would take the first
+    A local session that no one has told an interpreter gets that of this process: PySpark would take the first
     ``python3`` on the ``PATH``, which a script that is run by ``.venv/bin/python`` seldom means.
 
-    Raises ``UnsupportedSparkError`` for a local session whose interpreter, chosen by somebody, cannot do the work.
+    Raises ``UnsupportedSparkError`` for a local session whose interpreter, chosen by someone, cannot do the work.
     """
     if spark in _checked:
         return

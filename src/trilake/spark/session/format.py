@@ -41,7 +41,7 @@ class SaveRequest:
     operation: str | None = None
     #: Whether the catalogue keeps the files of that table.
     managed: bool = False
-    #: Whether the table must be there: a Delta table that was dropped is not made anew.
+    #: Whether the table must be there: a Delta table that was dropped is not made again.
     must_exist: bool = False
 
 

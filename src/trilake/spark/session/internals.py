@@ -47,7 +47,7 @@ from trilake.spark.session.compat import column_of, dataset_of, expression_of, i
 _log = logging.getLogger("trilake.spark")
 _lock = threading.Lock()
 _logged: set[str] = set()
-#: Between texts that are sent as one.
+#: Between strings that are sent as one.
 _BETWEEN = "\x01"
 #: How Spark's class of a relation of files is called.
 _FILES = ".HadoopFsRelation"
@@ -203,7 +203,7 @@ def column_without_nulls(spark: SparkSession, column: Column) -> Column:
 
 
 def number_at(spark: SparkSession, numbers: npt.NDArray[np.int64], place: Column) -> Column:
-    """The number at a place, a column of type int that is never null nor outside of ``numbers``: nobody looks again.
+    """The number at a place, a column of type int that is never null nor outside of ``numbers``: no one looks again.
 
     The plan itself carries the numbers, and shows nothing of them: no job brings them, and each row looks into an array
     of longs.  Raises :class:`InternalsError` on Connect.
@@ -279,9 +279,9 @@ def java_frame(spark: SparkSession, java: Any) -> DataFrame:
 
 
 def select_texts(df: DataFrame, texts: Sequence[str]) -> DataFrame:
-    """``df.selectExpr(*texts)`` by a handful of calls to the JVM, however many texts there are.
+    """``df.selectExpr(*texts)`` by a handful of calls to the JVM, however many strings there are.
 
-    Raises :class:`InternalsError` on Spark Connect, and where the texts cannot be sent as one.
+    Raises :class:`InternalsError` on Spark Connect, and where the strings cannot be sent as one.
     """
     java = getattr(df, "_jdf", None)
     if java is None or not texts or any(_BETWEEN in t for t in texts):
@@ -310,7 +310,7 @@ def hidden_column(spark: SparkSession, df: DataFrame) -> DataFrame:
 def frame_named(spark: SparkSession, df: DataFrame, names: Sequence[str]) -> DataFrame:
     """The frame, with a name of several parts that may stand before its columns, as before those of Spark's own tables.
 
-    The columns alone carry it: below a ``SubqueryAlias`` nobody would see ``_metadata``.  Raises
+    The columns alone carry it: below a ``SubqueryAlias`` no one would see ``_metadata``.  Raises
     :class:`InternalsError` on Connect.
     """
     plan = query_execution(df).analyzed()

@@ -183,7 +183,7 @@ class _Probed:
 
 @functools.cache
 def _probe(executable: Path, modified: int) -> _Probed | str:
-    """Ask a ``java`` for its version and home; a text says why it does not serve.
+    """Ask a ``java`` for its version and home; a string says why it does not serve.
 
     ``modified`` is the file's time, so that an answer is remembered for as long as the file stays the same.
     """
@@ -212,7 +212,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
 
 
 def _run(executable: Path, *arguments: str) -> subprocess.CompletedProcess[str] | str:
-    """Run a ``java`` that ends by itself; a text says why it did not."""
+    """Run a ``java`` that ends by itself; a string says why it did not."""
     try:
         return subprocess.run(
             [executable, *arguments],
@@ -250,7 +250,7 @@ def _cache_folder() -> Path:
 
 
 def _place_shim(home: Path, script: str) -> Path:
-    """Write the script to ``home/bin/java`` such that nobody ever sees a part of it."""
+    """Write the script to ``home/bin/java`` such that no one ever sees a part of it."""
     target = home / "bin" / "java"
     if os.access(target, os.X_OK) and target.read_text(errors="replace") == script:
         return home

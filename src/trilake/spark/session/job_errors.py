@@ -21,12 +21,12 @@ _TRACEBACK = "Traceback (most recent call last)"
 #: How py4j begins where Spark's error has no class in PySpark, and the errors that the JVM's stack traces name.
 _CALLING = re.compile(r"An error occurred while calling \S+\n: ")
 _CAUSED_BY = re.compile(r"^(?:Caused by)?: (?:[\w$]+\.)*([\w$]+)(?:: (.*))?$", re.MULTILINE)
-#: What ``raise_error`` puts in front of a text that names a condition itself.
+#: What ``raise_error`` puts in front of a string that names a condition itself.
 _RAISED = re.compile(r"^\[USER_RAISED_EXCEPTION\] (?=\[[A-Z0-9_.]+\] )")
 _JVM = re.compile(r"\n\s*(?:at [\w.$]+\(|Driver stacktrace:|JVM stacktrace:|Caused by:)")
 _MISSING = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|FileNotFoundException|FILE_NOT_EXIST")
 _FILE = re.compile(r"(?:file:|[a-z0-9]+://)[^\s'\"]+\.\w+")
-#: What Spark says of a job whose query is stopped meanwhile: its thread was interrupted, or its jobs cancelled.
+#: What Spark says of a job whose query is stopped in the meantime: its thread was interrupted, or its jobs cancelled.
 _INTERRUPTED = re.compile(
     r"java\.(?:lang|io|nio\.channels)\.(?:Interrupted|InterruptedIO|ClosedByInterrupt)Exception"
     r"|cancelled part of cancelled job group"
@@ -38,7 +38,7 @@ _MOST = 600
 
 
 def error_of_task(cause: BaseException) -> TrilakeError | None:
-    r"""The error of ours that a task of a failed job raised; ``None`` where it was none.
+    r"""The error of trilake that a task of a failed job raised; ``None`` where it was none.
 
     >>> text = "Traceback ...\ntrilake.errors.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n\n\tat x.y(z)"
     >>> error_of_task(RuntimeError(text))
@@ -52,7 +52,7 @@ def error_of_task(cause: BaseException) -> TrilakeError | None:
 
 
 def error_in(text: str) -> TrilakeError | None:
-    r"""The error of ours that ends a traceback in a text of Spark's, the last one; ``None`` where there is none.
+    r"""The error of trilake that ends a traceback in a string of Spark's, the last one; ``None`` where there is none.
 
     >>> error_in("Traceback ...\ntrilake.somewhere.SchemaMismatchError: [SCHEMA_MISMATCH] no. Help: cast\n more")
     SchemaMismatchError('no')
@@ -65,7 +65,7 @@ def error_in(text: str) -> TrilakeError | None:
 
 
 def error_at_end(text: str) -> TrilakeError | None:
-    r"""The error of ours that a task ended with; ``None`` where a function of the user's made another of it.
+    r"""The error of trilake that a task ended with; ``None`` where a function of the user's made another of it.
 
     >>> text = "Traceback (most recent call last):\n  File ...\nerrors.TableNotFoundError: [TABLE_NOT_FOUND] no\n\tat x"
     >>> error_at_end(text)
@@ -77,7 +77,7 @@ def error_at_end(text: str) -> TrilakeError | None:
 
 
 def _class_of(name: str) -> type[TrilakeError] | None:
-    """The class of ours of that name: an error may be of a format's own class."""
+    """The class of trilake of that name: an error may be of a format's own class."""
     kinds = [TrilakeError]
     for kind in kinds:
         if kind.__name__ == name:

@@ -24,7 +24,7 @@ DEFAULT_LARGE_FILES = 2_000_000
 def by_jobs(spark: SparkSession, store: Store, files: int) -> bool:
     """Whether a table has more files than the session wants this process to hold.
 
-    Raises ``InvalidArgumentError`` where the setting is no number.
+    Raises ``InvalidArgumentError`` where the setting is not a number.
     """
     text = str(spark.conf.get(LARGE_FILES, str(DEFAULT_LARGE_FILES)))
     if not text.isdecimal():
@@ -55,7 +55,7 @@ class SparkJobs:
         return done
 
     def repeated(self, texts: Callable[[Any], Iterator[pa.ChunkedArray]], tasks: Sequence[Any]) -> str | None:
-        """One of the texts that are there more than once among those of all tasks."""
+        """One of the strings that are there more than once among those of all tasks."""
 
         def find() -> str | None:
             found = task_rows(self.spark, _Texts(texts), tasks, "text string")

@@ -143,7 +143,7 @@ def change_range(
     """The range of a change feed, as its options say.
 
     A starting timestamp means the first commit at or after it, an ending one the last at or before it; ``to_ms`` says
-    what a text means.  A range may begin or end after the newest commit where ``beyond`` is true.
+    what a string means.  A range may begin or end after the newest commit where ``beyond`` is true.
 
     Raises ``InvalidArgumentError`` for options that contradict each other, and ``VersionNotFoundError`` for a time
     that no commit has reached.

@@ -33,7 +33,8 @@ def run_over_rows(
     log, job_id: where the tasks write, and what the names of their files have in them.
     verb: what the job is part of, for errors: ``"write"``.
 
-    Raises ``WriteFailedError`` for a job that failed, or the error of ours that a task raised; nothing was committed.
+    Raises ``WriteFailedError`` for a job that failed, or the error of trilake that a task raised; nothing was
+    committed.
     """
     try:
         outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()

@@ -56,7 +56,7 @@ class _Outcome:
 def with_a_column(df: DataFrame) -> DataFrame:
     """The frame, and one without columns as a frame of :data:`NO_COLUMN`, which no table has.
 
-    Spark hands rows without a column to nobody: their number would be lost on their way into Arrow.
+    Spark hands rows without a column to no one: their number would be lost on their way into Arrow.
     """
     return df if df.columns else df.select(F.lit(None).cast("boolean").alias(NO_COLUMN))
 

@@ -38,7 +38,7 @@ _LIMITED = re.compile(r"(var)?char\([0-9]+\)", re.IGNORECASE)
 def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
-    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Texts are
+    Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Strings are
     compared by their bytes, as files were chosen for.  Before Spark 4.0 a variant is the struct of its two binaries.
     """
     return T.StructType.fromJson(_spark_struct(schema))
@@ -106,7 +106,8 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
 def new_columns(schema: T.StructType) -> pa.Schema:
     """The columns that a new dataset, or a new file, has for rows of a DataFrame.
 
-    Raises as :func:`from_spark`, and ``InvalidArgumentError`` for one with a collation, which no format of ours keeps.
+    Raises as :func:`from_spark`, and ``InvalidArgumentError`` for one with a collation, which no format of trilake
+    keeps.
     """
     columns = from_spark(schema)
     check_collations(columns)
@@ -216,6 +217,6 @@ def _ddl_type(t: T.DataType) -> str:
 
 
 def parse_ddl(spark: SparkSession, text: str) -> T.StructType:
-    """The columns that a text of DDL describes, such as ``a bigint, b string``, as the session reads it."""
+    """The columns that a string of DDL describes, such as ``a bigint, b string``, as the session reads it."""
     schema = T.StructType.fromDDL(text) if hasattr(T.StructType, "fromDDL") else spark.createDataFrame([], text).schema
     return cast(T.StructType, schema)

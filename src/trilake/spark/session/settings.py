@@ -1,4 +1,5 @@
-"""Settings of a session: its zone, with times that users write without one, and what holds while a job of ours runs."""
+"""Settings of a session: its zone, with times that users write without one, and what holds while a job of trilake
+runs."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from trilake.errors import InvalidArgumentError
 
 #: Setting of a session: the zone of times that name none.
 ZONE = "spark.sql.session.timeZone"
-#: Settings of how a session reads strings and names in texts of SQL, each off by default.
+#: Settings of how a session reads strings and names in strings of SQL, each off by default.
 _QUOTES = ("spark.sql.ansi.doubleQuotedIdentifiers", "spark.sql.parser.escapedStringLiterals")
 #: Zones of sessions in which a time means what it means to the embedded engine.
 UTC_ZONES = {"UTC", "Etc/UTC", "GMT", "Z", "+00:00"}
@@ -65,18 +66,19 @@ def _restore(spark: SparkSession, key: str, before: str | None, value: str) -> N
 
 def session_zone(spark: SparkSession) -> str:
     """The session's zone: that of its setting, or that of the machine."""
-    # Without a default of ours: Spark would give it back, and refuse what is no zone, where the setting is not set.
+    # Without a default of trilake: Spark would give it back, and refuse what is not a zone, where the setting is not
+    # set.
     return str(spark.conf.get(ZONE))
 
 
 def reads_quotes_plainly(spark: SparkSession) -> bool:
-    """Whether strings and names in SQL texts of a session are written as they are without settings: names not in double
-    quotes, and strings with backslashes that escape."""
+    """Whether strings and names in SQL strings of a session are written as they are without settings: names not in
+    double quotes, and strings with backslashes that escape."""
     return all(str(spark.conf.get(s, "false")).lower() != "true" for s in _QUOTES)
 
 
 def quoted_plainly(spark: SparkSession) -> AbstractContextManager[None]:
-    """Lets the session read texts of SQL so in a block."""
+    """Lets the session read strings of SQL so in a block."""
     return nullcontext() if reads_quotes_plainly(spark) else overridden(spark, dict.fromkeys(_QUOTES, "false"))
 
 
@@ -88,7 +90,7 @@ def is_utc(spark: SparkSession) -> bool:
 def time_ms(spark: SparkSession, text: str) -> int:
     """A time in ms since the epoch, in the session's zone where the text names none.
 
-    Texts of UTC are read without a call to Spark.  Raises ``InvalidArgumentError`` for a text that is no time.
+    Strings of UTC are read without a call to Spark.  Raises ``InvalidArgumentError`` for a string that is no time.
     """
     if is_utc(spark):
         with suppress(InvalidArgumentError):  # Spark reads more, such as 2024-1-31
@@ -97,9 +99,9 @@ def time_ms(spark: SparkSession, text: str) -> int:
 
 
 def session_time_ms(spark: SparkSession, text: str) -> int:
-    """A text as Spark reads timestamps, in the session's time zone, as ms since the epoch.
+    """A string as Spark reads timestamps, in the session's time zone, as ms since the epoch.
 
-    Raises ``InvalidArgumentError`` for a text that is no timestamp.
+    Raises ``InvalidArgumentError`` for a string that is not a timestamp.
     """
     row = spark.sql("SELECT unix_millis(try_cast(:t AS TIMESTAMP)) AS ms", args={"t": text}).collect()[0]
     if row.ms is None:

@@ -1,4 +1,4 @@
-"""The SQLSTATE of each condition that an error of ours can state: facts of Spark and of delta-spark 4."""
+"""The SQLSTATE of each condition that a trilake error can state: facts of Spark and of delta-spark 4."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
         for name in names:
             value = hadoop.get(name)
             sources = hadoop.getPropertySources(name) if value is not None else None
-            # Hadoop's own defaults say nothing about what somebody wants.
+            # Hadoop's own defaults say nothing about what someone wants.
             if value is not None and not (sources is not None and str(list(sources)[-1]).endswith("-default.xml")):
                 out[name] = str(value)
         return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from trilake.errors import InvalidArgumentError
 from trilake.spark.session.options import Options
 
-#: Says that the table was there when the query began, as ``toTable`` says: no batch makes it anew.
+#: Says that the table was there when the query began, as ``toTable`` says: no batch makes it again.
 EXISTING = "existingTable"
 STREAM_WRITE_OPTIONS = ("checkpointLocation", "queryName", EXISTING)
 

@@ -26,7 +26,7 @@ def read_dataframe(
 ) -> DataFrame:
     """The rows for which ``filter`` is true, projected to ``columns``.
 
-    Only the columns asked for and the filter's are read.  A filter that is SQL text also chooses partitions and blocks:
+    Only the columns asked for and the filter's are read.  A filter that is SQL also chooses partitions and blocks:
     all uses of the DataFrame want the same rows, so this is safe where pushed filters are not.
 
     Raises ``FilterError``, ``InvalidArgumentError`` for an unknown column, and ``SchemaMismatchError``.
@@ -39,7 +39,7 @@ def read_dataframe(
 def load_trevni(spark: SparkSession, path: str, options: Mapping[str, str], schema: Any = None) -> DataFrame:
     """The frame of ``spark.read.format("trevni").options(...).schema(...).load(path)``.
 
-    ``schema`` has the columns wanted, a type or a text of DDL.  Raises as
+    ``schema`` has the columns wanted, a type or a string of DDL.  Raises as
     :class:`~trilake.spark.trevni.source.TrevniDataSource` does.
     """
     table, _ = TrilakeTrevniDataSource({**options, "path": path}).opened()

@@ -109,7 +109,7 @@ class TrevniDataSource(DataSource):
 
 
 class TrilakeTrevniDataSource(TrevniDataSource):
-    """The data source ``trilake-trevni``, a name that nobody else claims."""
+    """The data source ``trilake-trevni``, a name that no one else claims."""
 
     @classmethod
     def name(cls) -> str:

@@ -118,7 +118,7 @@ def _or_again(
 
 @contextmanager
 def _told(errors: list[TrilakeError]) -> Iterator[None]:
-    """Errors of the tables' scans, which DuckDB makes texts of, as they were raised."""
+    """Errors of the tables' scans, which DuckDB makes strings of, as they were raised."""
     try:
         yield
     except duckdb.Error:

@@ -91,7 +91,7 @@ class KeptDatabases:
 
     @contextmanager
     def of(self, files: frozenset[FileState]) -> Iterator[tuple[Database, duckdb.DuckDBPyConnection]]:
-        """A database that may open ``files``, for the time of the block and nobody else, and a new connection to it.
+        """A database that may open ``files``, for the time of the block and no one else, and a new connection to it.
 
         What is made on the connection goes with it; after an error the database goes, too.
         """

@@ -24,7 +24,7 @@ from trilake.sql.parser.tokens import path_tokens
 from trilake.table.registry import find_format
 
 _Handler = Callable[[Context, str], pa.Table]
-#: Characters of a text that is remembered.
+#: Characters of a string that is remembered.
 _LONGEST = 40_000
 
 
@@ -81,7 +81,8 @@ def query(text: str, frames: Mapping[str, Any]) -> pa.Table:
         cursor = Cursor(text)
         if kind(cursor.tokens) in _HANDLERS or parse_maintenance(cursor) is not None:
             raise InvalidArgumentError(
-                "the statement is no query", help="pass a SELECT; trilake.sql runs other statements over tables by path"
+                "the statement is not a query",
+                help="pass a SELECT; trilake.sql runs other statements over tables by path",
             )
         return run_query(Context(frames=frames), text)
     except SyntaxProblem as e:
@@ -107,7 +108,7 @@ def _maintain(context: Context, text: str) -> pa.Table:
     return run_maintenance(context, statement)
 
 
-#: For texts that ran before, whose tokens are not told apart again.
+#: For strings that ran before, whose tokens are not told apart again.
 _known_handler = lru_cache(maxsize=128)(_handler)
 
 

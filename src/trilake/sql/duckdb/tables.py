@@ -46,7 +46,7 @@ _NOTHING = pa.table({})
 def run_create(context: Context, text: str) -> pa.Table:
     """Make a table; an empty result, or of a clone one row of numbers.
 
-    Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for what is no table by path.
+    Raises ``TableExistsError``, ``TableNotFoundError``, and ``InvalidArgumentError`` for what is not a table by path.
     """
     call = _parsed(context, text)
     if call is None:

@@ -1,4 +1,4 @@
-"""Which names of a text could be relations: more than those that are, never fewer.
+"""Which names of a string could be relations: more than those that are, never fewer.
 
 This keeps statements without our tables from costing anything: only where one of these names is ours is Spark's parser
 asked.
@@ -33,7 +33,7 @@ _NEVER = frozenset(("SELECT", "WITH", "VALUES"))
 
 
 def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[str, ...]]:
-    """Names of a text that could be names of tables, views or functions that stand for tables.
+    """Names of a string that could be names of tables, views or functions that stand for tables.
 
     >>> sorted(candidates("SELECT a, b.c FROM t JOIN d.u USING (k) WHERE x IN (SELECT 1 FROM v)"))
     [('d', 'u'), ('k',), ('t',), ('v',)]
@@ -66,7 +66,7 @@ def candidates(text: str, tokens: Sequence[Token] | None = None) -> set[tuple[st
         before = tokens[at - 1] if at else None
         end = _chain_end(tokens, at)
         if before is not None and _in_place(before, levels[-1].listed) and token.upper not in _NEVER:
-            condition = joined and before.upper == "ON"  # the condition of a join or merge is no relation
+            condition = joined and before.upper == "ON"  # the condition of a join or merge is not a relation
             if not condition and not (end == at + 1 and _is_common(tokens, at, levels)):
                 names = tuple(t.name for t in tokens[at:end:2])
                 out.add(names)

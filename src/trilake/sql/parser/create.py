@@ -319,7 +319,7 @@ _OTHERS = {
 
 
 def _refuse_clause(cursor: Cursor) -> None:
-    """Raises ``InvalidArgumentError`` for a clause that is not for tables of ours."""
+    """Raises ``InvalidArgumentError`` for a clause that is not for trilake tables."""
     for words, what in _OTHERS.items():
         if cursor.is_word(*words):
             raise InvalidArgumentError(

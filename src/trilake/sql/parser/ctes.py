@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from trilake.sql.parser.places import Edit, Edited
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
-#: Words that a query in brackets may begin with, besides WITH.
+#: Words that a query in brackets may begin with, apart from WITH.
 _QUERIES = ("SELECT", "FROM", "VALUES", "TABLE")
 
 

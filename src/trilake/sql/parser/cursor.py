@@ -16,7 +16,7 @@ _LONGEST = 20
 
 
 class SyntaxProblem(Exception):
-    """A text that a grammar here does not take, and the place where that shows."""
+    """A string that a grammar here does not take, and the place where that shows."""
 
     def __init__(self, place: Place, near: str, hint: str = "") -> None:
         self.place, self.near, self.hint = place, near, hint
@@ -211,7 +211,7 @@ class Cursor:
 
 
 def name_parts(text: object) -> tuple[str, ...] | None:
-    """The parts of a name that is all of a text; ``None`` for what is no name.
+    """The parts of a name that is all of a string; ``None`` for what is not a name.
 
     >>> name_parts("db.`a b`"), name_parts("a b")
     (('db', 'a b'), None)

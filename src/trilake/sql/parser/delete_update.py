@@ -11,7 +11,7 @@ from trilake.sql.parser.expressions import spans
 
 @dataclass(frozen=True)
 class DeleteOrUpdate:
-    """A DELETE or UPDATE as it was written: values are texts by the parts of the column's name."""
+    """A DELETE or UPDATE as it was written: values are strings by the parts of the column's name."""
 
     parts: tuple[str, ...]
     alias: str | None

@@ -1,4 +1,4 @@
-"""Expressions of a command as texts: names of the table taken off columns, lists taken apart."""
+"""Expressions of a command as strings: names of the table taken off columns, lists taken apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trilake.sql.parser.tokens import Token, tokenize
 
 
 def requalified(text: str, names: Mapping[tuple[str, ...], str]) -> str:
-    """A text in which columns that begin with one of ``names`` begin with what that name leads to instead.
+    """A string in which columns that begin with one of ``names`` begin with what that name leads to instead.
 
     An empty text takes the name off.  Names are in small letters.  In the body of a lambda its variables hide them.
 
@@ -69,7 +69,7 @@ def unqualified(parts: tuple[str, ...], fronts: Iterable[tuple[str, ...]]) -> tu
 
 
 def names_in(text: str, tokens: Sequence[Token]) -> Iterator[tuple[int, tuple[str, ...], Cursor]]:
-    """The names of a text: the position of the first token, the parts in small letters, a cursor behind the name."""
+    """The names of a string: the position of the first token, the parts in small letters, a cursor behind the name."""
     at = 0
     while at < len(tokens):
         if not tokens[at].is_name:

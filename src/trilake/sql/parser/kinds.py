@@ -1,4 +1,4 @@
-"""What kind of statement a text is."""
+"""What kind of statement a string is."""
 
 from __future__ import annotations
 

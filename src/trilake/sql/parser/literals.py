@@ -1,4 +1,4 @@
-"""Values of parameters as SQL, and a text with them in place of its markers."""
+"""Values of parameters as SQL, and a string with them in place of its markers."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Analyze:
     """``ANALYZE TABLE table COMPUTE [DELTA] STATISTICS [NOSCAN | FOR COLUMNS columns | FOR ALL COLUMNS]``."""
 
     parts: Name
-    #: Whether files that have statistics get them anew: ``DELTA``.
+    #: Whether files that have statistics get them again: ``DELTA``.
     everything: bool = False
     scan: bool = True
     columns: tuple[Name, ...] = ()

@@ -12,7 +12,7 @@ from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.delete_update import assignments, table_alias
 from trilake.sql.parser.expressions import items, split_names
 
-#: What one clause says, as texts: names of columns in parts.
+#: What one clause says, as strings: names of columns in parts.
 Values = tuple[tuple[tuple[str, ...], str], ...]
 
 

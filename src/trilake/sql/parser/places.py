@@ -1,4 +1,4 @@
-"""Places in a text: line, column, and texts in which pieces were replaced."""
+"""Places in a string: line, column, and strings in which pieces were replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Place:
-    """A place in a text: lines count from 1, positions in a line from 0, as Spark counts them."""
+    """A place in a string: lines count from 1, positions in a line from 0, as Spark counts them."""
 
     line: int
     position: int
@@ -27,7 +27,7 @@ def place_of(text: str, index: int) -> Place:
 
 @dataclass(frozen=True)
 class Edit:
-    """A piece of a text, by its positions, and what takes its place."""
+    """A piece of a string, by its positions, and what takes its place."""
 
     start: int
     end: int
@@ -36,7 +36,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Edited:
-    """A text with pieces replaced, which knows where its characters came from."""
+    """A string with pieces replaced, which knows where its characters came from."""
 
     original: str
     edits: tuple[Edit, ...]

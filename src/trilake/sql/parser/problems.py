@@ -1,4 +1,4 @@
-"""The error for a text that no grammar here takes, with its place, line and caret."""
+"""The error for a string that no grammar here takes, with its place, line and caret."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SqlTextError(InvalidArgumentError):
 
     @classmethod
     def at(cls, text: str, problem: SyntaxProblem) -> SqlTextError:
-        """The error for a place that a grammar of ours found."""
+        """The error for a place that a grammar of trilake found."""
         place = problem.place
         message = f"Syntax error at or near {problem.near}"
         return cls(message, help=problem.hint or None, text=text, line=place.line, position=place.position)

@@ -1,7 +1,7 @@
 """SQL scripts, ``BEGIN ... END``: their statements as a tree.
 
-Spark's own parser has judged a text before it comes here, so this grammar only has to find where each part begins and
-ends.  The statements inside are texts: what they mean is found out when they run.
+Spark's own parser has judged a string before it comes here, so this grammar only has to find where each part begins and
+ends.  The statements inside are strings: what they mean is found out when they run.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def parse_script(text: str) -> Compound:
 
 
 def texts(statement: Statement) -> list[str]:
-    """All texts of a tree that run as statements or queries, conditions included."""
+    """All strings of a tree that run as statements or queries, conditions included."""
     if isinstance(statement, Plain):
         return [statement.text]
     if isinstance(statement, Declare):

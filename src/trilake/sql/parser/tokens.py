@@ -1,4 +1,4 @@
-"""The tokens of a SQL text, as Spark's lexer tells them apart: strings, comments and names in backquotes included."""
+"""The tokens of a SQL, as Spark's lexer tells them apart: strings, comments and names in backquotes included."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Token(NamedTuple):
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of a text; what is unclosed (a string, a comment) ends up as symbols, and Spark will say so.
+    """The tokens of a string; what is unclosed (a string, a comment) ends up as symbols, and Spark will say so.
 
     >>> [t.text for t in tokenize("SELECT 'a -- b' /* c */ FROM `x``y`.z -- end")]
     ['SELECT', "'a -- b'", 'FROM', '`x``y`', '.', 'z']
@@ -170,7 +170,7 @@ def _unescape(match: re.Match[str]) -> str:
     return _ESCAPES.get(match[4], match[4])
 
 
-#: Words that may follow a relation and are no name of it.
+#: Words that may follow a relation and are not a name of it.
 AFTER_RELATION = frozenset(
     (
         *("WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "UNION", "EXCEPT"),

@@ -136,7 +136,7 @@ def _drop(session: SqlSession, cursor: Cursor) -> DataFrame | None:
             help="write DROP VIEW",
         )
     if target is not None and target.entry is None and unless:
-        # Scripts for delta-spark say this before they delete a folder, and it is no error there.
+        # Scripts for delta-spark say this before they delete a folder, and it is not an error there.
         _log.warning("DROP TABLE IF EXISTS drops names, and %s is a path: nothing there was touched", target.path)
         return nothing(session)
     if target is not None and target.entry is None:
@@ -200,7 +200,7 @@ def _explain(session: SqlSession, cursor: Cursor, args: Args) -> DataFrame:
 
 
 def _explained_change(session: SqlSession, text: str) -> str | None:
-    """The plan of a DELETE, UPDATE, MERGE or INSERT as text; ``None`` for any other statement."""
+    """The plan of a DELETE, UPDATE, MERGE or INSERT as a string; ``None`` for any other statement."""
     word = kind(tokenize(text))
     if word == "DELETE":
         change = parse_delete(Cursor(text))

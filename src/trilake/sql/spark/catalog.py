@@ -1,4 +1,4 @@
-"""``spark.catalog`` for tables of ours: making them, what is shown of them, and their rows in Spark's cache.
+"""``spark.catalog`` for trilake tables: making them, what is shown of them, and their rows in Spark's cache.
 
 Each function here answers one method of Spark's catalogue: it looks at the arguments, and gives the action to take, or
 ``None`` for a call that is Spark's.
@@ -29,7 +29,7 @@ Method: TypeAlias = "Callable[..., Action | None]"
 
 
 def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
-    """The parts of a table's name; ``None`` for what is no name, about which Spark says what is wrong."""
+    """The parts of a table's name; ``None`` for what is not a name, about which Spark says what is wrong."""
     parts = name_parts(name)
     if parts is None or not isinstance(database, str | None):
         return None
@@ -37,7 +37,7 @@ def _parts(name: Any, database: Any = None) -> tuple[str, ...] | None:
 
 
 def _target(session: SqlSession, name: Any, database: Any = None) -> Target | None:
-    """The table of ours that a name stands for; ``None`` for any other."""
+    """The table of trilake that a name stands for; ``None`` for any other."""
     parts = _parts(name, database)
     found = None if parts is None else resolve(session, parts)
     return found if isinstance(found, Target) else None

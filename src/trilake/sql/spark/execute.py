@@ -1,4 +1,4 @@
-"""EXECUTE IMMEDIATE: a text as a statement, with parameters."""
+"""EXECUTE IMMEDIATE: a string as a statement, with parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``install`` and ``uninstall``: a session's own ``sql``, ``table`` and ``read.table`` with tables of ours.
+"""``install`` and ``uninstall``: a session's own ``sql``, ``table`` and ``read.table`` with trilake tables.
 
 Sessions that are made of such a session have it too: those of ``newSession`` and ``cloneSession``, and those that Spark
 gives to the functions of ``foreachBatch``.
@@ -42,10 +42,10 @@ _KEPT = "_trilake_sql"
 
 
 def install(spark: SparkSession) -> None:
-    """Let a session's own SQL know tables of ours: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
+    """Let a session's own SQL know trilake tables: ``spark.sql``, ``spark.table``, ``spark.read.table`` and
     ``spark.catalog``.
 
-    Includes :func:`trilake.register`.  Statements without tables of ours are Spark's as before.  What ``newSession``
+    Includes :func:`trilake.register`.  Statements without trilake tables are Spark's as before.  What ``newSession``
     makes of the session from then on has it too, and the session of batches that ``foreachBatch`` hands over.  Doing it
     again changes nothing; :func:`uninstall` takes it back.
 
@@ -196,7 +196,7 @@ def _read_table(own: Any, reader: DataFrameReader, tableName: Any) -> Action | N
 
 
 def _named(session: SqlSession, name: Any) -> Action | None:
-    """How a table of ours is read by its name; ``None`` for any other name."""
+    """How a trilake table is read by its name; ``None`` for any other name."""
     parts = name_parts(name)
     source = None if parts is None else resolve(session, parts)
     if source is None:
@@ -243,7 +243,7 @@ def _alias(own: Any, frame: DataFrame, alias: str) -> Action | None:
 
 
 def _taking_texts(own: Any, frame: DataFrame, *texts: Any, **named: Any) -> Action | None:
-    """A method of frames that takes expressions as texts, in sessions that SQL was installed into."""
+    """A method of frames that takes expressions as strings, in sessions that SQL was installed into."""
     texts = (*texts, *named.values())
     if not any(isinstance(t, str | list) for t in texts):
         return None

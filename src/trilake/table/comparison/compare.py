@@ -49,7 +49,7 @@ def compare(
 ) -> TableDiff:
     """What differs between two tables; see :meth:`trilake.table.table.Table.diff`."""
     if type(limit) is not int or limit < 0:
-        raise InvalidArgumentError(f"limit={limit!r} is no number of rows", help="pass a whole number from 0 on")
+        raise InvalidArgumentError(f"limit={limit!r} is not a number of rows", help="pass a whole number from 0 on")
     if columns is not None and not tuple(columns):
         raise InvalidArgumentError("columns names no column", help="leave it out, or pass rows=False")
     if not rows and (key is not None or columns is not None):
@@ -104,7 +104,7 @@ def _property_changes(before: Mapping[str, str], after: Mapping[str, str]) -> tu
 
 
 def _identified(files: pa.Table) -> pa.Table:
-    """Files with the texts that tell their deleted rows apart."""
+    """Files with the strings that tell their deleted rows apart."""
     vectors = files["deletion_vector"]
     if pa.types.is_struct(vectors.type):
         names = [f.name for f in vectors.type]

@@ -34,7 +34,7 @@ class Side:
 
 @dataclass(frozen=True)
 class ColumnChange:
-    """One difference of a column; ``before`` and ``after`` are texts, ``None`` where the column is not there."""
+    """One difference of a column; ``before`` and ``after`` are strings, ``None`` where the column is not there."""
 
     column: str
     kind: ColumnChangeKind
@@ -63,7 +63,7 @@ class PropertyChange:
 class FilesDiff:
     """Data files that only one side has; ``same`` are those of both, with the same deleted rows.
 
-    ``added`` and ``removed`` have ``path``, ``size``, ``num_records`` and ``deletion_vector`` (a text that tells
+    ``added`` and ``removed`` have ``path``, ``size``, ``num_records`` and ``deletion_vector`` (a string that tells
     vectors apart).
     """
 
@@ -161,7 +161,7 @@ class TableDiff:
         }
 
     def to_json(self) -> str:
-        """Everything as one JSON object; values without a JSON form as text."""
+        """Everything as one JSON object; values without a JSON form as a string."""
         return json.dumps(self.to_dict(), default=str, ensure_ascii=False)
 
     def _lines(self) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from trilake.table.comparison.result import RowsDiff
 if TYPE_CHECKING:
     import duckdb
 
-#: Gives the rows of one side anew, each time it is called.
+#: Gives the rows of one side again, each time it is called.
 Rows: TypeAlias = Callable[[], Iterable[pa.RecordBatch]]
 _Hashes: TypeAlias = npt.NDArray[np.uint64]
 _SIDES = ("before", "after")
@@ -91,7 +91,7 @@ def _refuse_equal_keys(db: duckdb.DuckDBPyConnection, key: Sequence[str]) -> Non
         twice = _number(db, f"select count(*) from (select k from {side} group by k having count(*) > 1)")
         if twice:
             raise InvalidArgumentError(
-                f"{', '.join(key)} is no key of the table {side}: {twice:,} of its values are in several rows",
+                f"{', '.join(key)} is not a key of the table {side}: {twice:,} of its values are in several rows",
                 help="name more columns, or compare whole rows by leaving the key out",
             )
 

@@ -1,4 +1,4 @@
-"""Whatever holds rows, as Arrow batches: what :func:`trilake.write` takes besides a Spark DataFrame."""
+"""Whatever holds rows, as Arrow batches: what :func:`trilake.write` takes apart from a Spark DataFrame."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _is(data: object, module: str, name: str) -> bool:
 def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """Schema and batches of whatever holds rows.  ``refusal`` is how the error of anything else begins.
 
-    Raises ``InvalidArgumentError`` for what holds none, ``SchemaMismatchError`` for rows that are no columns of one
+    Raises ``InvalidArgumentError`` for what holds none, ``SchemaMismatchError`` for rows that are not columns of one
     type each.
 
     >>> schema, batches = arrow_batches([{"n": 1, "s": "a"}, {"n": 2, "s": None}])
@@ -88,7 +88,7 @@ def _of_array(data: Any, refusal: str) -> pa.RecordBatch:
         return pa.record_batch(data)
     except pa.ArrowInvalid as e:
         raise InvalidArgumentError(
-            f"{refusal} {type(data).__name__}: it is no batch of columns: {e}", help=_HELP
+            f"{refusal} {type(data).__name__}: it is not a batch of columns: {e}", help=_HELP
         ) from e
 
 
@@ -134,7 +134,7 @@ def _of_pandas(frame: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
                 column=name,
             )
     table = checked(
-        # Arrow takes labels that are counted, which are no column of its own, for no column here either.
+        # Arrow takes labels that are counted, which are not a column of its own, for no column here either.
         lambda: pa.Table.from_pandas(frame, preserve_index=True if labels else None),
         lambda: ((str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns)),
         from_pandas=True,

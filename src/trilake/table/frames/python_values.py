@@ -2,7 +2,7 @@
 
 Arrow takes the type of a column from its values.  Where they are of several kinds, it drops the time of day of a
 time among dates, and takes UTC for the zone of a time that has none among such as have one; of a time of pandas it
-drops the nanoseconds, of a time of day the zone, of an array of numpy the mask.  A text among bytes becomes bytes.
+drops the nanoseconds, of a time of day the zone, of an array of numpy the mask.  A string among bytes becomes bytes.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _REFUSALS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 
 def columns_table(columns: Mapping[Any, Any]) -> pa.Table:
-    """A table of columns by name; a name that is no text becomes one, as in a frame of pandas.
+    """A table of columns by name; a name that is not a string becomes one, as in a frame of pandas.
 
-    Raises ``SchemaMismatchError`` where the values are no columns of one type each, or would be changed.
+    Raises ``SchemaMismatchError`` where the values are not columns of one type each, or would be changed.
 
     >>> columns_table({"n": [1, None]}).to_pydict()
     {'n': [1, None]}
@@ -63,7 +63,7 @@ def checked(
 
 def _refused(cause: Exception, column: str | None = None) -> SchemaMismatchError:
     what = cause.args[0] if len(cause.args) == 2 else cause  # of a frame the second is the column's name
-    return SchemaMismatchError(f"the values are no columns: {what}", help=_HELP, column=column)
+    return SchemaMismatchError(f"the values are not columns: {what}", help=_HELP, column=column)
 
 
 def _is_python(values: Any) -> bool:
@@ -102,7 +102,7 @@ def _check(column: str, values: Collection[Any], kind: pa.DataType) -> None:
 
 
 def _has_changes(kind: pa.DataType) -> bool:
-    """Whether values of a type may be other ones than they were; numbers and texts, which are many, are not."""
+    """Whether values of a type may be other ones than they were; numbers and strings, which are many, are not."""
     return bool(pa.types.is_nested(kind) or pa.types.is_temporal(kind) or pa.types.is_binary(kind))
 
 
@@ -112,7 +112,7 @@ def _named(values: Collection[Any], name: str) -> list[Any]:
 
 
 def _of_kind(values: Collection[Any], kind: type) -> list[Any]:
-    """The values of a class, but for ``NaT`` of pandas, which is of all of them."""
+    """The values of a class, except for ``NaT`` of pandas, which is of all of them."""
     kinds = {k for k in set(map(type, values)) if issubclass(k, kind) and k.__name__ != "NaTType"}
     return [v for v in values if type(v) in kinds] if kinds else []
 

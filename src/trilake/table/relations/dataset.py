@@ -32,7 +32,7 @@ class Rows(Protocol):
 class TableDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """The rows of an open table, of which engines take the columns and rows that they need.
 
-    ``where`` is a filter that all reads have besides their own.
+    ``where`` is a filter that all reads have apart from their own.
     """
 
     def __init__(self, table: Rows, where: ds.Expression | None = None) -> None:

@@ -21,7 +21,7 @@ _LONGEST = (2**63 - 1) // 1000
 
 
 class WatchedRows:
-    """A table's rows for DuckDB, which makes texts of errors: those raised while rows are read go to ``errors``."""
+    """A table's rows for DuckDB, which makes strings of errors: those raised while rows are read go to ``errors``."""
 
     def __init__(self, table: Rows, errors: list[TrilakeError]) -> None:
         self.table, self.errors = table, errors

@@ -190,14 +190,14 @@ class ParquetOptions:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ParquetOptions:
-        """From texts: ``compression``, ``maxRowsPerGroup``, ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
+        """From strings: ``compression``, ``maxRowsPerGroup``, ``maxRowsPerFile``.  Raises ``UnknownOptionError``."""
         known = {"compression": "compression", "maxrowspergroup": "row_group_rows", "maxrowsperfile": "file_rows"}
         values: dict[str, Any] = {}
         for name, value in options.items():
             field = known.get(name.lower())
             if field is None:
                 raise UnknownOptionError(
-                    f"{name!r} is no option of a Parquet write",
+                    f"{name!r} is not an option of a Parquet write",
                     help="options are compression, maxRowsPerGroup, maxRowsPerFile",
                 )
             if field != "compression" and (not str(value).isdecimal() or int(value) < 1):

@@ -3,7 +3,7 @@
 ::
 
     source --(pieces)--> tasks: rows -> files, checksum of the rows; files -> checksum of what they hold
-           --(compare)--> commit, once          or, where the two differ: files are removed, nobody has seen them
+           --(compare)--> commit, once          or, where the two differ: files are removed, no one has seen them
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def convert(
 ) -> Conversion:
     """Copy rows from a Delta table, Lance dataset, Trevni folder or folder of Parquet files to another of these.
 
-    All that is written is read again and compared by number and checksum before anybody sees it.
+    All that is written is read again and compared by number and checksum before anyone sees it.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def convert(
     spark: do it in Spark's tasks; in this process, with bounded memory, where it is left out.
     source_format: found out by looking where it is not given.
     version, timestamp: of the source; the newest by default.
-    columns, filter: which columns, and the rows for which a condition (SQL text or a pyarrow expression) is true.
+    columns, filter: which columns, and the rows for which a condition (SQL or a pyarrow expression) is true.
     mode: ``"error"`` refuses where the target is there already, ``"append"`` adds, ``"overwrite"`` replaces.
     partition_by: partition columns of a new target; the source's where the target can have them, none for ``[]``.
     options: of the target: properties of a Delta table, or those of :func:`trilake.lance.table.write_options` (such as
@@ -242,7 +242,7 @@ class Job:
             written = self.rows.write(task.number, read())
             back = checksum(self._watched(self.rows.read_back(written)))
         except TrilakeError as e:
-            # As a value: Spark would make a text of it.
+            # As a value: Spark would make a string of it.
             return Outcome(None, error=e)
         except pa.ArrowException as e:
             return Outcome(None, error=WriteFailedError(f"rows cannot be converted: {e}", help="leave the column out"))

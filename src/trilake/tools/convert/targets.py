@@ -31,7 +31,7 @@ def begin(store: Store, source: Source, request: TargetRequest) -> Target:
     unknown = [c for c in request.partition_by or () if c not in source.schema.names]
     if unknown:
         raise InvalidArgumentError(
-            f"partition_by names {', '.join(map(repr, unknown))}, which is no column of the rows",
+            f"partition_by names {', '.join(map(repr, unknown))}, which is not a column of the rows",
             help=f"the columns are {', '.join(source.schema.names)}",
         )
     there = format_at(store)

@@ -53,7 +53,7 @@ _CONFIG: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Drawing:
-    """A chart as SVG text; ``svg`` is markup of ours alone."""
+    """A chart as SVG text; ``svg`` is markup of trilake alone."""
 
     svg: str
 

@@ -31,7 +31,7 @@ def _resource(name: str) -> str:
 
 @cache
 def _environment() -> Environment:
-    # Everything that is not markup of ours is escaped: names, values and paths of a table are never markup.
+    # Everything that is not markup of trilake is escaped: names, values and paths of a table are never markup.
     return Environment(
         loader=FunctionLoader(_resource),
         autoescape=True,

@@ -104,7 +104,7 @@ def _axis(
 
 
 def _sort_key(text: str | None) -> tuple[int, float, str]:
-    """Nulls last, numbers by their value, all else as text."""
+    """Nulls last, numbers by their value, all else as a string."""
     if text is None:
         return 2, 0.0, ""
     try:

@@ -118,7 +118,7 @@ def top_columns(columns: dict[str, int], limit: int) -> list[tuple[str, int]]:
 
 
 def summary(sizes: npt.NDArray[np.int64]) -> dict[str, str]:
-    """Least, middle, mean and greatest size, as texts."""
+    """Least, middle, mean and greatest size, as strings."""
     if not len(sizes):
         return {}
     return {

@@ -1,6 +1,6 @@
 """SVG for the inside of a page: of what a renderer drew, only what draws is kept, with a title and a description.
 
-The text is parsed, and written anew from a list of elements and attributes that are allowed: whatever a table's names
+The text is parsed, and written again from a list of elements and attributes that are allowed: whatever a table's names
 hold, no script, no address, no style and no element of another kind comes through.
 """
 

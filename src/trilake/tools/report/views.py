@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Grid:
-    """A table of texts: the first column heads the rows; ``numbers`` are the columns that are set to the right."""
+    """A table of strings: the first column heads the rows; ``numbers`` are the columns that are set to the right."""
 
     caption: str
     head: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numbers: frozenset[int] = frozenset()
-    #: Columns whose texts are code: names, paths, types.
+    #: Columns whose strings are code: names, paths, types.
     code: frozenset[int] = frozenset()
 
 

@@ -97,14 +97,14 @@ CHECKSUMS = ("null", "crc32", "crc-32")
 def check_codec(codec: str) -> str:
     """The codec, if it may be written.  Raises ``InvalidArgumentError``."""
     if codec not in CODECS:
-        raise InvalidArgumentError(f"{codec!r} is no Trevni codec", help=f"use one of {', '.join(CODECS)}")
+        raise InvalidArgumentError(f"{codec!r} is not a Trevni codec", help=f"use one of {', '.join(CODECS)}")
     return codec
 
 
 def check_checksum(checksum: str) -> str:
     """The checksum as it is written, ``crc32`` for ``crc-32``.  Raises ``InvalidArgumentError``."""
     if checksum not in CHECKSUMS:
-        raise InvalidArgumentError(f"{checksum!r} is no Trevni checksum", help="use null or crc32")
+        raise InvalidArgumentError(f"{checksum!r} is not a Trevni checksum", help="use null or crc32")
     return "crc32" if checksum == "crc-32" else checksum
 
 

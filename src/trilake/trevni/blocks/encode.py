@@ -202,7 +202,7 @@ class ColumnEncoder:
         values: the values, without nulls, of the type :attr:`ValueType.arrow` (text may have 64-bit offsets); ``None``
             for columns of type null.
 
-        Raises ``SchemaMismatchError`` for a text that is not UTF-8, which no reader would take.
+        Raises ``SchemaMismatchError`` for a string that is not UTF-8, which no reader would take.
         """
         ints, offsets, data = self._operands(values)
         if row_slots is None and not self.array and self._kind != k.KIND_BOOLEAN:
@@ -259,7 +259,7 @@ class ColumnEncoder:
     # --- inside ---
 
     def _operands(self, values: pa.Array | None) -> tuple[Any, Any, Any]:
-        """The arrays that the kernels read: integers, offsets of texts, bytes."""
+        """The arrays that the kernels read: integers, offsets of strings, bytes."""
         if values is None or self._kind == k.KIND_NULL:
             return _NOTHING64, _NOTHING64, _NOTHING8
         if self._kind == k.KIND_VARINT:

@@ -98,7 +98,7 @@ _copy16: Any = intrinsic(_load_store) if COMPILED else _copy16_interpreted
 @_inline
 def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
     """Copy ``size`` bytes; up to 15 bytes behind them in the target are undefined afterwards."""
-    # Most texts are short: a call of memcpy for each would take longer than the copy.
+    # Most strings are short: a call of memcpy for each would take longer than the copy.
     if size + 15 <= len(source) - s and size + 15 <= len(target) - t:
         for j in range(0, size, 16):
             _copy16(target, t + j, source, s + j)

@@ -28,7 +28,8 @@ def as_batches(data: Any, schema: pa.Schema | None) -> tuple[pa.Schema, Iterator
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _from_items(iter(data), schema)
     raise InvalidArgumentError(
-        f"a {type(data).__name__} is no data to write", help="pass an Arrow table, batches, or rows as dictionaries"
+        f"a {type(data).__name__} is not data that can be written",
+        help="pass an Arrow table, batches, or rows as dictionaries",
     )
 
 
@@ -62,7 +63,7 @@ def _row_batch(rows: Sequence[Mapping[str, Any]], schema: pa.Schema | None) -> p
     """Rows as a batch; without a schema, of all columns that any of them has."""
     for row in rows:
         if not isinstance(row, Mapping):
-            raise SchemaMismatchError(f"a {type(row).__name__} is no row", help="pass each row as a dictionary")
+            raise SchemaMismatchError(f"a {type(row).__name__} is not a row", help="pass each row as a dictionary")
     names = list(dict.fromkeys(name for row in rows for name in row))
     wanted = names if schema is None else schema.names
     if schema is not None:

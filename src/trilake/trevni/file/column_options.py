@@ -59,7 +59,9 @@ class ColumnOptions:
         known = {f.name for f in fields(ColumnOptions)}
         for name in options:
             if name not in known:
-                raise UnknownOptionError(f"{name!r} is no option of a column", help=f"use {', '.join(sorted(known))}")
+                raise UnknownOptionError(
+                    f"{name!r} is not an option of a column", help=f"use {', '.join(sorted(known))}"
+                )
         return ColumnOptions(**options)
 
 
@@ -127,7 +129,7 @@ def _other_type(type_: ValueType, name: str, column: str) -> ValueType:
     try:
         wanted = ValueType(name)
     except ValueError:
-        raise InvalidArgumentError(f"{name!r} is no Trevni type", column=column) from None
+        raise InvalidArgumentError(f"{name!r} is not a Trevni type", column=column) from None
     if any({wanted, type_} <= same for same in [{type_}, *_SAME_BITS]):
         return wanted
     raise InvalidArgumentError(f"values of type {type_.value} cannot be written as {name}", column=column)

@@ -249,7 +249,8 @@ class TrevniFile(ColumnFile):
             block = bisect_left(firsts, wanted)
         except (pa.ArrowException, ValueError, TypeError, AttributeError) as e:
             raise InvalidArgumentError(
-                f"{value!r} is no value of column {descriptor.label!r} of type {descriptor.type.value}", file=self.uri
+                f"{value!r} is not a value of column {descriptor.label!r} of type {descriptor.type.value}",
+                file=self.uri,
             ) from e
         if any(a > b for a, b in pairwise(firsts)):
             raise InvalidArgumentError(

@@ -351,7 +351,7 @@ class _GivenColumn(PhysicalColumn):
 
     def metadata(self) -> dict[str, bytes]:
         standard = super().metadata()
-        # What the file said keeps its order; whether it ascends is known anew.
+        # What the file said keeps its order; whether it ascends is known again.
         own = {key: standard.get(key, value) for key, value in self._properties.items() if key != SORTED}
         return {**own, **{key: value for key, value in standard.items() if key not in own and key != SORTED}}
 

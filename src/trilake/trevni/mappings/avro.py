@@ -156,7 +156,7 @@ class _FieldGetter:
 
     def __call__(self, record: Any, field: str) -> Any:
         if not isinstance(record, Mapping):
-            raise SchemaMismatchError(f"a {type(record).__name__} is no record {self._name}")
+            raise SchemaMismatchError(f"a {type(record).__name__} is not a record {self._name}")
         if field in record:
             return record[field]
         # As fastavro does it: what has no default is null, which the field's type must allow.

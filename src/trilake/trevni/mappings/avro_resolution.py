@@ -156,7 +156,7 @@ class ResolvedRecords(BoundSheet):
         return choice
 
     def _same(self, wanted: Any, stored: Any, path: str | None) -> tuple[Any, str | None]:
-        """What values of a type that is no union are read as: a type, and its name where it is a union's branch.
+        """What values of a type that is not a union are read as: a type, and its name where it is a union's branch.
 
         Raises ``SchemaMismatchError`` where there is no such type.
         """
@@ -174,7 +174,7 @@ class ResolvedRecords(BoundSheet):
         return chosen, self._wanted.full_name(chosen) if union else None
 
     def _choose(self, wanted: Any, stored: Any, *, by_name: bool) -> Any:
-        """The type, or branch of a union, that values of a type that is no union are read as; ``None`` without one.
+        """The type, or branch of a union, that values of a type that is not a union are read as; ``None`` without one.
 
         ``by_name``: named types must have one name, or that of an alias.
         """

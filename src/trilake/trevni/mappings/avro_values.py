@@ -29,7 +29,7 @@ SIMPLE = {
 
 
 def text(value: Any) -> Any:
-    """A text that may come as its bytes."""
+    """A string that may come as its bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -91,11 +91,11 @@ class Symbols:
 
     def __call__(self, code: int) -> str:
         if not 0 <= code < len(self._symbols):
-            raise CorruptFileError(f"{code} is no symbol of an enum of {len(self._symbols)}", column=self._column)
+            raise CorruptFileError(f"{code} is not a symbol of an enum of {len(self._symbols)}", column=self._column)
         symbol = self._symbols[code]
         if symbol is None:
             raise SchemaMismatchError(
-                f"{self._stored[code]!r} is no symbol of the enum {self._name} asked for, which has no default",
+                f"{self._stored[code]!r} is not a symbol of the enum {self._name} asked for, which has no default",
                 column=self._column,
             )
         return symbol
@@ -127,7 +127,7 @@ def logical_reader(schema: Any, **where: str | None) -> Callable[[Any], Any] | N
 def promotion(stored: ValueType, wanted: ValueType, column: str) -> Callable[[Any], Any] | None:
     """What makes values of a type those of a wider one; ``None`` where they are that already.
 
-    It raises ``SchemaMismatchError`` for bytes that are no text.
+    It raises ``SchemaMismatchError`` for bytes that are not strings.
     """
     if wanted in (ValueType.FLOAT, ValueType.DOUBLE) and stored in (ValueType.INT, ValueType.LONG):
         return float
@@ -138,7 +138,7 @@ def promotion(stored: ValueType, wanted: ValueType, column: str) -> Callable[[An
         try:
             return value.decode()
         except UnicodeDecodeError as e:
-            raise SchemaMismatchError(f"bytes are no text: {e}", help="read them as bytes", column=column) from e
+            raise SchemaMismatchError(f"bytes are not strings: {e}", help="read them as bytes", column=column) from e
 
     return decode if stored is ValueType.BYTES and wanted is ValueType.STRING else None
 

@@ -261,7 +261,7 @@ class _ShapeBuilder(BoundSheet):
         stream = self.add(name, ValueType.NULL, parent, array=True)
         of_key, of_value = (field.message_type.fields_by_name.get(part) for part in ("key", "value"))
         if of_key is None or of_value is None:
-            raise SchemaMismatchError(f"{field.full_name} is no map: it has no key or no value", column=name)
+            raise SchemaMismatchError(f"{field.full_name} is not a map: it has no key or no value", column=name)
         key = self.add(f"{name}key", _TYPES[of_key.type], stream)
         if of_value.message_type is None:
             return _Map(field, stream, key, self.add(f"{name}value", _TYPES[of_value.type], stream), None)

@@ -151,7 +151,7 @@ class Repeated(Shape):
 
     def write(self, value: Any) -> None:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-            raise SchemaMismatchError(f"a {type(value).__name__} is no sequence of values", column=self._stream.name)
+            raise SchemaMismatchError(f"a {type(value).__name__} is not a sequence of values", column=self._stream.name)
         items = list(value)
         self._stream.lengths.append(len(items))
         for item in items:
@@ -172,7 +172,7 @@ class Pairs(Shape):
 
     def write(self, value: Any) -> None:
         if not isinstance(value, Mapping):
-            raise SchemaMismatchError(f"a {type(value).__name__} is no map", column=self._stream.name)
+            raise SchemaMismatchError(f"a {type(value).__name__} is not a map", column=self._stream.name)
         self._stream.lengths.append(len(value))
         self._stream.values.extend([None] * len(value))
         for key, item in value.items():
@@ -344,7 +344,7 @@ def _widened(values: pa.Array, stream: Stream, file: TrevniFile) -> pa.Array:
         return values.cast(stream.type.arrow, safe=stream.type is ValueType.STRING)
     except pa.ArrowInvalid as e:
         raise SchemaMismatchError(
-            f"bytes are no text: {e}", help="read them as bytes", file=file.uri, column=stream.name
+            f"bytes are not strings: {e}", help="read them as bytes", file=file.uri, column=stream.name
         ) from e
 
 

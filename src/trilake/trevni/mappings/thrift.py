@@ -150,7 +150,7 @@ def _checker(kind: int, type_: ValueType, name: str) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if bits is not None:
             if not isinstance(value, int) or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
-                raise SchemaMismatchError(f"{value!r} is no integer of {bits} bits", column=name)
+                raise SchemaMismatchError(f"{value!r} is not an integer of {bits} bits", column=name)
             return int(value)
         if type_ is ValueType.BYTES:
             return value.encode() if isinstance(value, str) else value

@@ -157,7 +157,7 @@ class _SchemaMatcher:
             return Node("leaf", field, column.number)
         column = self._take(field, parent)
         if not column.array:
-            raise _Mismatch(f"column {column.label!r} is no array, and field {field.name!r} is {field.type}")
+            raise _Mismatch(f"column {column.label!r} is not an array, and field {field.name!r} is {field.type}")
         return Node("list", field, column.number, (self._element(element_field(type_), column),))
 
     def _element(self, field: pa.Field, column: ColumnDescriptor) -> Node:

@@ -140,7 +140,7 @@ def check_trevni(store: Store, files: Sequence[DataFile]) -> None:
     for file in files:
         if not file.key.endswith(".trv") and store.read_range(file.key, 0, len(MAGIC)).to_pybytes() != MAGIC:
             raise ForeignFilesError(
-                f"a table cannot be written here, among files that are not of it: {file.key} is no Trevni file",
+                f"a table cannot be written here, among files that are not of it: {file.key} is not a Trevni file",
                 help="write to another folder, or convert the files first; a folder of Trevni files holds nothing else",
                 file=store.uri,
             )

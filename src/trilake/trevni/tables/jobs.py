@@ -109,7 +109,7 @@ def take_back(store: Store, job: str) -> None:
 
 
 def alone_at_work(store: Store, own: str) -> list[str]:
-    """The jobs besides ``own`` that count alone and have no end."""
+    """The jobs apart from ``own`` that count alone and have no end."""
     keys = [meta.key for meta in store.list(STAGING)]
     ended, found = set(_jobs(keys, "end")), []
     for job in _jobs(keys, "plan"):
@@ -203,8 +203,8 @@ def plan_of(store: Store, job: str) -> Plan | None:
 def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
     """The objects below a folder of the table at the store's root, in key order, that no unfinished job hides.
 
-    Listing takes time, and a job may begin and end meanwhile; so the folder is listed until two listings in a row agree
-    about jobs and their files.
+    Listing takes time, and a job may begin and end in the meantime; so the folder is listed until two listings in a
+    row agree about jobs and their files.
 
     Raises ``StorageError`` where they never do, and ``CorruptFileError`` for a damaged plan.
     """
@@ -281,7 +281,7 @@ def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) ->
     plans = set(_jobs(records, "plan"))
     for job, at in newest.items():
         stale = now_ms - at > stale_ms
-        with suppress(ObjectNotFoundError):  # another sweeps as well, or the job has completed itself meanwhile
+        with suppress(ObjectNotFoundError):  # another sweeps as well, or the job has completed itself in the meantime
             if job in plans and (job in ends or stale):
                 # An end that was there, and is gone, was that of a job which is complete: it must get no other one.
                 outcome = _outcome(store, job) if job in ends else record_outcome(store, job, "aborted")

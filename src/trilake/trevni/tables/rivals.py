@@ -9,9 +9,9 @@ A job of them announces itself by its plan, which says so, and looks around befo
 
 Of two jobs the one that looks later sees the other's plan, or its files.  Who has looked before the other came is
 waited for, and who has not gives way to the lesser id: so they never wait for each other.  A job that has died holds
-nobody up for longer than :data:`PATIENCE_S`: it is given up then, and cannot be committed any more.  A job waits for
-greater ids alone, so the greatest is waited for first: the patience with each begins when it has nobody to wait for.
-Rows that are added are held up by nobody, and hold up nobody.
+no one up for longer than :data:`PATIENCE_S`: it is given up then, and cannot be committed any more.  A job waits for
+greater ids alone, so the greatest is waited for first: the patience with each begins when it has no one to wait for.
+Rows that are added are held up by no one, and hold up no one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _await(store: Store, job: str, other: str, runtime: Runtime) -> None:
     """Wait until another job has an end, and give it one where that takes too long."""
     waited, pause = 0.0, _PAUSES_S[0]
     while jobs.is_at_work(store, other):
-        # Who was given up meanwhile must give up nobody.
+        # Who was given up in the meantime must give up no one.
         jobs.check_running(store, job)
         if waited >= PATIENCE_S:
             jobs.record_outcome(store, other, "aborted")

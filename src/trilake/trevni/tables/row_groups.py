@@ -99,7 +99,7 @@ class RowGroupWriter:
     partition_by: a column or columns that become ``key=value`` folders.
 
     As a context manager it closes its files; an error in the block discards them.  Its methods raise
-    ``WriteFailedError`` when the write was given up meanwhile.
+    ``WriteFailedError`` when the write was given up in the meantime.
     """
 
     def __init__(
@@ -417,13 +417,13 @@ def _has_files(location: str | os.PathLike[str], options: Mapping[str, str] | No
 
 
 def _check_years(name: str, values: pa.Array) -> None:
-    """Raise ``SchemaMismatchError`` for times whose texts Arrow gets wrong: it has 16 bits for a year."""
+    """Raise ``SchemaMismatchError`` for times whose strings Arrow gets wrong: it has 16 bits for a year."""
     kind = values.type
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
         seconds = values.cast(pa.timestamp("s", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         if pc.any(pc.greater_equal(pc.abs_checked(seconds), _FAR)).as_py():
             raise SchemaMismatchError(
                 "a folder cannot be named after a time more than 30,000 years from 1970",
-                help="partition by another column, or write the times as texts",
+                help="partition by another column, or write the times as strings",
                 column=name,
             )

@@ -49,7 +49,7 @@ OPTIONS = ("codec", "checksum", "rowGroupSize", "blockSize", "values")
 
 #: Folders in which other formats keep their logs: their data files must not go, and must not be joined by strangers.
 _LOGS = {"_delta_log": "Delta", "_versions": "Lance"}
-#: How often the folder is looked at where files go meanwhile.
+#: How often the folder is looked at where files go in the meantime.
 _LOOKS = 5
 _SIZE = re.compile(r"([0-9]{1,15})\s*([kmg]?)b?", re.IGNORECASE)
 _T = pa.types
@@ -60,7 +60,7 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
 
     Parameters
     ----------
-    texts: ``codec`` (``null``, ``deflate``, ``snappy`` or ``bzip2``), ``checksum`` (``null`` or ``crc32``),
+    strings: ``codec`` (``null``, ``deflate``, ``snappy`` or ``bzip2``), ``checksum`` (``null`` or ``crc32``),
         ``rowGroupSize`` and ``blockSize`` in bytes (``64m`` is 64 MiB), and ``values``: columns in ascending order,
         separated by commas, whose blocks' first values are stored, so that filters can skip blocks.  Names in any case.
 
@@ -73,7 +73,8 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
     unknown = sorted(name for name in texts if name.lower() not in known)
     if unknown:
         raise UnknownOptionError(
-            f"{', '.join(map(repr, unknown))} is no option of a Trevni write", help=f"options are {', '.join(OPTIONS)}"
+            f"{', '.join(map(repr, unknown))} is not an option of a Trevni write",
+            help=f"options are {', '.join(OPTIONS)}",
         )
     options = WriteOptions()
     for name, value in texts.items():
@@ -140,7 +141,7 @@ def plan_table_write(
     Appended rows take the table's columns and types: columns are matched by name without regard to case, one that the
     rows lack is null, and values are converted where none can be lost.
 
-    Raises ``TableExistsError``, also where files lie that are no Trevni files, ``SchemaMismatchError`` and
+    Raises ``TableExistsError``, also where files lie that are not Trevni files, ``SchemaMismatchError`` and
     ``InvalidArgumentError``.
     """
     if mode not in ("error", "ignore", "append", "overwrite"):
@@ -173,7 +174,7 @@ def plan_table_write(
 def _found(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
     """The files that count for a write, and the columns of the first one, where the rows are to take them.
 
-    Raises ``TableExistsError`` where files lie that are no Trevni files.
+    Raises ``TableExistsError`` where files lie that are not Trevni files.
     """
     for left in reversed(range(_LOOKS)):
         files = list_files(store)
@@ -184,7 +185,7 @@ def _found(store: Store, mode: str) -> tuple[list[DataFile], pa.Schema]:
                 return [], pa.schema([])  # what they hold does not matter
             reads = mode == "append" and bool(files)
             return files, TrevniFile((store, files[0].key)).schema if reads else pa.schema([])
-        except ObjectNotFoundError:  # an overwrite has taken it away meanwhile
+        except ObjectNotFoundError:  # an overwrite has taken it away in the meantime
             if not left:
                 raise
     raise AssertionError("the last look raises")

@@ -72,7 +72,7 @@ class Oracle:
         return pa.schema([(c.name, c.arrow) for c in self.columns])
 
     def table(self) -> pa.Table:
-        """The rows under the columns there are by now."""
+        """The rows under the columns there are now."""
         arrays = [pa.array([_value(c, r) for r in self.rows], c.arrow) for c in self.columns]
         return pa.Table.from_arrays(arrays, schema=self.schema())
 

@@ -239,7 +239,7 @@ def test_deletion_vectors_that_are_there_are_purged() -> None:
 
 
 def test_a_purge_that_others_spoil_is_done_again() -> None:
-    """A file that is rewritten by somebody else meanwhile leaves nothing to purge, or is purged later."""
+    """A file that is rewritten by someone else in the meantime leaves nothing to purge, or is purged later."""
     t = Case(enableDeletionVectors="true")
     t.delete("id = 1")
     once = [1]

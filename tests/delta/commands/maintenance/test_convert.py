@@ -377,7 +377,7 @@ def test_no_file_is_skipped_that_holds_a_match(
             put(place, f"x{i}", table.slice(i * 4, 4), row_group_size=2)
     convert_to_delta(store, standard_engine())
     convert_to_delta(plain, standard_engine(), collect_stats=False)
-    # As texts: a NaN differs from itself.
+    # As strings: a NaN differs from itself.
     left, right = (rows(ArrowDeltaTable(s, standard_engine()).to_arrow(filter=filter)) for s in (store, plain))
     assert repr(left) == repr(right)
 

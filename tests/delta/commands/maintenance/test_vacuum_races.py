@@ -170,7 +170,7 @@ def test_every_version_within_the_retention_reads_as_before(
             if kind == "full":
                 strays = {k: t for k, t in strays.items() if t >= cutoff}
                 assert not [k for k, t in strays.items() if t < cutoff and world.there(k)]
-            # What was readable no longer is nobody's promise.
+            # What was readable no longer is no one's promise.
             world.versions = {v: r for v, r in world.versions.items() if v in within or v > max(within)}
 
 

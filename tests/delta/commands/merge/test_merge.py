@@ -159,7 +159,7 @@ def test_any_arrow_data_is_a_source(kind: str, tmp_path: Path) -> None:
         "batch": lambda: SOURCE.to_batches()[0],
         "reader": SOURCE.to_reader,
         "dataset": lambda: _dataset(tmp_path),
-        "pandas": lambda: SOURCE.to_pandas().sort_values("v"),  # with row labels, which are no column
+        "pandas": lambda: SOURCE.to_pandas().sort_values("v"),  # with row labels, which are not a column
         "delta": lambda: table(SOURCE),
     }[kind]()
     t = letters()

@@ -84,7 +84,7 @@ def test_purge_takes_dropped_columns_out() -> None:
     snapshot = table.log.snapshot()
     assert len(purgeable(table.log.store, snapshot)) == 2
     assert opened(uri).purge().files_removed == 2
-    assert opened(uri).purge().files_removed == 0, "columns with ids of rows are no dropped columns"
+    assert opened(uri).purge().files_removed == 0, "columns with ids of rows are not dropped columns"
     for path in opened(uri).files()["path"].to_pylist():
         assert dropped not in pq.read_schema(pa.BufferReader(table.log.store.read(path))).names
     assert ids(uri) == [*range(6), 100]

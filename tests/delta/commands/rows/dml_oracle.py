@@ -1,4 +1,4 @@
-"""A plain oracle for DELETE and UPDATE: rows as dictionaries, conditions and values as SQL text beside a function."""
+"""A plain oracle for DELETE and UPDATE: rows as dictionaries, conditions and values as SQL beside a function."""
 
 from __future__ import annotations
 

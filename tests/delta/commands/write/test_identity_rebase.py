@@ -74,7 +74,7 @@ def test_the_second_writer_moves_its_values(partition: tuple[str, ...], step: in
     assert _rows(inner) == sorted([(1, "w1"), (1 + step, "w2"), (1 + 2 * step, "a"), (1 + 3 * step, "b")])
     assert _mark(inner) == 1 + 3 * step
     files = [o.key for o in inner.list() if o.key.endswith(".parquet")]
-    assert len(files) == 3  # what was written anew is not left behind
+    assert len(files) == 3  # what was written again is not left behind
 
 
 def test_another_change_of_the_metadata_is_still_a_conflict() -> None:

@@ -319,7 +319,7 @@ def _required(table: pa.Table) -> pa.Table:
 SMALL = pa.table({"id": [1, 2], "n": [1, 2]})
 CASES: dict[str, tuple[Any, dict[str, str]]] = {
     "no statistics": (lambda: _table(SMALL, fields=[{}]), {"n": "5"}),
-    "statistics of nobody": (lambda: _table(SMALL, fields=[{"stats": '{"numRecords":2,"minValues":3}'}]), {"n": "5"}),
+    "statistics of no one": (lambda: _table(SMALL, fields=[{"stats": '{"numRecords":2,"minValues":3}'}]), {"n": "5"}),
     "NaN in statistics": (lambda: _table(SMALL, fields=[{"stats": '{"numRecords":2,"x":NaN}'}]), {"n": "5"}),
     "another number of rows": (lambda: _table(SMALL, fields=[{"stats": '{"numRecords":3}'}]), {"n": "5"}),
     "widened": (_widened, {"n": "5"}),

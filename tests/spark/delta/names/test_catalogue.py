@@ -167,9 +167,9 @@ def test_names_in_sql_without_install_say_what_to_do(session: SparkSession) -> N
 
 def test_a_name_may_stand_for_a_place_that_spark_cannot_reach(session: SparkSession) -> None:
     about = About(_frame(session, 1).schema)
-    make_entry(session, ["cat_x"], about, path="s3://nobody/t x")
+    make_entry(session, ["cat_x"], about, path="s3://no one/t x")
     entry = find_entry(session, ["cat_x"])
-    assert entry == Entry("delta", "s3://nobody/t x", False)
+    assert entry == Entry("delta", "s3://no one/t x", False)
     assert change_entry(session, ["cat_x"], replace(about, comment="new"))
     session.sql("DROP TABLE cat_x")
     assert find_entry(session, ["cat_x"]) is None

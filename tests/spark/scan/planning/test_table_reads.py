@@ -32,7 +32,7 @@ def table(tmp_path: Path) -> str:
 
 
 def _append(df: DataFrame, path: str, meanwhile: Callable[[], object] = lambda: None, **request: Any) -> bool:
-    """Write a frame while somebody else commits; whether the commit says that it read nothing."""
+    """Write a frame while someone else commits; whether the commit says that it read nothing."""
 
     def finish(log: DeltaLog, plan: WritePlan, written: Iterable[WrittenFiles], *, run: Runner) -> WriteResult:
         meanwhile()

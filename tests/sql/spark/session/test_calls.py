@@ -1,5 +1,5 @@
 """SQL asks the JVM and the log for little more than the Python interface does, and next to nothing where it names no
-table of ours.
+table of trilake.
 
 Counts and no times: they are the same on every machine.
 """

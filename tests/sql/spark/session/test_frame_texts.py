@@ -1,4 +1,4 @@
-"""Texts of frames that hold queries over our tables: ``where``, ``filter``, ``selectExpr`` and ``F.expr``."""
+"""Strings of frames that hold queries over our tables: ``where``, ``filter``, ``selectExpr`` and ``F.expr``."""
 
 from __future__ import annotations
 

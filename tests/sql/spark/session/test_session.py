@@ -1,4 +1,5 @@
-"""A session's own SQL over tables of ours: what is ours, what is not, texts that look like something else, and back."""
+"""A session's own SQL over trilake tables: what is ours, what is not, strings that look like something else, and
+back."""
 
 from __future__ import annotations
 
@@ -240,7 +241,7 @@ def test_the_names_of_delta_sparks_package_are_ours(sql: SparkSession, tmp_path:
     sql.sql(f"CREATE TABLE delta.`{tmp_path}/t` USING delta AS SELECT 1 AS a")
     assert DeltaTable.forPath(sql, f"{tmp_path}/t").toDF().count() == 1
     with pytest.raises(ConcurrentAppendException):
-        raise ConcurrentAppendError("somebody was faster")
+        raise ConcurrentAppendError("someone was faster")
     assert issubclass(ConcurrentAppendException, DeltaConcurrentModificationException)
     builder = Sessions.builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     found = configure_spark_with_delta_pip(builder).getOrCreate()
@@ -340,7 +341,7 @@ def test_what_cannot_be_stored_or_is_another_each_time_has_the_conditions_that_d
 def test_a_table_gets_another_name_with_its_files_and_never_one_that_is_taken(
     sql: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
-    """Spark before 4.0 looks for the source of a table that gets another name, and knows none of ours; so there the
+    """Spark before 4.0 looks for the source of a table that gets another name, and knows none of trilake; so there the
     catalogue is told."""
     monkeypatch.setattr(alter, "HAS_DATA_SOURCES", by_spark)
     sql.sql("CREATE SCHEMA sql_renames")

@@ -37,7 +37,7 @@ INSERT = "INSERT INTO raced VALUES (7)"
 
 
 def elsewhere(session: SparkSession, *statements: str) -> None:
-    """Run statements in a thread of their own: in this one a statement of ours is at work."""
+    """Run statements in a thread of their own: in this one a statement of trilake is at work."""
     with ThreadPoolExecutor(1) as other:
         for statement in statements:
             other.submit(session.sql, statement).result()
@@ -166,7 +166,7 @@ def test_if_not_exists_waits_for_the_name_of_new_files(
 def test_a_table_whose_name_cannot_be_made_stays_with_those_who_found_it(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str
 ) -> None:
-    """Another statement has named the table meanwhile, and others may have opened it: its log must not go."""
+    """Another statement has named the table in the meantime, and others may have opened it: its log must not go."""
     place, own = f" LOCATION '{tmp_path / 't'}'", place_names.add_delta
     refused: list[bool] = []
 
@@ -242,11 +242,11 @@ def test_a_name_that_stands_for_another_place_by_now_stays(session: SparkSession
 
 
 def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tmp_path: Path) -> None:
-    """Whoever has written a table finds that its name stands for another one by now."""
+    """Whoever has written a table finds that its name stands for another one now."""
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": [1]}), tmp_path / "b")
     log = DeltaLog(open_store(tmp_path / "b"), spark_engine())
-    with pytest.raises(TableExistsError, match="stands for another table by now"):
+    with pytest.raises(TableExistsError, match="stands for another table now"):
         names.refresh_name(session, "raced", str(tmp_path / "b"), log, managed=False)
     assert ids(session) == [7]
 

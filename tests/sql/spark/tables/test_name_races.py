@@ -49,7 +49,7 @@ def before(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Before:
 
         def late(*args: Any, **more: Any) -> Any:
             now, left[:] = left[:], []
-            with ThreadPoolExecutor(1) as other:  # in this one a statement of ours is at work
+            with ThreadPoolExecutor(1) as other:  # in this one a statement of trilake is at work
                 for statement in now:
                     other.submit(session.sql, statement).result()
             return own(*args, **more)

@@ -43,8 +43,8 @@ class Alter(FeatureDrops):
     commits_always: whether a change that changes nothing is a version all the same, as in delta-spark's SQL.
     defaults_by_feature: whether a default needs the table feature ``allowColumnDefaults`` first.
 
-    Raises, besides what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may not
-    be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
+    Raises, apart from what each method says: ``TableNotFoundError``, ``UnsupportedProtocolError`` for a table that may
+    not be written, ``ConflictError`` where other writers won again and again, ``UnknownOutcomeError``.
 
     >>> import trilake
     >>> trilake.write({"n": [1, 2]}, "memory://doc-alter").version
@@ -286,7 +286,7 @@ class Alter(FeatureDrops):
     def sync_identity(self, column: PathLike) -> int:
         """Let the identity column ``column`` go on behind the furthest value that rows hold (``SYNC IDENTITY``).
 
-        Raises ``InvalidArgumentError`` for a column that is no identity column.
+        Raises ``InvalidArgumentError`` for a column that is not an identity column.
 
         >>> import trilake
         >>> place = "memory://doc-sync-identity"
@@ -300,7 +300,7 @@ class Alter(FeatureDrops):
 
         def attempt() -> int:
             snapshot = self._snapshot()
-            # Its mark may be a value that somebody gave, which is none of its own: that is looked at as any other.
+            # Its mark may be a value that someone gave, which is none of its own: that is looked at as any other.
             known = replace(identity_column(snapshot.schema, column), mark=None)
             scan = plan_scan(snapshot, [known.name])
             reached = None
@@ -372,7 +372,7 @@ class Alter(FeatureDrops):
         Parameters
         ----------
         keys: their names.
-        if_exists: whether it is no error that one is not set.
+        if_exists: whether it is not an error that one is not set.
 
         Raises ``InvalidArgumentError`` for one that is not set.
 
@@ -406,7 +406,7 @@ class Alter(FeatureDrops):
         expression: a condition over the table's columns as SQL, which every row must satisfy.
 
         Raises ``ConstraintViolatedError`` with the values of the first row that breaks it, ``InvalidArgumentError`` for
-        a name that is taken, ``ExpressionError`` for an expression that is no condition over the table's columns.
+        a name that is taken, ``ExpressionError`` for an expression that is not a condition over the table's columns.
 
         >>> import trilake
         >>> _ = trilake.write({"n": [1]}, "memory://doc-add-constraint")

@@ -80,7 +80,7 @@ def past_of(source: State | ActionBatch) -> Past:
 
 
 def trace_in(log: DeltaLog, snapshot: Snapshot, row: Feature) -> Trace | None:
-    """What in a version uses the feature, besides its properties."""
+    """What in a version uses the feature, apart from its properties."""
     return None if row.removal is None else row.removal.in_use(SnapshotInspection(log, snapshot))
 
 

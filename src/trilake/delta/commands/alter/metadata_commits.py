@@ -4,7 +4,7 @@ The life of a change::
 
     newest version --> pure change (alter, alter_properties) --> rows that are there satisfy it? --> commit
           ^                                                                                          |
-          +--------------------- another writer changed schema or properties meanwhile --------------+
+          +--------------------- another writer changed schema or properties in the meantime --------------+
 
 A change is a statement about the table as it is, so when another writer changed the table's metadata first, it is
 worked out again on what that writer left, as if it had been asked for later.
@@ -169,7 +169,7 @@ class MetadataCommits:
         snapshot = self._snapshot()
         if not row_tracking.supported(snapshot.protocol):
             raise ProtocolChangedError(
-                f"somebody dropped the feature {row_tracking.FEATURE} while row tracking was turned on",
+                f"someone dropped the feature {row_tracking.FEATURE} while row tracking was turned on",
                 help="agree on one of the two and repeat it",
                 uri=snapshot.uri,
                 version=snapshot.version,

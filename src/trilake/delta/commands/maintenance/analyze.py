@@ -54,7 +54,7 @@ def compute_statistics(
     everything: all files instead.
     run: who reads many files.
 
-    Raises a ``ConflictError`` where another writer removed or changed one of the files meanwhile.
+    Raises a ``ConflictError`` where another writer removed or changed one of the files in the meantime.
     """
     now = log.snapshot()
     check_writable(now.protocol, now.metadata, uri=now.uri, version=now.version)
@@ -68,7 +68,7 @@ def compute_statistics(
     names = decoded_paths(files["path"]).to_pylist()
     job = _Job.of(log.store, now)
     texts = dict(run(job, [tasks[name] for name in names]))
-    # The files may be somebody else's, whose own bounds we know nothing of.
+    # The files may be someone else's, whose own bounds we know nothing of.
     tags = dict.fromkeys(job.which.tags(physical_schema(job.columns, job.mode)), IN_STATISTICS)
     actions = [
         add_action({**row, "tags": {**tags, **dict(row["tags"] or ())} or None}, dataChange=False, stats=texts[name])
@@ -80,7 +80,7 @@ def compute_statistics(
         parameters={"numFiles": str(len(actions))},
         file_actions=actions,
         metrics={"numUpdatedFiles": len(actions)},
-        # A file that another writer removes or changes meanwhile must not come back.
+        # A file that another writer removes or changes in the meantime must not come back.
         read=ReadSet(files=touched, removed=touched, isolation="Serializable"),
     )
     return StatisticsResult(commit(log, now, plan).version, len(actions))
@@ -111,7 +111,7 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
 
 
 def _statistics_columns(snapshot: Snapshot) -> dict[tuple[str, ...], bool]:
-    """The columns of data files that are no structs, and whether the table's properties say statistics of them."""
+    """The columns of data files that are not structs, and whether the table's properties say statistics of them."""
     metadata, own = snapshot.metadata, _own_columns(snapshot)
     which = StatisticsPlan.of(metadata.configuration, snapshot.schema)
     wanted = set(which.wanted(physical_schema(own, metadata.column_mapping_mode)))
@@ -142,7 +142,7 @@ def _own_columns(snapshot: Snapshot) -> StructType:
 def _leaves(
     struct: StructType, shown: tuple[str, ...], physical: tuple[str, ...], *, mapped: bool
 ) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
-    """The columns that are no structs, by their names and by those in files."""
+    """The columns that are not structs, by their names and by those in files."""
     for f in struct.fields:
         path, inside = (*shown, f.name), (*physical, f.physical_name if mapped else f.name)
         if isinstance(f.type, StructType):

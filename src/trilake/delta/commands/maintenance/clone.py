@@ -88,15 +88,15 @@ def clone(
     into: the log of the target.
     shallow: name the source's files instead of copying them.
     replace_target: clone over a table that is there; its rows and schema go, its history stays.
-    properties: table properties that the target gets besides or instead of the source's.
-    parquet: the folder of Parquet files that the source was made of, where it is no Delta table itself.
+    properties: table properties that the target gets apart from or instead of the source's.
+    parquet: the folder of Parquet files that the source was made of, where it is not a Delta table itself.
     name: what a catalogue calls the source, for the history.
     runtime: clock and ids.
     run: who copies.
 
     Raises ``TableExistsError`` where a table is there and may not be replaced, ``MissingFileError`` where files of the
     source are gone, ``InvalidArgumentError`` for properties that no table can have and for places that one table cannot
-    share with another, ``ConflictError`` where another writer changed the target meanwhile.
+    share with another, ``ConflictError`` where another writer changed the target in the meantime.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.delta.standard import standard_engine
@@ -144,7 +144,7 @@ def clone(
         discard(into.store, unshared(deep.copies))
         if not (replace_target and isinstance(e, TableExistsError)):
             raise
-    # Somebody made a table here meanwhile: it is there now, and is replaced.
+    # Someone made a table here in the meantime: it is there now, and is replaced.
     return clone(
         source,
         from_log,

@@ -1,9 +1,9 @@
 """The files of a clone: named where they are (shallow), or copied (deep).
 
-A deep clone that is repeated copies only what is new: a file that the target has already, under the same path but for
-the mark of its clone and with the same size, time, statistics and vector, stays as it is.  A copy never takes the place
-of anything: its name has a mark of its own, so that of two clones at the same time none writes, or takes away after it
-lost, what the other one names.
+A deep clone that is repeated copies only what is new: a file that the target has already, under the same path except
+for the mark of its clone and with the same size, time, statistics and vector, stays as it is.  A copy never takes the
+place of anything: its name has a mark of its own, so that of two clones at the same time none writes, or takes away
+after it lost, what the other one names.
 """
 
 from __future__ import annotations
@@ -249,7 +249,7 @@ def copy_all(source: Store, target: Store, copies: Sequence[Copy], run: Runner) 
 
 
 def unshared(copies: Sequence[Copy]) -> list[str]:
-    """The copies that no other clone knows; a vector has one name in all, and another one may have it by now."""
+    """The copies that no other clone knows; a vector has one name in all, and another one may have it now."""
     return [c.target for c in copies if c.size is not None]
 
 

@@ -7,8 +7,8 @@ The life of a conversion::
       --> partition columns from folder names --> footers read, in parallel
       --> one schema over all --> one commit that names every file
 
-Until the commit nothing is there but what was there before.  Files that others write into the folder meanwhile may or
-may not become part of the table: stop them first.
+Until the commit nothing is there but what was there before.  Files that others write into the folder in the meantime
+may or may not become part of the table: stop them first.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def convert_to_delta(
     collect_stats: whether footers' statistics go into the log.
     properties: table properties.
     timezone: the zone of timestamps in folder names that name none.
-    user_metadata: a text kept in the table's history.
+    user_metadata: a string kept in the table's history.
     by_manifest: of a folder that a streaming sink of Spark wrote, take just the files that its list names.
     runtime: clock and ids.
     run: who reads the footers.

@@ -256,7 +256,7 @@ class _Shape:
 
 
 def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
-    """What a footer says of its columns besides their Parquet types."""
+    """What a footer says of its columns apart from their Parquet types."""
     notes = dict(file.metadata.metadata or ())
     return {k: notes[k] for k in (_SPARK_SCHEMA, b"ARROW:schema") if k in notes}
 
@@ -273,7 +273,7 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
         if "nanoseconds" in logical or logical.startswith(("Float16", "UUID")):  # Spark reads none of them
             raise SchemaMismatchError(
                 f"column {leaf.path} is of the Parquet type {logical}, which no Delta table has",
-                help="write the file again with timestamps in microseconds, 32-bit floats, or UUIDs as texts",
+                help="write the file again with timestamps in microseconds, 32-bit floats, or UUIDs as strings",
                 column=leaf.path,
                 file=where,
             )

@@ -141,7 +141,7 @@ def _unexpected(wanted: str, found: str, condition: str, uri: str | None) -> Inv
 # --- types -----------------------------------------------------------------------------------------------------------
 
 _INTEGER = r"^[+-]?[0-9]+$"
-# No trailing d or f: such texts are numbers in Java, and names to everybody else.
+# No trailing d or f: such strings are numbers in Java, and names to everyone else.
 _DOUBLE = r"^[+-]?(NaN|Infinity|([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)$"
 _DATE = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _TIMESTAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
@@ -238,7 +238,7 @@ def given_columns(
 ) -> list[str | StructField] | None:
     """Partition columns as callers may give them: names, types by name, a schema, or SQL such as ``"day date, n int"``.
 
-    Raises ``InvalidArgumentError`` for a text that is neither a name nor a list of columns with types.
+    Raises ``InvalidArgumentError`` for a string that is neither a name nor a list of columns with types.
 
     >>> given_columns("day"), [str(f.type) for f in given_columns("day date, n int")]
     (['day'], ['date', 'integer'])

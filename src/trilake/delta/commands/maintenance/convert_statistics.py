@@ -25,7 +25,7 @@ from trilake.delta.files.file_statistics import StatisticsPlan, put_at, stated_c
 from trilake.parquet.files import notes_behind_groups
 from trilake.parquet.footer_walk import ABSENT, Flags, Places, Walked
 
-#: Writers whose bounds of texts and of INT96 were wrong; Arrow knows which, and later ones are slower for it.
+#: Writers whose bounds of strings and of INT96 were wrong; Arrow knows which, and later ones are slower for it.
 _DOUBTFUL = re.compile(rb"parquet-(mr|cpp) version (0|1\.\d)\b|(?!.* version )")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
@@ -258,5 +258,5 @@ def _microseconds(bound: bytes) -> dt.datetime:
 
 
 def _scaled(scale: int, order: Any) -> Callable[[bytes], decimal.Decimal]:
-    # From a text, as that rounds to no context's precision.
+    # From a string, as that rounds to no context's precision.
     return lambda bound: decimal.Decimal(f"{int.from_bytes(bound, order, signed=True)}E-{scale}")

@@ -25,7 +25,7 @@ def fsck(log: DeltaLog, *, dry_run: bool = False, run: Runner = run_here) -> lis
     run: who asks the store for many files.
 
     Rows of such files cannot be read any more, before or after: the table is one that can be read again.  Raises a
-    ``ConflictError`` where another writer removed one of them meanwhile.
+    ``ConflictError`` where another writer removed one of them in the meantime.
     """
     snapshot = log.snapshot()
     check_writable(snapshot.protocol, snapshot.metadata, uri=snapshot.uri, version=snapshot.version)

@@ -3,7 +3,7 @@
 Files that both versions have stay as they are; those that only the older one has are added again, those that only the
 newest one has are removed.  What may never go back does not: the protocol keeps its features, identity columns and row
 ids go on from their high-water marks, column ids are not given out twice.  Where row tracking was dropped since, or
-dropped and begun anew, the ids of the older version come back.
+dropped and begun again, the ids of the older version come back.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def restore(
 
     Raises ``VersionNotFoundError`` for a version or time that the log does not hold, ``MissingFileError`` that lists
     files which were deleted since, ``InvalidArgumentError`` for the newest version itself and for an append-only table
-    that would lose rows, ``ConflictError`` where another writer changed the table meanwhile, or a vacuum
+    that would lose rows, ``ConflictError`` where another writer changed the table in the meantime, or a vacuum
     began that may delete files which come back.
 
     >>> import pyarrow as pa, trilake
@@ -166,7 +166,7 @@ def restore(
             "removedFilesSize": result.removed_files_size,
             "restoredFilesSize": result.restored_files_size,
         },
-        # Whatever changed the table meanwhile would be undone without having been seen.
+        # Whatever changed the table in the meantime would be undone without having been seen.
         read=ReadSet(
             whole_table=True,
             removed=frozenset(removed["path"].to_pylist()),

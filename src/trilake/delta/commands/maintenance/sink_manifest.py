@@ -1,8 +1,8 @@
 """The files that Spark's streaming file sink has committed, by the folder ``_spark_metadata`` that it leaves.
 
 A batch that failed and came again has left its first files beside those that count, so a folder with such a list holds
-just what the list names; Spark reads it so.  The list is a sequence of texts, ``0``, ``1``, …: a line ``v1``, then one
-file a line.  Every tenth, ``9.compact``, has all files of those before it too.
+just what the list names; Spark reads it so.  The list is a sequence of strings, ``0``, ``1``, …: a line ``v1``, then
+one file a line.  Every tenth, ``9.compact``, has all files of those before it too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _paths(store: Store, key: str) -> list[str]:
         return [unquote(urlsplit(e["path"]).path) for e in entries if e.get("action", "add") == "add"]
     except (ValueError, KeyError, TypeError, AttributeError) as e:
         raise CorruptFileError(
-            f"this is no list of a streaming sink's files: {e}",
+            f"this is not a list of a streaming sink's files: {e}",
             help=f"restore it, or delete {MANIFEST} if every file below the folder counts",
             file=f"{store.uri}/{key}",
         ) from e

@@ -6,12 +6,13 @@ The life of a vacuum::
       --> newest version read, after the listing
       --> what may go (:mod:`trilake.delta.commands.maintenance.vacuum_files`)
       --> of that, what is the table's own (:mod:`trilake.storage.ownership`) --> VACUUM START committed
-      --> what was committed meanwhile is spared --> files deleted --> empty folders removed --> VACUUM END committed
+      --> what was committed in the meantime is spared --> files deleted --> empty folders removed --> VACUUM END
+      committed
 
 What must stay: files of the newest version; files that a tombstone within the retention names; every file that a commit
 within the retention names, its change files included; files of versions to keep; files younger than the retention,
 whoever wrote them; hidden files; deletion vectors of all of these; files that are older than the table and that nothing
-in its log names, which are somebody else's; whatever lies behind a link or in another table.  So each version that was
+in its log names, which are someone else's; whatever lies behind a link or in another table.  So each version that was
 current within the retention stays readable, and a process that dies anywhere leaves a sound table: only garbage is ever
 deleted.
 """
@@ -93,7 +94,7 @@ class VacuumResult(Displayed):
     time before which files had to be written and removed to go, ``version`` that of the VACUUM END commit.
 
     ``foreign`` has the columns of ``files``: what no version and no writer of the table can account for, because it is
-    older than the table itself or of another format.  It stays, and whoever knows that nobody needs it removes it by
+    older than the table itself or of another format.  It stays, and whoever knows that no one needs it removes it by
     hand.
 
     >>> import trilake
@@ -142,11 +143,11 @@ _MOST_HOURS = 1e12
 
 
 def retention_hours_ms(hours: Any) -> int | None:
-    """Hours as ms.  Raises ``InvalidArgumentError`` for less than none and for what is no number of hours."""
+    """Hours as ms.  Raises ``InvalidArgumentError`` for less than none and for what is not a number of hours."""
     if hours is None:
         return None
     if not isinstance(hours, int | float) or isinstance(hours, bool) or not abs(hours) < _MOST_HOURS:
-        raise InvalidArgumentError(f"{hours!r} is no number of hours", help="pass one, such as 168")
+        raise InvalidArgumentError(f"{hours!r} is not a number of hours", help="pass one, such as 168")
     if hours < 0:
         raise InvalidArgumentError("the retention for vacuum can't be less than 0", retention_hours=hours)
     return round(hours * _HOUR_MS)
@@ -312,10 +313,10 @@ def recorded(
 
 
 def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
-    """Say in the log of the process that files stay which nobody can account for, one of which is ``path``."""
+    """Say in the log of the process that files stay which no one can account for, one of which is ``path``."""
     _log.warning(
         "%s holds %d files that its log does not name and that are older than the table, or of another format,"
-        " such as %s: they stay; remove them by hand if nobody needs them",
+        " such as %s: they stay; remove them by hand if no one needs them",
         masked(log.store.uri),
         count,
         path,
@@ -345,7 +346,7 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
     return IllegalArgumentError(
         f"a retention of {specified / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
         " writers that are at work, and readers of older versions, may lose their files",
-        help=f"keep at least {least} hours; or, where nobody else writes, pass enforce_retention=False (on Spark set"
+        help=f"keep at least {least} hours; or, where no one else writes, pass enforce_retention=False (on Spark set"
         " spark.databricks.delta.retentionDurationCheck.enabled to false)",
     )
 
@@ -385,9 +386,9 @@ def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head
 
 
 def _accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """The files that the table or its writers can have made, and those that nobody can account for.
+    """The files that the table or its writers can have made, and those that no one can account for.
 
-    A file that was there before the table, and that no commit names, is of somebody else.
+    A file that was there before the table, and that no commit names, is of someone else.
     """
     if not files.num_rows:
         return files, files

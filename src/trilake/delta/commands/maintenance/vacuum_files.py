@@ -28,7 +28,7 @@ from trilake.table.registry import data_file_rows
 #: Columns of a listing.
 LISTING = pa.schema([("path", pa.string()), ("size", pa.int64()), ("modified_ms", pa.int64())])
 
-# A path that is no plain key below the table: absolute, or with parts that stores spell differently.
+# A path that is not a plain key below the table: absolute, or with parts that stores spell differently.
 _ODD = r"^/|^[A-Za-z][A-Za-z0-9+.\-]*:/|(^|/)\.{1,2}(/|$)|//|/$|\x00|^$"
 _VECTOR_FILE = r"(^|/)deletion_vector_[^/]*\.bin$"
 _UUID_TEXT = 36

@@ -41,7 +41,7 @@ def listed(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambd
 
 
 def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:
-    """What writers of ours left that died before the cut-off time, wherever a file of the table could have come to be:
+    """What trilake writers left that died before the cut-off time, wherever a file of the table could have come to be:
     a data file, one of the log, or a manifest."""
     temporaries = old_temporaries(store, prefix, cutoff_ms)
     table = pa.Table.from_batches(_columns(iter(temporaries), lambda _: None), schema=LISTING)
@@ -69,7 +69,7 @@ def own_files(store: Store, files: pa.Table, territory: Territory, cutoff_ms: in
 def _is_young_link(path: str, cutoff_ms: int) -> bool:
     try:
         status = os.lstat(path)
-    except OSError:  # gone meanwhile
+    except OSError:  # gone in the meantime
         return False
     return stat.S_ISLNK(status.st_mode) and status.st_mtime_ns // 1_000_000 >= cutoff_ms
 
@@ -80,7 +80,7 @@ def _columns(objects: Iterator[ObjectMeta], advance: Callable[[int], None]) -> I
         advance(len(chunk))
         try:
             paths = pa.array(keys, pa.string())
-        except UnicodeEncodeError:  # names that are no text: none of a log's, and not to be judged here
+        except UnicodeEncodeError:  # names that are not strings: none of a log's, and not to be judged here
             texts = [row for row in zip(keys, sizes, times, strict=True) if _is_text(row[0])]
             keys, sizes, times = zip(*texts, strict=True) if texts else ((), (), ())
             paths = pa.array(keys, pa.string())
@@ -142,7 +142,7 @@ class Folders:
     """The folders below a table that existed when it was listed.
 
     ``old`` are those that may go when they are empty, the innermost first; ``unfinished`` and ``links`` whether there
-    was, or may have been, a temporary file of ours and a link to a file anywhere.
+    was, or may have been, a temporary file of trilake and a link to a file anywhere.
     """
 
     count: int
@@ -169,7 +169,7 @@ def list_folders(
         above = waiting.pop()
         try:
             scan = os.scandir(f"{root}/{above}")
-        except OSError:  # gone meanwhile, or closed to us: it stays
+        except OSError:  # gone in the meantime, or closed to us: it stays
             continue
         with scan:
             for entry in scan:
@@ -188,7 +188,7 @@ def list_folders(
     folders = seen.to_pylist()
     foreign = set(territory.foreign(folders))
     for folder in folders:
-        with suppress(OSError):  # gone meanwhile, or nothing that could be removed
+        with suppress(OSError):  # gone in the meantime, or nothing that could be removed
             if folder not in foreign and os.stat(os.path.join(root, folder)).st_mtime_ns // 1_000_000 < cutoff_ms:
                 old.append(folder)
     return Folders(len(all_folders), tuple(sorted(old, key=len, reverse=True)), unfinished, links)

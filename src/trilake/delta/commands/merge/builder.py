@@ -77,7 +77,7 @@ class MergeBuilder:
     def when_matched_update_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Update all columns of matched rows from the source's columns of the same names, but for ``except_cols``.
+        """Update all columns of matched rows from the source's columns of the same names, except for ``except_cols``.
 
         ``predicate`` is a condition over both tables: which of the matched rows.
         """
@@ -101,7 +101,7 @@ class MergeBuilder:
     def when_not_matched_insert_all(
         self, predicate: str | None = None, except_cols: Sequence[str] | None = None
     ) -> MergeBuilder:
-        """Insert rows with all columns from the source's columns of the same names, but for ``except_cols``.
+        """Insert rows with all columns from the source's columns of the same names, except for ``except_cols``.
 
         ``predicate`` is a condition over the source: which of the rows that match no row of the table.
         """
@@ -127,8 +127,8 @@ class MergeBuilder:
     def execute(self, *, user_metadata: str | None = None) -> MergeResult:
         """Run the merge on the newest version of the table and commit it.
 
-        ``user_metadata`` is a text of the caller's own that is kept with the commit.  Where nothing changes, nothing is
-        committed.
+        ``user_metadata`` is a string of the caller's own that is kept with the commit.  Where nothing changes, nothing
+        is committed.
 
         Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,
         ``AmbiguousMergeError`` where several source rows would change one row, ``ConstraintViolatedError`` for a new
@@ -147,7 +147,7 @@ class MergeBuilder:
         excluded: Sequence[str] | None = None,
     ) -> MergeBuilder:
         if condition is not None and not isinstance(condition, str):
-            raise InvalidArgumentError(f"predicate is a {type(condition).__name__}, not SQL text")
+            raise InvalidArgumentError(f"predicate is a {type(condition).__name__}, not SQL")
         if isinstance(excluded, str):
             raise InvalidArgumentError("except_cols is a text", help="pass a list of column names")
         clause = Clause(kind, action, condition, values, tuple(excluded or ()))
@@ -165,7 +165,7 @@ def _values(updates: Mapping[str, str]) -> dict[str, str]:
     wrong = [k for k, v in pairs if not isinstance(k, str) or not isinstance(v, str)]
     if wrong:
         raise InvalidArgumentError(
-            f"the value of {wrong[0]!r} is a {type(dict(pairs)[wrong[0]]).__name__}, not SQL text",
+            f"the value of {wrong[0]!r} is a {type(dict(pairs)[wrong[0]]).__name__}, not SQL",
             help='write literals as SQL: "\'text\'", "1"',
         )
     return dict(updates)

@@ -1,7 +1,7 @@
 """The clauses of a MERGE, what they mean for each column, and what schema evolution makes of them.  Pure functions.
 
-A clause holds expressions of whatever kind an engine has: SQL texts without Spark, texts or columns on Spark.  Nothing
-here looks into them; names of columns, stars and nested fields are settled here, for both.
+A clause holds expressions of whatever kind an engine has: SQL strings without Spark, strings or columns on Spark.
+Nothing here looks into them; names of columns, stars and nested fields are settled here, for both.
 """
 
 from __future__ import annotations
@@ -344,13 +344,13 @@ def _tree(assigned: Mapping[Path, E]) -> dict[str, Value[E]]:
 
 
 def _spelled(path: Path, table: StructType, clause: Clause[Any]) -> Path:
-    """A path in the table's spelling.  Raises for what is no column, nor a field of structs alone."""
+    """A path in the table's spelling.  Raises for what is not a column, nor a field of structs alone."""
     out: list[str] = []
     here: StructType | None = table
     for part in path:
         if here is None:
             raise InvalidArgumentError(
-                f"{path_text(tuple(out))} is no struct, so its part {part} cannot be assigned in {clause}",
+                f"{path_text(tuple(out))} is not a struct, so its part {part} cannot be assigned in {clause}",
                 help="assign the whole column",
                 column=path_text(path),
                 condition="INVALID_EXTRACT_BASE_FIELD_TYPE",
@@ -389,7 +389,8 @@ def _check_identity(clause: Clause[Any], resolved: ResolvedClause[Any], table: S
 
 
 def predicates(clauses: Sequence[Clause[Any]], kind: Kind, text: Any) -> list[dict[str, str]]:
-    """The clauses of one kind as a commit's ``operationParameters`` tell them; ``text`` makes a text of a condition."""
+    """The clauses of one kind as a commit's ``operationParameters`` tell them; ``text`` makes a string of a
+    condition."""
     return [
         {"actionType": c.action} if c.condition is None else {"predicate": text(c.condition), "actionType": c.action}
         for c in clauses

@@ -38,7 +38,7 @@ class MergeRequest:
     round_times: bool = True
     #: An application id and the version of it that the merge stands for.
     txn: tuple[str, int] | None = None
-    #: Condition and clauses as the history tells them, where that is not by the texts above.
+    #: Condition and clauses as the history tells them, where that is not by the strings above.
     shown: tuple[str, Sequence[Clause[str]]] | None = None
     #: What of the table itself the source was made of.
     source_read: ReadSet = field(default_factory=ReadSet)
@@ -85,7 +85,7 @@ class Times:
 
 @dataclass(frozen=True)
 class MergePlan:
-    """A merge whose rows have been moved, but for the commit.
+    """A merge whose rows have been moved, except for the commit.
 
     ``on`` and the clauses' conditions are texts.  ``metadata`` and ``protocol`` are those after schema evolution.
     """

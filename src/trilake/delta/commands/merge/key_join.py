@@ -1,7 +1,7 @@
 """Rows of a MERGE that match by equal columns and nothing else: found by the embedded engine, by keys alone.
 
 For a merge that some other engine carries out.  What that engine thinks of equality is not asked, so only columns count
-whose values are equal to every engine alike: whole and exact numbers, texts, days, times and truth values.
+whose values are equal to every engine alike: whole and exact numbers, strings, days, times and truth values.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class KeyJoin:
             columns = scope.column_pairs(condition)
             join = None if columns is None else scope.join(condition)
         except TrilakeError:
-            return None  # names that only Spark resolves, or a text that only it can read
+            return None  # names that only Spark resolves, or a string that only it can read
         if columns is None or join is None:
             return None
         spelled = [{n.lower(): n for n in schema.names} for schema in (scope.schemas["target"], source)]

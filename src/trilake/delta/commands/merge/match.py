@@ -97,7 +97,7 @@ def groups(files: Sequence[TouchedFile]) -> Iterator[list[TouchedFile]]:
 
 
 def read_fields(snapshot: Snapshot, columns: Sequence[str]) -> ReadPlan:
-    """How to read some columns of live rows; one at least, or nobody would know how many rows there are."""
+    """How to read some columns of live rows; one at least, or no one would know how many rows there are."""
     names = list(columns) or snapshot.schema.names[:1]
     return replace(read_plan(snapshot, names, None), filter=None)
 

@@ -86,7 +86,7 @@ def merge(
 ) -> MergeResult:
     """Merge ``source`` into the newest version of a table; see :meth:`ArrowDeltaTable.merge`.
 
-    ``known`` is a version that somebody has read: only what is newer is read then.  ``started`` is the time
+    ``known`` is a version that someone has read: only what is newer is read then.  ``started`` is the time
     in milliseconds when the merge began, where that was before this call.  Where more than ``most_pairs`` rows of the
     target and the source match at a time, ``TooManyPairsError`` is raised and nothing has changed.
     Raises ``InvalidArgumentError``, ``ExpressionError`` or ``SchemaMismatchError`` for clauses that are wrong,

@@ -68,7 +68,7 @@ class VisibleColumns:
         )
 
     def unknown(self, parts: Sequence[str], **context: Any) -> ExpressionError:
-        """The error for a name, by its parts, that is no column of a visible table."""
+        """The error for a name, by its parts, that is not a column of a visible table."""
         context["condition"] = "DELTA_MERGE_UNRESOLVED_EXPRESSION"
         shown, qualified = path_text(tuple(parts)), len(parts) > 1
         for side in VISIBLE["matched"]:

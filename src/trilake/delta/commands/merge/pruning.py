@@ -104,7 +104,7 @@ def _as_type(values: pa.Array, wanted: pa.DataType, bounds: bool) -> pa.Array | 
     if values.type.bit_width > wanted.bit_width:
         limit = 1 << (wanted.bit_width - 1)
         low, high = pa.scalar(-limit, values.type), pa.scalar(limit - 1, values.type)
-        # What does not fit is no key of the target; as a bound it is as good as the end of the type.
+        # What does not fit is not a key of the target; as a bound it is as good as the end of the type.
         if bounds:
             values = pc.max_element_wise(pc.min_element_wise(values, high), low)
         else:

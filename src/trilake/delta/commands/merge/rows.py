@@ -112,7 +112,7 @@ class RowClause:
         expressions: dict[Path, Expression] = {}
         for f in schema.fields:
             _bind(clause.values[f.name], f.type, (f.name,), scope, source, expressions, uri, evolve=evolve)
-        # What nobody assigns is kept, filled or generated; a generated column is generated anew.
+        # What no one assigns is kept, filled or generated; a generated column is generated again.
         fields = tuple(f for f in schema.fields if f.name in clause.assigned or _carried(clause, f))
         rules = RowRules.of(
             metadata,
@@ -278,7 +278,7 @@ def _stored(expression: Expression, text: str, type_: DataType, scope: Scope) ->
     except ExpressionError:
         if not pa.types.is_string(expression.type):
             raise
-        # Spark reads a text as the column's type.
+        # Spark reads a string as the column's type.
         return scope.parse(f"CAST(({text}\n) AS {sql_type(type_)})", written=text)
 
 

@@ -73,8 +73,8 @@ class Scope:
     def condition(self, text: str, what: str = "a condition") -> Expression:
         """An expression that must be boolean.
 
-        Raises as :meth:`parse` does, and ``ExpressionError`` for one that is not, or that compares a text where it must
-        mean a column.
+        Raises as :meth:`parse` does, and ``ExpressionError`` for one that is not, or that compares a string where it
+        must mean a column.
         """
         _check_text(text, what)
         names = frozenset(n.lower() for schema in self.schemas.values() for n in schema.names)
@@ -212,7 +212,7 @@ class Key:
 @dataclass(frozen=True)
 class Hints:
     """What a merge's condition says of the target: columns that must equal something of the source, and conditions on
-    the target alone, as texts over its columns."""
+    the target alone, as strings over its columns."""
 
     keys: tuple[Key, ...]
     alone: tuple[str, ...]
@@ -248,7 +248,7 @@ def _without_table(node: exp.Expression) -> exp.Expression:
 
 def _check_text(text: str, what: str) -> None:
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"{what} is a {type(text).__name__}, not SQL text")
+        raise InvalidArgumentError(f"{what} is a {type(text).__name__}, not SQL")
 
 
 def _parsed(text: str) -> exp.Expression:

@@ -149,7 +149,7 @@ def divided(
 
 
 def gathered(rows: Iterable[pa.RecordBatch], size_of_each: int) -> Iterator[pa.Table]:
-    """The same rows in tables of so many bytes at least, but for the last."""
+    """The same rows in tables of so many bytes at least, except for the last."""
     buffered, size = list[pa.RecordBatch](), 0
     for batch in rows:
         buffered.append(batch)

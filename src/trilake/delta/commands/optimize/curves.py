@@ -37,7 +37,7 @@ def interleave_bits(coordinates: Sequence[Coordinates], bits: int) -> Coordinate
     """
     dimensions = len(coordinates)
     if not 0 < dimensions * bits <= INDEX_BITS:
-        raise ValueError(f"{dimensions} dimensions of {bits} bits are no index of {INDEX_BITS} bits")
+        raise ValueError(f"{dimensions} dimensions of {bits} bits are not an index of {INDEX_BITS} bits")
     out = np.zeros(len(coordinates[0]), dtype=np.uint64)
     for bit in range(bits):
         for place, values in enumerate(coordinates):

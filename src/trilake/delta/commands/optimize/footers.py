@@ -84,7 +84,7 @@ def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> b
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
-    """Positions of the files that hold other types than their columns have by now, as they do after a widening."""
+    """Positions of the files that hold other types than their columns have now, as they do after a widening."""
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
     return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
 

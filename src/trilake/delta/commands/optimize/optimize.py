@@ -6,9 +6,9 @@ Three ways, of which the table and the request choose one::
     the table has CLUSTER BY -------> clustering: files of no cube and of small cubes, in the order of a Hilbert curve
     otherwise ----------------------> compaction: small files and those with many deleted rows, as they come
 
-All actions say ``dataChange: false``, so the commit is no conflict for appends, the change data feed has nothing of it
-and streams pass over it.  A commit that removed files which were optimized meanwhile takes only those bins away: the
-others are committed on top of it.
+All actions say ``dataChange: false``, so the commit is not a conflict for appends, the change data feed has nothing of
+it and streams pass over it.  A commit that removed files which were optimized in the meantime takes only those bins
+away: the others are committed on top of it.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ DELETED_SHARE = 0.05
 class OptimizeRequest:
     """What the caller asks for; see :meth:`trilake.delta.table.ArrowDeltaTable.optimize`.
 
-    ``auto`` marks a compaction that nobody asked for; ``predicates`` are the conditions of ``where`` as the history
+    ``auto`` marks a compaction that no one asked for; ``predicates`` are the conditions of ``where`` as the history
     shows them.
     """
 

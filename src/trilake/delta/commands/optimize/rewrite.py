@@ -32,7 +32,7 @@ from trilake.storage.base import Store
 MEMORY = 512 << 20
 #: Batches of one file that wait for their turn, and bytes of files that are read ahead of the one whose turn it is.
 _WAITING, _AHEAD_BYTES = 4, 16 << 20
-#: What a file counts besides its bytes.
+#: What a file counts apart from its bytes.
 _OPENING = 128 << 10
 #: Bytes of the batches that rows of small files are gathered into.
 _BATCH_BYTES = 4 << 20
@@ -106,7 +106,7 @@ class Rewrite:
         ordered = in_curve_order(
             batches, curve, count=work.rows, sample=lambda: self.sample(work, curve), memory=self.plan.memory
         )
-        # Files of about equally many rows; by their bytes alone where nobody knows how many rows there are.
+        # Files of about equally many rows; by their bytes alone where no one knows how many rows there are.
         limit = -(-work.rows // work.new_files) if work.rows and work.new_files > 1 else None
         written = 0
         for table in ordered:

@@ -215,7 +215,7 @@ def _commit(
             user_metadata=work.user_metadata,
             domains=work.domains,
             read=ReadSet(
-                # Files that others add meanwhile would be of the metadata that was.
+                # Files that others add in the meantime would be of the metadata that was.
                 whole_table=work.metadata is not None,
                 files=paths,
                 removed=paths,

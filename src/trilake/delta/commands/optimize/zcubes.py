@@ -1,7 +1,7 @@
 """Z-cubes: sets of files that one run of clustering wrote together, told apart by tags in their ``add`` actions.
 
 A cube that is large enough is left alone by later runs, which is what makes clustering incremental.  Files that belong
-to no cube, and cubes that are still small, are clustered anew together.
+to no cube, and cubes that are still small, are clustered again together.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Cubes:
         if isinstance(encoded, pa.ChunkedArray):
             encoded = encoded.chunk(0)
         self.cube[self.matching] = encoded.indices.to_numpy(zero_copy_only=False)[self.matching]
-        #: Files clustered by other columns, or by somebody else.
+        #: Files clustered by other columns, or by someone else.
         self.other = (in_cube & ~same) | foreign
 
     def chosen(self, *, full: bool, min_size: int) -> Numbers:

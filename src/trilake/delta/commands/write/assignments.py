@@ -26,7 +26,7 @@ from trilake.delta.scan.scan import read_schema
 from trilake.errors import ExpressionError, InvalidArgumentError, SchemaMismatchError, stating
 from trilake.expr import Expression, evaluate_all, parse_expression
 
-#: What may be assigned besides a SQL text: a value that Arrow can hold.
+#: What may be assigned apart from a SQL: a value that Arrow can hold.
 Literal = Any
 Value = TypeVar("Value")
 
@@ -40,7 +40,7 @@ class Target:
 
     @property
     def name(self) -> str:
-        """The path as text."""
+        """The path as a string."""
         return path_text(self.path)
 
 
@@ -112,7 +112,7 @@ def assigned_once(values: Iterable[tuple[tuple[str, ...], Value]]) -> dict[str, 
 
 def given_columns(schema: StructType, assigned: Mapping[str, Target]) -> StructType:
     """The columns of rows on their way back into the table: without generated columns that get no value, which are
-    computed anew."""
+    computed again."""
     names = {t.path[0] for t in assigned.values()}
     fields = tuple(f for f in read_schema(schema).fields if f.name in names or generation_text(f) is None)
     return StructType(fields)
@@ -132,7 +132,7 @@ class Assignments:
 
     @classmethod
     def of(cls, set: Mapping[str, Any], schema: StructType, *, now: dt.datetime, uri: str) -> Assignments:
-        """Bind texts and literals to a table's columns.
+        """Bind strings and literals to a table's columns.
 
         Raises as :func:`targets` does, ``ExpressionError`` for an expression that is wrong or cannot be stored in its
         column, ``UnsupportedExpressionError`` for one that only Spark knows, ``SchemaMismatchError`` for a literal that
@@ -210,7 +210,7 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
     except (pa.ArrowException, TypeError, OverflowError, ValueError) as e:
         shown = describe_row({target.name: value})
         raise SchemaMismatchError(
-            f"{shown} is no value of type {target.type}: {e}",
+            f"{shown} is not a value of type {target.type}: {e}",
             help="a text is a SQL expression: write texts in quotes, as in \"'a text'\"",
             column=target.name,
         ) from e

@@ -241,7 +241,7 @@ def create_table(
     except TableExistsError:
         if mode == "create":
             raise
-        return create_table(log, table, mode=mode, runtime=runtime)  # somebody was faster: it is there now
+        return create_table(log, table, mode=mode, runtime=runtime)  # someone was faster: it is there now
     return CreateResult(version, created=True)
 
 

@@ -1,7 +1,7 @@
 """Two writers that generate identity values at once: the one that commits second moves its values behind the other's.
 
-Both started from the same high-water mark, so their values are the same.  The files of the one that lost are nobody's
-yet: they are written anew with other values, and the write goes on instead of failing.
+Both started from the same high-water mark, so their values are the same.  The files of the one that lost are no one's
+yet: they are written again with other values, and the write goes on instead of failing.
 """
 
 from __future__ import annotations

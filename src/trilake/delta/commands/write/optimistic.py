@@ -102,7 +102,7 @@ class OptimisticTransaction:
         return files
 
     def read_transaction(self, app_id: str) -> int | None:
-        """The version of the application ``app_id``, or ``None``; others may not move it on meanwhile."""
+        """The version of the application ``app_id``, or ``None``; others may not move it on in the meantime."""
         self._reads = replace(self._reads, app_ids=self._reads.app_ids | {app_id})
         txn = self.snapshot.state.txns.get(app_id)
         return None if txn is None else int(txn["version"])
@@ -187,7 +187,7 @@ class OptimisticTransaction:
         ----------
         operation: what the history calls the commit, such as ``"WRITE"``.
         parameters, metrics: what the history says of it, by name.
-        user_metadata: a text of the caller's own that is kept with the commit.
+        user_metadata: a string of the caller's own that is kept with the commit.
 
         Raises ``InvalidArgumentError`` where an append-only table would lose rows, a ``ConflictError`` that names the
         winner where one does, and ``UnknownOutcomeError`` where the store cannot tell whether the commit landed.  In

@@ -51,7 +51,7 @@ class WriteRequest:
     managed: bool | None = None
     #: Whether it is an overwrite by ``saveAsTable``, whose commit says so.
     save_as_table: bool = False
-    #: What the table is to be that the rows make, or take the place of, but for its columns: CREATE TABLE AS SELECT.
+    #: What the table is to be that the rows make, or take the place of, except for its columns: CREATE TABLE AS SELECT.
     description: TableDescription | None = None
     #: Format of the data files; ``None`` for the table's own, and Parquet for a new table.
     data_format: str | None = None
@@ -69,7 +69,7 @@ class WriteRequest:
     compression: str | None = None
     #: ``False`` for rows that the table has already, in other files: who follows its changes sees nothing of them.
     data_change: bool = True
-    #: Whether the table must be there: one that was dropped is not made anew.
+    #: Whether the table must be there: one that was dropped is not made again.
     must_exist: bool = False
 
     def __post_init__(self) -> None:

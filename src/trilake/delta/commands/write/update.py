@@ -332,7 +332,7 @@ def update_rows(
     Parameters
     ----------
     set: by column (``a``, or ``a.b`` for a field of a struct) a SQL expression over the row as it was, or a value that
-        is no text.
+        is not a string.
 
     A condition that no row matches commits nothing.  Raises ``InvalidArgumentError`` for an append-only table or
     columns that cannot be assigned, ``SchemaMismatchError`` for an unknown column or a value that does not fit,

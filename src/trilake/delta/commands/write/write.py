@@ -116,7 +116,7 @@ def plan_write(
 
     ``spark`` says that the rows come from Spark, which can compute what the embedded engine cannot, and ``zoned`` that
     its session's zone is not UTC; ``arrow``, that they are Arrow's, which has no variants.  ``seen`` is the table where
-    somebody looked at it already: the rows are for that version of it, and it is not looked at again.
+    someone looked at it already: the rows are for that version of it, and it is not looked at again.
     Raises ``TableExistsError``, ``TableNotFoundError`` where the table must be there, ``SchemaMismatchError``,
     ``UnsupportedProtocolError`` or ``InvalidArgumentError``.
     """
@@ -231,7 +231,7 @@ def _offering_another_schema(request: WriteRequest) -> Iterator[None]:
 
 
 def replaces_schema(request: WriteRequest) -> bool:
-    """Whether the write gives the table a schema, and what comes with it, anew."""
+    """Whether the write gives the table a schema, and what comes with it, again."""
     return request.schema_mode == "overwrite"
 
 
@@ -282,8 +282,9 @@ def finish_write(
     """Commit the files of a write; ``run`` is who looks into files that lose some of their rows.
 
     Raises as :func:`trilake.delta.commit.transaction.commit` does.  Where it is certain that nothing was committed, the
-    files are deleted at once: nobody else knows their names.  Where another writer creates the table meanwhile, they go
-    into that one, as the mode says, or are not what it would have (``MetadataChangedError``); with ``again`` they stay.
+    files are deleted at once: no one else knows their names.  Where another writer creates the table in the meantime,
+    they go into that one, as the mode says, or are not what it would have (``MetadataChangedError``); with ``again``
+    they stay.
     """
     if plan.nothing:
         assert plan.base is not None
@@ -319,7 +320,7 @@ def _finish_on_new_table(
 
 
 def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None) -> WritePlan:
-    """The plan on the table that another writer made meanwhile, where the files are what that table's would be.
+    """The plan on the table that another writer made in the meantime, where the files are what that table's would be.
 
     Raises ``MetadataChangedError`` where they are not.
     """

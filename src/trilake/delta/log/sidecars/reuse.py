@@ -1,9 +1,9 @@
-"""Which sidecars of the newest checkpoint the next one names again, and which files it writes anew.
+"""Which sidecars of the newest checkpoint the next one names again, and which files it writes again.
 
 Protocol: *Sidecar Files*, *Metadata Cleanup*.  A checkpoint of version 2 of a large table costs what the commits since
 the one before cost::
 
-    newest checkpoint, of ours --> sidecars of today's columns, whose tags say what they hold
+    newest checkpoint, of trilake --> sidecars of today's columns, whose tags say what they hold
       --> a changed path between a sidecar's bounds?  its paths are read: one that lost a file is written again
       --> small ones are folded together with what is new
       --> the others are named again; tombstones have a sidecar of their own, which is written each time
@@ -15,7 +15,7 @@ and its paths with those of every sidecar that may hold them.
 written; it spares what a checkpoint names.  The older checkpoint must therefore outlast the writing of the new one.
 It does where the commit after it is younger, by a day, than the retention of the log: no cleanup by that retention may
 take the checkpoint which that commit needs.  :func:`base_outlasts` says so before and after files are written, and the
-writer looks once more when the new checkpoint is there (:func:`is_there`).  In doubt everything is written anew.
+writer looks once more when the new checkpoint is there (:func:`is_there`).  In doubt everything is written again.
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
 
 
 def is_there(log: DeltaLog, version: PendingSnapshot) -> bool:
-    """Whether the checkpoint that a version is replayed from has not gone meanwhile."""
+    """Whether the checkpoint that a version is replayed from has not gone in the meantime."""
     try:
         for file in version.segment.checkpoint_files:
             log.store.head(file.key)

@@ -22,14 +22,14 @@ from trilake.delta.log.replay import any_absolute, decoded_paths
 #: Tags of a ``sidecar`` action: its columns, its lowest and highest path, and the totals of its files.
 LAYOUT, LOW, HIGH = "trilake.layout", "trilake.lowestPath", "trilake.highestPath"
 _TOTALS = {f.name: f"trilake.{f.name}" for f in fields(FileTotals)}
-#: A longer path is no bound: tags are read by every reader of the checkpoint.
+#: A longer path is not a bound: tags are read by every reader of the checkpoint.
 _LONGEST = 512
 #: A sidecar of less than this share of the most that one holds is never left as it is.
 _SMALLEST = 16
 
 
 def layout_of(columns: pa.StructType) -> str:
-    """A text that differs where the ``add`` actions of two sidecars have other columns.
+    """A string that differs where the ``add`` actions of two sidecars have other columns.
 
     It covers what decides about their content: the form of the statistics, and the columns, by physical name and type,
     that typed ones have.
@@ -46,7 +46,7 @@ class Sidecar:
     modified_ms: int
     files: FileTotals
     layout: str
-    #: Between which decoded paths all of them lie; ``None`` where nobody knows.
+    #: Between which decoded paths all of them lie; ``None`` where no one knows.
     bounds: tuple[str, str] | None
 
     @property
@@ -59,7 +59,7 @@ class Sidecar:
 
     @staticmethod
     def of(action: Mapping[str, Any], tags: Mapping[str, Any]) -> Sidecar | None:
-        """The sidecar that an action of ours describes; ``None`` for any other."""
+        """The sidecar that an action of trilake describes; ``None`` for any other."""
         try:
             totals = FileTotals(**{name: int(tags[tag]) for name, tag in _TOTALS.items()})
             path, size, modified = str(action["path"]), int(action["sizeInBytes"]), int(action["modificationTime"])

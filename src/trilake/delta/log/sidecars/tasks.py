@@ -6,7 +6,7 @@ what these come to, and what it read, which together must be what is known of th
 are in memory here; their files go to the task that has the fewest, or are written here where they are many.
 
 A task that is done again writes other sidecars, and only those of one attempt are named.  What a failed job leaves is
-named by nobody, and goes with log cleanup.
+named by no one, and goes with log cleanup.
 
 A file that is there twice is found as elsewhere, by its path: tasks compare what stays with what is new; among the
 files of a checkpoint that is not of this library, whose writer may not have looked, a job of its own does.

@@ -1,6 +1,6 @@
 """Writing sidecars in a row: the next one begins where one is full, and another where the tombstones begin.
 
-Protocol: *Sidecar Files*.  Each has a name that nothing else has and is read by nobody before a top-level file names
+Protocol: *Sidecar Files*.  Each has a name that nothing else has and is read by no one before a top-level file names
 it.  A writer that fails takes back those it had finished; one that dies leaves them to log cleanup.
 """
 
@@ -50,7 +50,7 @@ class Written:
         return max((int(a["modificationTime"]) for a in self.actions), default=0)
 
     def take_back(self, store: Store) -> None:
-        """Delete them, while nobody names them."""
+        """Delete them, while no one names them."""
         with suppress(TrilakeError):
             store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
 

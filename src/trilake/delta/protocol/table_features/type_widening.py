@@ -32,7 +32,7 @@ def _in_use(table: Inspection) -> Trace | None:
     if table.metadata.provider.lower() != "parquet":
         return Trace("older files may hold narrower types", "copy the rows into a new table")
     number = len(_narrow_files(table))
-    return Trace(f"{number} files hold narrower types than their columns have by now", rewrite=True) if number else None
+    return Trace(f"{number} files hold narrower types than their columns have now", rewrite=True) if number else None
 
 
 def _without_changes(metadata: Metadata) -> Metadata:

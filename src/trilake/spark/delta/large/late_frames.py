@@ -52,7 +52,7 @@ _log = logging.getLogger("trilake.spark")
 
 
 def late_frame(spark: SparkSession, table: ArrowDeltaTable, *, newest: bool) -> DataFrame | None:
-    """The frame of an open table whose checkpoint nobody has read yet; ``None`` where its files must be listed before.
+    """The frame of an open table whose checkpoint no one has read yet; ``None`` where its files must be listed before.
 
     ``newest`` says that the version was asked for as the newest one.  Raises ``NativeScanError`` where Spark cannot
     read such files.

@@ -42,7 +42,7 @@ def parts(store: Store) -> list[str]:
 
 
 def first_level(store: Store) -> Iterator[str | ObjectMeta]:
-    """The folders and files right below the table, but for the log; a request for each folder."""
+    """The folders and files right below the table, except for the log; a request for each folder."""
     after: str | None = None
     while True:
         folder = None

@@ -28,7 +28,7 @@ _SCHEMA = pa.schema([("kind", pa.string()), ("text", pa.string()), ("files", pa.
 def tasks_of(
     version: PendingSnapshot, rare: Sequence[tuple[str, Any]], commits: Sequence[tuple[int, ObjectMeta]]
 ) -> list[Any]:
-    """What tasks read of a version and of some commits; ``rare`` are the checkpoint's actions that are no files."""
+    """What tasks read of a version and of some commits; ``rare`` are the checkpoint's actions that are not files."""
     chunks = [tuple(commits[i : i + _COMMITS]) for i in range(0, len(commits), _COMMITS)]
     return [*shares(version.segment, rare, _SHARE_BYTES), *chunks, (version.newer.adds, version.newer.removes)]
 

@@ -6,11 +6,11 @@ The life of such a vacuum; rules and pure functions are those of :mod:`trilake.d
       --> newest version opened, after the listing, without its files
       --> references read, a task for each share of the checkpoint and for some commits
       --> old files less references, joined by path --> less those of others --> counted
-      --> VACUUM START committed --> what was committed meanwhile is read --> the rest deleted in tasks
+      --> VACUUM START committed --> what was committed in the meantime is read --> the rest deleted in tasks
       --> empty folders removed --> VACUUM END committed
 
 The driver holds the commits since the checkpoint, counts, and the folders of a local disk.  What tasks have found is
-never found anew: an executor that is lost fails the vacuum, and deletes nothing besides.
+never found again: an executor that is lost fails the vacuum, and deletes nothing in addition.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LargeVacuum:
 def is_large(spark: SparkSession, log: DeltaLog) -> bool:
     """Whether the table's newest version has more files than the session wants this process to hold.
 
-    Raises ``InvalidArgumentError`` where the setting is no number.
+    Raises ``InvalidArgumentError`` where the setting is not a number.
     """
     hint = log.hint()
     return hint is not None and by_jobs(spark, log.store, hint.num_add_files or 0)
@@ -216,7 +216,7 @@ class _Doubtful:
 
 @dataclass(frozen=True)
 class _Deletion:
-    """Deletes files, but for those that must stay since the last commits."""
+    """Deletes files, except for those that must stay since the last commits."""
 
     store: Store
     stay: References

@@ -120,7 +120,7 @@ def _request(job: MergeJob) -> MergeRequest | str:
 
 
 def _texts(job: MergeJob) -> tuple[str, list[Clause[str]]] | None:
-    """Condition and clauses as texts over the columns of both tables; ``None`` where one of them has no text."""
+    """Condition and clauses as strings over the columns of both tables; ``None`` where one of them has no text."""
     request = job.request
     empty = empty_frame(job.spark, job.snapshot.schema)
     target = empty if request.alias is None else empty.alias(request.alias)

@@ -27,7 +27,7 @@ class DeltaMergeBuilder:
     """Says what happens to rows that match, source rows that do not, and target rows that do not; then :meth:`execute`.
 
     Any number of clauses can be given of each kind; of those of one kind the first whose condition is true for a row
-    decides, and only the last may have no condition.  Conditions and values are SQL texts or columns.  Those of
+    decides, and only the last may have no condition.  Conditions and values are SQL strings or columns.  Those of
     ``whenMatched`` clauses see both tables, of ``whenNotMatched`` the source alone, of ``whenNotMatchedBySource`` the
     target alone.  Builders do not change: every call returns a new one.
 
@@ -157,7 +157,7 @@ class DeltaMergeBuilder:
 
 
 def _texts(values: Assigned, argument: str) -> dict[str, Any]:
-    """Values as they were given, once they are known to be texts and columns."""
+    """Values as they were given, once they are known to be strings and columns."""
     assignment_columns(values, argument)
     assert values is not None
     return dict(values)

@@ -44,7 +44,7 @@ def persisted(frame: DataFrame) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(PySparkException):  # the session may be gone by now, and its cache with it
+        with suppress(PySparkException):  # the session may be gone now, and its cache with it
             frame.unpersist()
 
 

@@ -39,7 +39,7 @@ class KeyColumn:
 def key_columns(
     spark: SparkSession, snapshot: Snapshot, source: DataFrame, condition: str | Column, alias: str | None
 ) -> tuple[tuple[KeyColumn, ...], tuple[str, ...]]:
-    """Columns of the target that must equal something of the source, and conditions on the target alone as texts over
+    """Columns of the target that must equal something of the source, and conditions on the target alone as strings over
     its columns."""
     from trilake.delta.commands.merge.scope import Scope  # late: the parser takes a third of a second to load
 
@@ -58,7 +58,7 @@ def key_columns(
         )
         hints = scope.hints(text)
     except TrilakeError:
-        return (), ()  # names that only Spark resolves, or a text that only it can read
+        return (), ()  # names that only Spark resolves, or a string that only it can read
     keys = []
     for key in hints.keys:
         column = F.expr(key.source if own else key.source.replace(f"`{SOURCE_NAME}`.", ""))
@@ -72,7 +72,7 @@ def _resolves(source: DataFrame, column: Column) -> bool:
         kind = source.select(column.alias("k")).schema[0].dataType
     except AnalysisException:
         return False
-    # Texts with another collation equal others than those of the same bytes, by which files are chosen.
+    # Strings with another collation equal others than those of the same bytes, by which files are chosen.
     by_bytes = getattr(kind, "collation", BY_BYTES) == BY_BYTES
     return by_bytes and kind.typeName() not in ("array", "map", "struct", "variant")
 

@@ -67,7 +67,7 @@ _SEVERAL = "a row has several matches"
 def upsert(job: MergeJob) -> MergeResult | None:
     """Run a merge in this way; ``None`` where it cannot be, and then nothing has changed.
 
-    Raises what :func:`trilake.spark.delta.merge.run.merge_dataframe` does, but for ``AmbiguousMergeError``.
+    Raises what :func:`trilake.spark.delta.merge.run.merge_dataframe` does, except for ``AmbiguousMergeError``.
     """
     planned = _planned(job)
     if isinstance(planned, str):

@@ -60,13 +60,13 @@ _PART = re.compile(r"`((?:[^`]|``)+)`|([^`.]+)")
 
 
 def parts_of(name: str) -> list[str]:
-    """A table's name as its parts.  Raises ``InvalidArgumentError`` for a text that is no name.
+    """A table's name as its parts.  Raises ``InvalidArgumentError`` for a string that is not a name.
 
     >>> parts_of("sales.`odd.name`")
     ['sales', 'odd.name']
     """
     if not _NAME.fullmatch(name):
-        raise InvalidArgumentError(f"{name!r} is no name of a table", help="write table, or database.table")
+        raise InvalidArgumentError(f"{name!r} is not a name of a table", help="write table, or database.table")
     return [(a or b).replace("``", "`") for a, b in _PART.findall(name)]
 
 
@@ -77,7 +77,7 @@ def quoted(name: str) -> str:
 
 @dataclass(frozen=True)
 class NamedTable:
-    """A table of ours that a name stands for: its format, its place, and whether the catalogue keeps its files."""
+    """A trilake table that a name stands for: its format, its place, and whether the catalogue keeps its files."""
 
     format: str
     location: str
@@ -101,7 +101,7 @@ def table_at(name: str) -> NamedTable | None:
 
 
 def find_table(spark: SparkSession, name: str) -> NamedTable | None:
-    """The table of ours that a name stands for, ``None`` where the catalogue has no such name.
+    """The table of trilake that a name stands for, ``None`` where the catalogue has no such name.
 
     ``delta.`/path``` is a path, whether a table is there or not.  Raises ``InvalidArgumentError`` for a view and for
     tables of other formats.
@@ -130,7 +130,7 @@ def location_of(spark: SparkSession, name: str) -> str | None:
     table = find_table(spark, name)
     if table is not None and table.format != "delta":
         raise InvalidArgumentError(
-            f"{name} is no Delta table of the catalogue, but a {table.format} table",
+            f"{name} is not a Delta table of the catalogue, but a {table.format} table",
             help="it is read with spark.table, and written with df.write.saveAsTable or insertInto",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
@@ -159,7 +159,7 @@ def new_name(
     """Makes a name and gives the place of its table, to be written in the block; where that fails, drops the name.
 
     The name comes first, so that no version is left without its name.  It stays where others have written to its place
-    meanwhile, or the outcome of the write is unknown and the table is there.
+    in the meantime, or the outcome of the write is unknown and the table is there.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def new_name(
     options: of the store, beside the session's.
     replaces: whether the block replaces a Delta table that was left at the catalogue's place.
 
-    Raises ``TableExistsError`` where the name is taken by now, and where files are at the place that the catalogue
+    Raises ``TableExistsError`` where the name is taken now, and where files are at the place that the catalogue
     would choose, and ``UnsupportedSparkError`` over a Connect session of a Spark that lets only its own formats into
     its catalogue.
     """
@@ -243,7 +243,7 @@ def take_back(spark: SparkSession, parts: list[str], store: Store) -> None:
 
 
 def holds_nothing(store: Store) -> bool:
-    """Whether it is certain that nobody has written to a place, or is about to."""
+    """Whether it is certain that no one has written to a place, or is about to."""
     try:
         return all(next(found, None) is None for found in (store.list(), store.unfinished()))
     except (TrilakeError, OSError):
@@ -293,13 +293,13 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         return
     if format_of_provider(known.provider) != "delta" or known.location is None:
         raise InvalidArgumentError(
-            f"the table at {location} is written, and the name {name} stands for no Delta table by now",
+            f"the table at {location} is written, and the name {name} stands for no Delta table now",
             help="drop that name, or choose another one",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     if not same_place(known.location, location):
         raise TableExistsError(
-            f"the table at {location} is written, and the name {name} stands for another table by now",
+            f"the table at {location} is written, and the name {name} stands for another table now",
             help="drop that name, or choose another one",
             file=known.location,
         )
@@ -322,7 +322,7 @@ def same_place(a: str, b: str) -> bool:
 
 
 def newest(log: DeltaLog) -> About | None:
-    """What the catalogue shall say of a table that was just written; ``None`` where it is gone by now."""
+    """What the catalogue shall say of a table that was just written; ``None`` where it is gone now."""
     try:
         return About.of(log.head())
     except (TableNotFoundError, VersionNotFoundError):  # or its files went while they were read
@@ -349,7 +349,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
         moved = find_entry(spark, other)
         if moved is None or moved.managed:
             raise TableExistsError(
-                f"the name {name} stands for another table by now", help="drop that name, or choose another one"
+                f"the name {name} stands for another table now", help="drop that name, or choose another one"
             )
         yield
     except BaseException:

@@ -116,7 +116,7 @@ def make_entry(
     if not known:
         if not HAS_DATA_SOURCES and is_connect(spark):
             raise UnsupportedSparkError(
-                f"over Spark Connect, a client of PySpark {pyspark.__version__} makes no names of tables of ours",
+                f"over Spark Connect, a client of PySpark {pyspark.__version__} makes no names of trilake tables",
                 table=".".join(parts),
                 help="save to a path, use a classic session, or PySpark 4.0 or newer",
             )
@@ -178,7 +178,7 @@ def change_entry(spark: SparkSession, parts: list[str], about: About) -> bool:
     """Let the entry of a table say what the table is now, files untouched; whether that was possible.
 
     What it says already is not said again: the place of the table may get another one at the same time, and the
-    catalogue takes a whole entry.  An entry that is gone by now needs nothing.
+    catalogue takes a whole entry.  An entry that is gone now needs nothing.
     """
     if not has_catalog(spark, parts):
         return False
@@ -252,7 +252,7 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
     """
     catalog = _catalog(spark)
     entry = catalog.getTableMetadata(_identifier(spark, _short(parts)))
-    # What a Delta table is partitioned by is in its log; an entry of ours never says it.
+    # What a Delta table is partitioned by is in its log; an entry of trilake never says it.
     none = jvm(spark).PythonUtils.toSeq([])
     delta = some(spark, "delta")
     catalog.alterTable(changed(entry, provider=delta, partitionColumnNames=none, tracksPartitionsInCatalog=False))
@@ -262,7 +262,7 @@ def convert_entry(spark: SparkSession, parts: list[str], about: About) -> None:
 def rename_entry(spark: SparkSession, parts: list[str], new: list[str]) -> None:
     """Give the table of a name another one in its database, as Spark's catalogue does: files of a managed table move.
 
-    For classic sessions of a Spark that reads a table before it gives it another name, and knows no source of ours.
+    For classic sessions of a Spark that reads a table before it gives it another name, and knows no source of trilake.
     Raises Spark's ``LOCATION_ALREADY_EXISTS`` where files are at the place of the new name.
     """
     catalog, name = _catalog(spark), _identifier(spark, _short(parts))

@@ -90,7 +90,7 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
 
 
 def with_schema(df: DataFrame, schema: Any) -> DataFrame:
-    """The columns of ``schema``, a type or a text of DDL, out of a frame, in their types.
+    """The columns of ``schema``, a type or a string of DDL, out of a frame, in their types.
 
     Names are found without regard to case.  Raises ``InvalidArgumentError`` for a column that there is not.
     """

@@ -18,7 +18,7 @@ _IN_PATH = re.compile(r"(?s)(?P<path>.+)@(?:v(?P<version>\d+)|(?P<time>\d{17}))/
 
 @dataclass(frozen=True)
 class Place:
-    """A table and the version that its path names: a number or a text of a time, or neither."""
+    """A table and the version that its path names: a number or a string of a time, or neither."""
 
     path: str
     version: int | None = None
@@ -53,8 +53,8 @@ def split_place(path: str, store: Mapping[str, str]) -> Place:
 def version_of(log: DeltaLog, options: Options, place: Place, to_ms: Callable[[str], int]) -> int | None:
     """The version that options or a path ask for; ``None`` for the newest.
 
-    ``to_ms`` says what a time means that a text names.  Raises ``InvalidArgumentError`` where both ask, or
-    for a text that is no time, and ``VersionNotFoundError``, also for a time after the last commit.
+    ``to_ms`` says what a time means that a string names.  Raises ``InvalidArgumentError`` where both ask, or
+    for a string that is no time, and ``VersionNotFoundError``, also for a time after the last commit.
     """
     options.one_of("versionAsOf", "timestampAsOf", condition="DELTA_ONEOF_IN_TIMETRAVEL")
     timestamp = options.get("timestampAsOf")

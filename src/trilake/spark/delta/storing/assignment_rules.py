@@ -38,7 +38,7 @@ class AssignmentRules:
 
     @classmethod
     def of(cls, spark: SparkSession) -> AssignmentRules:
-        """Those of INSERT.  Raises ``InvalidArgumentError`` for a setting that is no value of its kind."""
+        """Those of INSERT.  Raises ``InvalidArgumentError`` for a setting that is not a value of its kind."""
         policy = str(spark.conf.get(_POLICY, "ANSI")).upper()
         if policy not in ("ANSI", "LEGACY", "STRICT"):
             raise InvalidArgumentError(f"{_POLICY} is {policy!r}", help="it must be ANSI, LEGACY or STRICT")

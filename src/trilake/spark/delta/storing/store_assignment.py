@@ -100,7 +100,7 @@ def _inserted(
 ) -> Column:
     """A value as its column stores it.
 
-    A struct of another type that is matched by the order of its fields is no null any more: that is how Delta's own
+    A struct of another type that is matched by the order of its fields is not a null any more: that is how Delta's own
     engine stores it.
     """
     if by_name or not isinstance(source, T.StructType) or not isinstance(target, T.StructType):
@@ -291,7 +291,7 @@ def _by_position(
 
 
 def _same(a: T.DataType, b: T.DataType) -> bool:
-    """Whether two types are equal but for what may be null and what is noted of fields."""
+    """Whether two types are equal except for what may be null and what is noted of fields."""
     if isinstance(a, T.StructType) and isinstance(b, T.StructType):
         return a.names == b.names and all(_same(x.dataType, y.dataType) for x, y in zip(a.fields, b.fields))
     inside = paired(a, b)

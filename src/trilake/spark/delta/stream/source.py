@@ -1,7 +1,7 @@
 """``spark.readStream.format("delta")``: Spark's side of :mod:`trilake.delta.stream.source`.
 
 Offsets and plans are made in one process that lives as long as the query and has no SparkSession; the files of a batch
-are read in Spark's tasks.  What goes to them is complete in itself, because Spark makes the reader that reads anew, in
+are read in Spark's tasks.  What goes to them is complete in itself, because Spark makes the reader that reads again, in
 yet another process.
 """
 

@@ -38,7 +38,7 @@ from trilake.spark.session.internals import (
 from trilake.spark.session.passing import spark_alone
 from trilake.spark.session.settings import session_zone
 
-#: Which files may hold rows for which all conditions, SQL texts, are true; ``None`` for all of them.
+#: Which files may hold rows for which all conditions, SQL strings, are true; ``None`` for all of them.
 Prune = Callable[[Sequence[str]], npt.NDArray[np.bool_] | None]
 #: Makes Spark's own scan of the files at these positions; of all for ``None``.
 Scan = Callable[[npt.NDArray[np.int64] | None], DataFrame]
@@ -47,7 +47,7 @@ Scan = Callable[[npt.NDArray[np.int64] | None], DataFrame]
 _LONGEST = 1 << 16
 #: Conditions with such a word in them may mean something else in another zone.
 _TIMED = re.compile("TIMESTAMP|CAST", re.IGNORECASE)
-#: Lists of files that are kept for the next plan with the same conditions, besides that of all files.
+#: Lists of files that are kept for the next plan with the same conditions, apart from that of all files.
 _MOST_LISTS = 8
 
 

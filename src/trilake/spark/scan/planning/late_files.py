@@ -71,7 +71,7 @@ class _Lists:
 
 _lists = _Lists()
 _numbers = count(1)
-#: Lists the files that may hold rows for which all conditions, SQL texts, are true; of no files for ``None``.
+#: Lists the files that may hold rows for which all conditions, SQL strings, are true; of no files for ``None``.
 ListFiles = Callable[[Sequence[str]], ListedFiles | None]
 
 

@@ -65,7 +65,7 @@ def unpushed(term: str) -> str:
 
 
 def pushed(condition: str) -> str:
-    """A condition, as Spark prints it and without its texts, over the columns themselves.
+    """A condition, as Spark prints it and without its strings, over the columns themselves.
 
     >>> pushed("((nanvl(`my d`, `my d`) > 5.0D) OR (nanvl(d, e) = d))")
     '((`my d` > 5.0D) OR (nanvl(d, e) = d))'

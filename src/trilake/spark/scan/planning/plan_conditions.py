@@ -71,7 +71,7 @@ def _readable(text: str, schema: pa.Schema, zone: str) -> str | None:
     if zone in UTC_ZONES:
         return text
     if casts != outside and ("TIMESTAMP" in outside.upper() or any(_has_time(f.type) for f in schema)):
-        return None  # casts between times and dates or texts go by the zone
+        return None  # casts between times and dates or strings go by the zone
     for i in range(1, len(parts), 2):
         if _TIME.fullmatch(parts[i - 1]):
             instant = _instant(parts[i][1:-1], zone)
@@ -86,7 +86,7 @@ def _has_time(type_: pa.DataType) -> bool:
 
 
 def _instant(text: str, zone: str) -> str | None:
-    """A time of a zone in UTC; ``None`` where the clock shows it twice, or nobody knows the zone."""
+    """A time of a zone in UTC; ``None`` where the clock shows it twice, or no one knows the zone."""
     try:
         local = dt.datetime.fromisoformat(text)
         where = ZoneInfo(zone)

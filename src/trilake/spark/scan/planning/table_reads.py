@@ -2,7 +2,7 @@
 
 A scan of a table's newest version carries a mark through every plan that it is part of: an option of its files, which
 no reader of theirs looks at.  The mark names the table and the version, and leads to the scan's notes as long as
-anybody may ask for files through it::
+anyone may ask for files through it::
 
     frame --> its relations --> marks --> notes --> what plans ask for while the rows are written
 """
@@ -27,7 +27,7 @@ from trilake.spark.session.internals import relation_options, say_once
 
 #: The option of a scan's files that holds its mark.
 MARK = "trilakeRead"
-#: Conditions under which a plan asked for rows, SQL texts; none where it asked for all.
+#: Conditions under which a plan asked for rows, SQL strings; none where it asked for all.
 Conditions: TypeAlias = tuple[str, ...]
 
 _numbers = count(1)
@@ -93,7 +93,7 @@ class OwnReads:
     def watched(self) -> Iterator[Callable[[], ReadSet]]:
         """Gives what tells, after the rows were computed in the block, what they were made of.
 
-        That is any row where nobody can say more.
+        That is any row where no one can say more.
         """
         with ExitStack() as stack:
             told = [stack.enter_context(n.watched()) for n in self.notes if n is not None]

@@ -1,4 +1,4 @@
-"""Plans of the JVM put together anew: parts of a plan exchanged, and conditions of one plan put to other rows.
+"""Plans of the JVM put together again: parts of a plan exchanged, and conditions of one plan put to other rows.
 
 Columns of Spark's plans have numbers, by which they are found: what takes the place of others goes under theirs.
 """

@@ -1,4 +1,4 @@
-"""Spark's filters for data sources, objects of the JVM, as a SQL text that our readers take."""
+"""Spark's filters for data sources, objects of the JVM, as a SQL that our readers take."""
 
 from __future__ import annotations
 

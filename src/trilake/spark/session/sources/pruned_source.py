@@ -37,7 +37,7 @@ from trilake.table.table import FilterLike, Table
 _log = logging.getLogger("trilake.spark")
 _READ = "org.apache.spark.sql.connector.read"
 
-#: Makes the source's frame for some of its columns and with a filter, a SQL text.
+#: Makes the source's frame for some of its columns and with a filter, a SQL.
 Load = Callable[[T.StructType, str | None], DataFrame]
 
 
@@ -85,7 +85,7 @@ def filtered_frame(
 ) -> DataFrame:
     """The columns ``output`` of a table, as the source declares them in ``schema``, for which ``filter`` is true.
 
-    A filter that is SQL text goes to the source, which chooses files by it; any other is a step behind the read.
+    A filter that is SQL goes to the source, which chooses files by it; any other is a step behind the read.
     Raises ``FilterError``.
     """
     bound = parse_filter(filter, table.schema)  # a mistake shows here, and not in a task

@@ -66,7 +66,7 @@ class _Read:
 
 @dataclass(frozen=True)
 class SinkBatch:
-    """Writes the batches of a stream to a sink of ours, as a function for ``foreachBatch``.
+    """Writes the batches of a stream to a sink of trilake, as a function for ``foreachBatch``.
 
     ``sink`` makes the writer of a batch, as Spark asks a source for it: once a batch.
     """

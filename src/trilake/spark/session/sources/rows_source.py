@@ -37,7 +37,7 @@ def rows_schema(schema: pa.Schema, uri: str) -> T.StructType:
 
 @dataclass(frozen=True)
 class FilterRows:
-    """A filter as a step of Spark's plan, for those that are no SQL text."""
+    """A filter as a step of Spark's plan, for those that are not SQL."""
 
     filter: TableFilter
 
@@ -60,7 +60,7 @@ class RowsReader(DataSourceReader):
     ----------
     schema: what Spark has declared.
     rows: the columns that a filter may name.
-    filter: SQL text.
+    filter: SQL.
     """
 
     def __init__(self, schema: T.StructType, rows: pa.Schema, filter: str | None) -> None:

@@ -39,7 +39,7 @@ _DECIDED = ("partitionOverwriteMode", "mergeSchema")
 def run_insert(session: SqlSession, text: str, args: Args) -> DataFrame:
     """Run the INSERTs of a statement; those into tables that are not ours go to Spark."""
     if _is_directory(text):
-        return query(session, text, args)  # tables of ours are replaced in its query alone
+        return query(session, text, args)  # trilake tables are replaced in its query alone
     for insert in parse_inserts(text):
         insert_into(session, insert, args)
     return nothing(session)
@@ -64,7 +64,7 @@ def insert_into(session: SqlSession, insert: Insert, args: Args) -> None:
 
 
 def _into_spark(session: SqlSession, insert: Insert, args: Args) -> None:
-    """A table of Spark's own takes rows that come from tables of ours."""
+    """A table of Spark's own takes rows that come from trilake tables."""
     frame = query(session, insert.query, args)
     name = quote_parts(insert.parts)
     private = session.private_name()

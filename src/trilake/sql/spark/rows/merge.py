@@ -39,7 +39,7 @@ def run_merge(session: SqlSession, merge: Merge) -> DataFrame:
     if target is None:
         if find_entry(session, merge.parts) is None:
             raise not_found(merge.parts)
-        raise InvalidArgumentError(f"{'.'.join(merge.parts)} is no table of ours, so nothing can be merged into it")
+        raise InvalidArgumentError(f"{'.'.join(merge.parts)} is not a trilake table, so nothing can be merged into it")
     source_alias = merge.source_alias or (merge.source_parts[-1] if merge.source_parts else None)
     if shown is not None and source_alias is None:
         source_alias = session.private_name()  # columns of a view may be called like columns of the table

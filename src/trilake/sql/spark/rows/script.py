@@ -224,7 +224,7 @@ class _Script:
         return text
 
     def _unqualified(self, text: str) -> str:
-        """A text whose variables have no label before their name."""
+        """A string whose variables have no label before their name."""
         labels = {s.label.lower(): s.variables for s in self.scopes if s.label is not None and s.variables}
         if not labels:
             return text

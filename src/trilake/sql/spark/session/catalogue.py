@@ -53,7 +53,7 @@ def add_delta(session: SqlSession, parts: tuple[str, ...], path: str, *, managed
 def refresh(session: SqlSession, target: Target) -> None:
     """Let the name of a Delta table show what the table is now; nothing for a path.
 
-    A name that stands for another place by now keeps that, and one that is gone stays gone.  But where the catalogue
+    A name that stands for another place now keeps that, and one that is gone stays gone.  But where the catalogue
     kept the files, and a table is there, a write came behind the drop and made a new one, which gets the name.
     """
     entry = target.entry

@@ -1,7 +1,7 @@
 """Queries of a Connect session that carry the frames that they name.
 
-There a query is a text that the server resolves each time it is asked for rows, schema or plan: a temporary view that
-was dropped in between would be missing.  So the frames that a text names travel with it, as PySpark sends those that
+There a query is a string that the server resolves each time it is asked for rows, schema or plan: a temporary view that
+was dropped in between would be missing.  So the frames that a string names travel with it, as PySpark sends those that
 ``spark.sql`` is given by keyword; before PySpark 4.0, which cannot, their views stay as long as the query.
 """
 
@@ -22,7 +22,7 @@ CARRIES = RELEASE >= (4, 0)
 
 
 def is_query(frame: DataFrame) -> bool:
-    """Whether the server resolves what ``spark.sql`` has answered anew each time; the rows of a command are there."""
+    """Whether the server resolves what ``spark.sql`` has answered again each time; the rows of a command are there."""
     relation = getattr(_plan(frame), "_plan", None)
     return relation is not None and relation.WhichOneof("rel_type") == "sql"
 

@@ -1,12 +1,12 @@
-"""Texts of frames that hold queries over tables of ours: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
+"""Strings of frames that hold queries over trilake tables: ``df.where("id IN (SELECT id FROM t)")``, ``F.expr(...)``.
 
 Spark looks names of tables up by itself there, and does not find ours.  They give way to views of frames, as in
 statements:
 
 * ``where``, ``filter`` and ``selectExpr`` of a classic session are looked up at once: their views are gone after the
   call;
-* a column of ``F.expr`` is looked up when a frame uses it, and all texts of a Connect session are.  Their views stay,
-  one for each name that a text was seen with.  They are global, which lists of tables and views do not show, and have
+* a column of ``F.expr`` is looked up when a frame uses it, and all strings of a Connect session are.  Their views stay,
+  one for each name that a string was seen with.  They are global, which lists of tables and views do not show, and have
   the rows of the table as it was when the last such text was given.
 """
 
@@ -29,12 +29,13 @@ from trilake.sql.spark.session.problems import errors_of_spark, in_place
 from trilake.sql.spark.session.relations import local_views, localized, names_ours
 from trilake.sql.spark.session.session import SqlSession
 
-#: What each query inside of an expression begins with; a text without it is not looked at any closer.
+#: What each query inside of an expression begins with; a string without it is not looked at any closer.
 _QUERY = re.compile(r"\(\s*(?:SELECT|FROM|TABLE|WITH|VALUES)\b|\(\s*\(|/\*|--", re.IGNORECASE)
 
 
 def text_functions() -> Iterator[tuple[ModuleType, str]]:
-    """The functions of this PySpark by which ``F.expr`` makes a column of a text, also where it was imported before."""
+    """The functions of this PySpark by which ``F.expr`` makes a column of a string, also where it was imported
+    before."""
     yield getattr(functions, "builtin", functions), "_invoke_function"  # a module of its own since PySpark 4.0
     with suppress(ImportError):  # Spark Connect's own requirements are not installed
         yield importlib.import_module("pyspark.sql.connect.functions"), "expr"
@@ -46,7 +47,7 @@ def active_session() -> SparkSession | None:
 
 
 def with_texts(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) -> Action | None:
-    """How a method of a frame runs whose arguments may hold queries; ``None`` where none is over a table of ours."""
+    """How a method of a frame runs whose arguments may hold queries; ``None`` where none is over a trilake table."""
     flat = texts[0] if len(texts) == 1 and isinstance(texts[0], list) else texts
     if not any(_is_ours(session, t) for t in flat):
         return None
@@ -54,7 +55,7 @@ def with_texts(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[
 
 
 def with_text(session: SqlSession, own: Any, text: Any) -> Action | None:
-    """How ``F.expr`` makes a column of a text; ``None`` where it holds no query over a table of ours."""
+    """How ``F.expr`` makes a column of a string; ``None`` where it holds no query over a trilake table."""
     if not _is_ours(session, text):
         return None
 
@@ -67,7 +68,7 @@ def with_text(session: SqlSession, own: Any, text: Any) -> Action | None:
 
 
 def may_hold_query(text: Any) -> bool:
-    """Whether an argument may be a text with a query inside."""
+    """Whether an argument may be a string with a query inside."""
     return isinstance(text, str) and _QUERY.search(text) is not None
 
 
@@ -90,7 +91,7 @@ def _run(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) 
 
 
 def _localized(session: SqlSession, text: str) -> Local | None:
-    """An expression whose tables are private names; ``None`` for a text that is none, as Spark's method will say."""
+    """An expression whose tables are private names; ``None`` for a string that is none, as Spark's method will say."""
     try:
         return localized(session, text, expression=True)
     except ParseException:

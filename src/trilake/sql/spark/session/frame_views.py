@@ -29,14 +29,14 @@ def query_here(session: SqlSession, text: str) -> Query:
 
 
 def note_query(session: SqlSession, frame: DataFrame, text: str) -> DataFrame:
-    """Remember the query of a frame where it may show columns of one table of ours; the frame itself."""
+    """Remember the query of a frame where it may show columns of one table of trilake; the frame itself."""
     if parse_projection(text) is not None:
         frame.__dict__[_KEPT] = query_here(session, text)
     return frame
 
 
 def query_of(session: SqlSession, frame: DataFrame) -> Query | None:
-    """The query that gives the rows of a frame anew; ``None`` where none is known.
+    """The query that gives the rows of a frame again; ``None`` where none is known.
 
     A query of a view is none: the view's name may stand for something else later.
     """

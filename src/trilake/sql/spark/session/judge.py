@@ -32,8 +32,8 @@ def check_statement(session: SqlSession, text: str) -> None:
         session.run(_EXPLAIN + text)
     except ParseException as e:
         raise without_prefix(e, _EXPLAIN) from None
-    except PySparkException as e:  # it knows no tables of ours, and no parameters
-        _log.debug("the server explains a statement of ours: %s", e)
+    except PySparkException as e:  # it knows no trilake tables, and no parameters
+        _log.debug("the server explains a statement of trilake: %s", e)
 
 
 def check_condition(session: SqlSession, schema: StructType, alias: str | None, text: str) -> None:

@@ -1,4 +1,4 @@
-"""A text whose relations are private names, and the frames that these stand for."""
+"""A string whose relations are private names, and the frames that these stand for."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class WithMetadata:
 
 @dataclass
 class Local:
-    """A text whose relations are private names, and the frames that these stand for."""
+    """A string whose relations are private names, and the frames that these stand for."""
 
     edited: Edited
     frames: dict[str, DataFrame] = field(default_factory=dict)
@@ -36,5 +36,5 @@ class Local:
 
     @property
     def changed(self) -> bool:
-        """Whether anything of ours was named."""
+        """Whether anything of trilake was named."""
         return bool(self.edited.edits)

@@ -47,12 +47,12 @@ def errors_of_spark() -> Iterator[None]:
 
 
 def syntax_error(text: str, problem: SyntaxProblem) -> SqlTextError:
-    """The error for a text that the grammar does not take."""
+    """The error for a string that the grammar does not take."""
     return SqlSyntaxError.at(text, problem)
 
 
 def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
-    """A DELETE that is none of a table of ours, as Spark runs it.
+    """A DELETE that is none of a trilake table, as Spark runs it.
 
     Raises what Spark raises, and ``InvalidArgumentError`` for the view of a frame, which Spark takes for a fault of its
     own.
@@ -63,7 +63,7 @@ def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
         if _NO_TABLE not in str(e.java_exception):
             raise
         refused = InvalidArgumentError(
-            "rows are deleted from what is the view of a frame, and not one that shows columns of one table of ours",
+            "rows are deleted from what is the view of a frame, and not one that shows columns of one table of trilake",
             help="delete them from the table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
@@ -98,7 +98,7 @@ def in_place(error: PySparkException, local: Local, *, shift: int = 0) -> PySpar
 
 
 def without_prefix(error: PySparkException, prefix: str) -> PySparkException:
-    """Spark's error for a text that has a prefix on its first line as the error for the text alone."""
+    """Spark's error for a string that has a prefix on its first line as the error for the text alone."""
     attribute = _text_attribute(error)
     if attribute is None:
         return error

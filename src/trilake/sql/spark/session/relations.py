@@ -1,4 +1,4 @@
-"""Queries over our tables as queries that Spark can run: names of ours give way to private names of native frames.
+"""Queries over our tables as queries that Spark can run: trilake names give way to private names of native frames.
 
 A name is replaced at its exact place, which Spark's parser says; what is not ours is not touched.
 """
@@ -37,7 +37,7 @@ _METADATA = "_metadata"
 
 
 def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = None) -> bool:
-    """Whether a text may name a table of ours; without asking Spark's parser."""
+    """Whether a string may name a trilake table; without asking Spark's parser."""
     with session.one_namespace():
         return any(p[-1].lower() in CHANGES or resolve(session, p) is not None for p in candidates(text, tokens))
 
@@ -45,7 +45,7 @@ def names_ours(session: SqlSession, text: str, tokens: Sequence[Token] | None = 
 def localized(session: SqlSession, text: str, args: Args = None, *, expression: bool = False) -> Local:
     """A query, or an expression with queries inside, whose tables are private names.
 
-    Raises ``ParseException`` for a text that is no query.
+    Raises ``ParseException`` for a string that is not a query.
     """
     if not names_ours(session, text):
         return Local(Edited.of(text, ()))
@@ -321,7 +321,7 @@ def _function(session: SqlSession, out: Local, cursor: Cursor, relation: jvm.Rel
         raise not_found([values[0]])
     if not isinstance(target, Target):
         raise InvalidArgumentError(
-            f"{values[0]} is no Delta table",
+            f"{values[0]} is not a Delta table",
             help="name a table of the catalogue",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )
@@ -339,7 +339,7 @@ def _alias_follows(cursor: Cursor) -> bool:
 
 @contextmanager
 def local_views(session: SqlSession, *parts: Local) -> Iterator[None]:
-    """The frames of some texts under their private names, for the time of the block."""
+    """The frames of some strings under their private names, for the time of the block."""
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
     with session.private_views(frames):
         yield
@@ -357,7 +357,7 @@ def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
 
 
 def run_local(session: SqlSession, local: Local, args: Args = None, *, before: str = "", after: str = "") -> DataFrame:
-    """Run a text whose tables are private names, with more text around it."""
+    """Run a string whose tables are private names, with more text around it."""
     with local_views(session, local):
         try:
             return made_of(session.run(before + local.text + after, args), *local.frames.values())
@@ -391,7 +391,7 @@ def _with_columns(frame: DataFrame, parts: tuple[str, ...], names: Sequence[str]
     if lost:
         raise SchemaMismatchError(
             f"the view {'.'.join(parts)} was made with the column {lost[0]}, which its query has no more",
-            help="make the view anew",
+            help="make the view again",
             column=lost[0],
             condition="INCOMPATIBLE_VIEW_SCHEMA_CHANGE",
         )

@@ -78,7 +78,7 @@ class SqlSession:
     #: Views that all sessions see, by their names without the database that they are in.
     global_views: dict[str, TempView] = field(default_factory=dict)
     cached: dict[tuple[str, ...], DataFrame] = field(default_factory=dict)
-    #: Views that columns of ``F.expr`` name, by the current database and by what their texts name.
+    #: Views that columns of ``F.expr`` name, by the current database and by what their strings name.
     kept_views: dict[tuple[str, str], str] = field(default_factory=dict)
     lock: threading.RLock = field(default_factory=threading.RLock)
     #: Who needs the view of a private name in a Connect session: its block, and queries; and who needs it no more.
@@ -221,7 +221,7 @@ class SqlSession:
         return open_store(path, self.options(path))
 
     def private_name(self) -> str:
-        """A name that nobody else uses."""
+        """A name that no one else uses."""
         return f"{PRIVATE}{next(_COUNTER)}"
 
     def setting(self, key: str, default: str) -> str:

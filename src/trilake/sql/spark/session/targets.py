@@ -1,4 +1,4 @@
-"""What a name in a statement stands for: a table of ours by path or by name, a view over such tables, or neither."""
+"""What a name in a statement stands for: a trilake table by path or by name, a view over such tables, or neither."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_VIEWS = 64
 
 @dataclass(frozen=True)
 class Target:
-    """A table of ours: its format and path, the name that the catalogue knows it by, if any, and a version of it.
+    """A trilake table: its format and path, the name that the catalogue knows it by, if any, and a version of it.
 
     ``at`` is what stands behind the path: ``v3``, or a time as ``yyyyMMddHHmmssSSS``.
     """
@@ -67,7 +67,7 @@ class Target:
 
 @dataclass(frozen=True)
 class View:
-    """A view over tables of ours: a permanent one has an entry in the catalogue, a temporary one what is known of it
+    """A view over trilake tables: a permanent one has an entry in the catalogue, a temporary one what is known of it
     here.  It has no query where it is of a frame that none is known of."""
 
     parts: tuple[str, ...]
@@ -77,7 +77,7 @@ class View:
 
 
 def resolve(session: SqlSession, parts: tuple[str, ...], *, depth: int = 0) -> Target | View | None:
-    """What a name stands for; ``None`` where it is nothing of ours."""
+    """What a name stands for; ``None`` where it is nothing of trilake."""
     by_path = path_target(session, parts)
     if by_path is not None:
         return by_path
@@ -146,7 +146,7 @@ def keep_view(
     Parameters
     ----------
     parts: the name; that of a view which all sessions see is in the database of such views.
-    query: what gives the rows anew; ``None`` for a view of a frame which does so itself.
+    query: what gives the rows again; ``None`` for a view of a frame which does so itself.
     frame: the rows, as they are now.
     columns: the names that the view shows them by, where they are others.
     of_frame: whether the view was made of that frame, not of a text.
@@ -233,7 +233,7 @@ def full_parts(session: SqlSession, parts: tuple[str, ...]) -> tuple[str, str]:
 
 
 def known_table(session: SqlSession, parts: tuple[str, ...]) -> Target | None:
-    """The table of ours that a name stands for, through views that show all of it; ``None`` for anything else.
+    """The table of trilake that a name stands for, through views that show all of it; ``None`` for anything else.
 
     Raises ``InvalidArgumentError`` for another view.
     """
@@ -269,7 +269,7 @@ def shown_table(session: SqlSession, parts: tuple[str, ...]) -> tuple[Target | N
 def _behind(session: SqlSession, view: View) -> tuple[Target | None, Mapping[str, str] | None]:
     if view.query is None:
         raise InvalidArgumentError(
-            f"{'.'.join(view.parts)} is the view of a frame, and not one that shows columns of one table of ours",
+            f"{'.'.join(view.parts)} is the view of a frame, and not one that shows columns of one table of trilake",
             help="change the table itself",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )

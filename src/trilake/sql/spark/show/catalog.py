@@ -1,4 +1,4 @@
-"""A table of ours as ``spark.catalog`` shows Spark's own: its columns, its description, its partitions."""
+"""A trilake table as ``spark.catalog`` shows Spark's own: its columns, its description, its partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DESCRIBE TABLE EXTENDED ... AS JSON: what Spark 4 says of its own tables, of a table of ours."""
+"""DESCRIBE TABLE EXTENDED ... AS JSON: what Spark 4 says of its own tables, of a trilake table."""
 
 from __future__ import annotations
 

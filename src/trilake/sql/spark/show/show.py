@@ -35,7 +35,7 @@ Row = tuple[str, str, str | None]
 
 
 def run_show(session: SqlSession, text: str) -> DataFrame | None:
-    """Answer a DESCRIBE or SHOW; ``None`` where it is about nothing of ours."""
+    """Answer a DESCRIBE or SHOW; ``None`` where it is about nothing of trilake."""
     cursor = Cursor(text)
     if cursor.accept("SHOW"):
         return _show(session, cursor)

@@ -1,4 +1,4 @@
-"""SHOW CREATE TABLE: the statement that would make a table of ours again."""
+"""SHOW CREATE TABLE: the statement that would make a trilake table again."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def run_alter(session: SqlSession, text: str) -> DataFrame | None:
     if session.classic and not _delta_only(cursor):
         jvm.parse_plan(session.parser, text)
     if isinstance(target, View):
-        return None  # Spark says that a view is no table
+        return None  # Spark says that a view is not a table
     if cursor.accept("RENAME", "TO"):
         return _rename(session, target, cursor)
     if target.format != "delta":
@@ -109,7 +109,7 @@ def _set_location(session: SqlSession, target: Target, cursor: Cursor) -> DataFr
     ]:
         raise InvalidArgumentError(
             f"the table at {place} has other columns",
-            help="drop the name, and make it anew",
+            help="drop the name, and make it again",
             condition="DELTA_SET_LOCATION_SCHEMA_MISMATCH",
         )
     if session.classic:

@@ -58,7 +58,7 @@ def run_create(session: SqlSession, text: str, args: Args) -> DataFrame | None:
 
 
 def _check_not_ours(session: SqlSession, call: Create) -> None:
-    """Refuse a statement that would put a table of another format in the place of one of ours.
+    """Refuse a statement that would put a table of another format in the place of one of trilake.
 
     Spark would say no more than that its own tables are not replaced.  Raises ``InvalidArgumentError``.
     """
@@ -93,7 +93,7 @@ def _is_clone(tokens: Sequence[Token]) -> bool:
 
 
 def _says_ours(session: SqlSession, tokens: Sequence[Token]) -> bool:
-    """Whether the statement says a format of ours, or the place of a table of ours."""
+    """Whether the statement says a trilake format, or the place of a trilake table."""
     inside = depths(tokens)
     for i, t in enumerate(tokens[:-1]):
         if inside[i] == 0 and t.upper == "USING" and format_of_provider(tokens[i + 1].name):
@@ -112,7 +112,7 @@ def _older_grammar(session: SqlSession, text: str) -> bool:
 
 
 def _format(session: SqlSession, call: Create) -> str | None:
-    """The format of a table to be made, ``None`` where it is none of ours."""
+    """The format of a table to be made, ``None`` where it is none of trilake."""
     if call.provider is not None:
         return format_of_provider(call.provider)
     by_path = path_target(session, call.parts)

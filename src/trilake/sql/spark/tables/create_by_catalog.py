@@ -1,4 +1,4 @@
-"""``spark.catalog.createTable`` for a table of ours."""
+"""``spark.catalog.createTable`` for a trilake table."""
 
 from __future__ import annotations
 

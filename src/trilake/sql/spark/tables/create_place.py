@@ -126,11 +126,11 @@ def _absolute(session: SqlSession, path: str) -> str:
 def named(session: SqlSession, place: Place, about: About, *, call: Create) -> Iterator[Namer]:
     """Gives a function that makes or refreshes the name, once the table is there, and is told who made that.
 
-    Where the name cannot be made, a table that the statement made stays: others may have found it by now, and a table
-    whose log goes is lost to all of them.  The statement done again finds it.  Where somebody else gives the table that
-    name meanwhile, that is the name, unless the statement of ``call`` refuses one that is there; where another table
-    got it, IF NOT EXISTS leaves it to that.  A Connect session can only make a managed name before its files: ``about``
-    is what is known of the table by then.
+    Where the name cannot be made, a table that the statement made stays: others may have found it now, and a table
+    whose log goes is lost to all of them.  The statement done again finds it.  Where someone else gives the table that
+    name in the meantime, that is the name, unless the statement of ``call`` refuses one that is there; where another
+    table got it, IF NOT EXISTS leaves it to that.  A Connect session can only make a managed name before its files:
+    ``about`` is what is known of the table by then.
     """
     new = place.parts is not None and not place.exists
     if new and place.managed and not session.classic:

@@ -101,7 +101,7 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
                 done = create_table(log, table, mode=create_mode(call))
             made = done.is_new_table
-            if not done.created:  # somebody was faster
+            if not done.created:  # someone was faster
                 check_same_table(log, description_of(call, schema, None))
         name(log, made)
     return nothing(session)
@@ -239,7 +239,7 @@ def _create_other(
         try:
             catalogue.add(session, place.parts, place.path, about, format=place.format, managed=place.managed)
         except Exception:
-            if not is_name_of(session, place):  # else another one gave it meanwhile
+            if not is_name_of(session, place):  # else another one gave it in the meantime
                 raise
     elif place.parts is not None and session.classic:
         name, store, managed = quote_parts(place.parts), session.store(place.path), place.managed

@@ -216,7 +216,7 @@ def _detail_row(
 
 
 def _detail_of_other(session: SqlSession, parts: tuple[str, ...], target: Target | None) -> DataFrame:
-    """DESCRIBE DETAIL of a table of the catalogue that is no Delta table.  Raises ``TableNotFoundError``."""
+    """DESCRIBE DETAIL of a table of the catalogue that is not a Delta table.  Raises ``TableNotFoundError``."""
     if target is not None:
         return _detail_row(session, target.format, target.catalog_name, target.path, [])
     entry = find_entry(session, parts)
