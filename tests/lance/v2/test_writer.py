@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -243,3 +246,37 @@ def test_metadata_and_global_buffers_are_read_back(tmp_path: Path) -> None:
     reader = lance.file.LanceFileReader(str(tmp_path / "x.lance"))
     assert reader.read_global_buffer(2) == b"two"
     assert reader.metadata().schema.metadata == {b"key": b"value"}
+
+
+# --- without numba ---
+
+_WRITE = """
+import sys
+from pathlib import Path
+import numpy as np
+import pyarrow as pa
+from tests.lance.v2.files import column, write
+rng = np.random.default_rng(0)
+ids = rng.integers(0, 1 << 60, 1100)
+numbers = [ids, *((ids % 99).astype(kind) for kind in ("u1", "u2", "u4", "i8"))]
+strings = [f"https://example.com/{i * 7919}/{i}" for i in range(1100)]
+table = {
+    **{str(each.dtype) + str(i): pa.array(each) for i, each in enumerate(numbers)},
+    "few": pa.array(ids[np.arange(1100) % 9]),
+    "runs": pa.array(np.repeat(ids[:11], 100)),
+    "strings": pa.array(strings),
+    "words": pa.array([f"w{i % 9}" for i in range(1100)]),
+    "long": pa.array(["x" * (i % 300) + str(i) for i in range(1100)]),
+    "lists": column(pa.list_(pa.struct({"a": pa.list_(pa.int32())})), 1100, "some"),
+    "vectors": column(pa.list_(pa.float32(), 100), 100, "some").take(pa.array(np.arange(1100) % 100)),
+}
+write(Path(sys.argv[1]), pa.table(table))
+"""
+
+
+def test_files_without_numba_are_the_same(tmp_path: Path) -> None:
+    for name, value in (("compiled", "1"), ("interpreted", "0")):
+        environment = {**os.environ, "TRILAKE_NUMBA": value, "PYTHONWARNINGS": "error::RuntimeWarning"}
+        subprocess.run([sys.executable, "-c", _WRITE, str(tmp_path / name)], env=environment, check=True)
+    compiled, interpreted = ((tmp_path / name / "x.lance").read_bytes() for name in ("compiled", "interpreted"))
+    assert compiled == interpreted

@@ -120,7 +120,7 @@ def measure(values: Any, widths: Any) -> int:
 
 
 @jit
-def pack_block(block: Any, width: int, words: Any, at: int) -> None:
+def pack_block(block: Any, width: Any, words: Any, at: int) -> None:
     """Pack 1024 values to ``width`` bits in FastLanes' order, over zeros from ``words[at]`` on."""
     bits = block.itemsize * 8
     lanes = 1024 // bits
@@ -142,14 +142,15 @@ def pack_blocks(values: Any, widths: Any, words: Any, starts: Any) -> None:
     """Pack all blocks, each behind its width."""
     tail = np.zeros(1024, values.dtype)
     for i in range(len(widths)):
-        words[starts[i]] = widths[i]
-        if widths[i] == 0:
+        width = np.int64(widths[i])
+        words[starts[i]] = width
+        if width == 0:
             continue
         if (i + 1) * 1024 <= len(values):
-            pack_block(values[i * 1024 : (i + 1) * 1024], widths[i], words, starts[i] + 1)
+            pack_block(values[i * 1024 : (i + 1) * 1024], width, words, starts[i] + 1)
         else:
             tail[: len(values) - i * 1024] = values[i * 1024 :]
-            pack_block(tail, widths[i], words, starts[i] + 1)
+            pack_block(tail, width, words, starts[i] + 1)
 
 
 @jit

@@ -38,7 +38,7 @@ def jit(function: F) -> F:
     6
     """
     if not COMPILED:
-        return function
+        return np.errstate(over="ignore")(function)  # integers wrap around, as compiled ones do
     try:
         return cast(F, numba.njit(cache=True, nogil=True)(function))
     except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
