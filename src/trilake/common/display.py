@@ -138,3 +138,12 @@ def unload_ipython_extension(shell: Any) -> None:
     formatter = shell.display_formatter.formatters[_HTML]
     for module, name in _CLASSES:
         formatter.pop(f"{module}.{name}", None)
+
+
+class PublicNames:
+    """A builder of which ``dir()``, and so the completion of a shell, shows what is for users: its methods."""
+
+    def __dir__(self) -> list[str]:
+        fields = getattr(type(self), "__dataclass_fields__", {})
+        kinds = [k for k in type(self).__mro__ if k is not object]
+        return sorted({n for k in kinds for n in vars(k) if not n.startswith("_") and n not in fields})

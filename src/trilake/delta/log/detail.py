@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.display import text_of
+from trilake.common.text import size_text
 from trilake.delta.log.clustering import clustering_columns
 from trilake.delta.log.log import BEFORE, DeltaLog
 from trilake.delta.log.snapshot import PendingSnapshot, Snapshot
@@ -96,7 +97,7 @@ def overview(snapshot: Snapshot) -> str:
     return (
         f"<div><b>Delta table</b> <code>{text_of(masked(snapshot.uri))}</code> &middot; version {snapshot.version}"
         " &middot; "
-        f"{snapshot.adds.num_rows:,} files &middot; {size / 1e6:,.1f} MB &middot; "
+        f"{snapshot.adds.num_rows:,} files &middot; {size_text(size)} &middot; "
         f"protocol {p.min_reader_version}/{p.min_writer_version}"
         f"<table><thead><tr><th>column</th><th>type</th><th></th></tr></thead><tbody>{rows}</tbody></table></div>"
     )

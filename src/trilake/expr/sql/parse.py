@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -142,6 +143,10 @@ def too_deep(text: str) -> FilterError:
     )
 
 
+#: What sqlglot says of an operator or function without all that it needs.
+_OF_SQLGLOT = re.compile(r"Required keyword: '\w+' missing for <class '[^']*'>")
+
+
 def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     """The tree that sqlglot makes of a string; ``names`` are those of columns, in lower case.
 
@@ -152,8 +157,9 @@ def parse_text(text: str, names: frozenset[str] = frozenset()) -> exp.Expression
         return parse(text, names)
     except SqlglotError as error:
         details = (getattr(error, "errors", None) or [{}])[0]
+        description = str(details.get("description") or str(error).splitlines()[0])
         raise FilterError(
-            f"the filter cannot be parsed: {details.get('description') or str(error).splitlines()[0]}",
+            f"the filter cannot be parsed: {_OF_SQLGLOT.sub('an operand or argument is missing', description)}",
             help="a filter is a Spark SQL condition such as \"x > 5 AND name LIKE 'a%'\"",
             line=details.get("line"),
             position=details.get("col"),

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.common.arguments import flag
+from trilake.common.display import PublicNames
 from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.expr.terms.engine import query
@@ -289,7 +290,7 @@ def _struct(table: pa.Table) -> pa.Array:
     return pc.make_struct(*table.combine_chunks().columns, field_names=table.schema.names).combine_chunks()
 
 
-class MergeInsertBuilder:
+class MergeInsertBuilder(PublicNames):
     """Describes a merge insert step by step; :meth:`execute` runs it."""
 
     def __init__(self, dataset: OpenDataset, on: str | Iterable[str]) -> None:

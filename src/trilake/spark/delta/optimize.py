@@ -16,6 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.display import PublicNames
 from trilake.delta.commands.optimize import zcubes
 from trilake.delta.commands.optimize.footers import purgeable
 from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
@@ -31,7 +32,7 @@ from trilake.storage import open_store
 
 
 @raises_for_spark
-class DeltaOptimizeBuilder:
+class DeltaOptimizeBuilder(PublicNames):
     """An OPTIMIZE command being described; :meth:`executeCompaction` and :meth:`executeZOrderBy` run it.
 
     Make one with ``DeltaTable.optimize()``.

@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
 
+from trilake.common.display import PublicNames
 from trilake.delta.commands.write.create import CreateMode, CreateResult, TableDescription, create_table
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
@@ -60,7 +61,7 @@ class IdentityGenerator:
 
 
 @raises_for_spark
-class DeltaTableBuilder(Generic[Opened]):
+class DeltaTableBuilder(PublicNames, Generic[Opened]):
     """Describes a table and makes it; got from :meth:`DeltaTable.create` and its likes.
 
     A table has a location, or a name in Spark's catalogue, or both.  :meth:`execute` makes it as one commit.

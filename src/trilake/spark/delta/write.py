@@ -36,7 +36,7 @@ from trilake.spark.scan.columns import plain_text
 from trilake.spark.scan.local_rows import rows_on_driver
 from trilake.spark.scan.planning.table_reads import own_reads
 from trilake.spark.scan.write import native_write_refusal, write_natively
-from trilake.spark.session.compat import arrow_frame
+from trilake.spark.session.compat import arrow_frame, without_echo
 from trilake.spark.session.optimize_settings import rebalance_wanted, rebalanced, right_sizes
 from trilake.spark.session.row_jobs import failed_job, run_over_rows
 from trilake.spark.session.runner import SparkRunner, with_a_column
@@ -106,7 +106,7 @@ def write_dataframe(
     try:
         if here is not None and _spark_computes(plan.files):
             df, here = arrow_frame(df.sparkSession, here, df.schema), None
-        with own.watched() as read:
+        with without_echo(), own.watched() as read:
             rows = _computed(with_a_column(df), plan.files)
             here = rows_on_driver(rows) if here is None else here
             if here is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pyspark.errors import AnalysisException, ParseException
 
 from trilake.errors import ExpressionError, TrilakeError
 from trilake.spark.session.analysis_errors import analysed_error
-from trilake.spark.session.compat import error_condition, error_logs
+from trilake.spark.session.compat import error_condition, without_echo
 
 _log = logging.getLogger("trilake.spark")
 
@@ -74,7 +73,7 @@ def resolving(
     Strings that are not SQL stay what Spark says of them, which is short and shows the place.
     """
     try:
-        with _without_echo():
+        with without_echo():
             yield
     except ParseException:
         raise
@@ -103,21 +102,3 @@ def column_errors(
         return kind(what, help=f"The columns are {', '.join(columns[:_MOST_NAMES])}", column=shown)
 
     return explain
-
-
-@contextmanager
-def _without_echo() -> Iterator[None]:
-    """Keep PySpark's own log of errors quiet in this thread, for the time of the block."""
-    here = threading.get_ident()
-
-    def quiet(record: logging.LogRecord) -> bool:
-        return record.thread != here
-
-    loggers = error_logs()
-    for logger in loggers:
-        logger.addFilter(quiet)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(quiet)

@@ -33,6 +33,7 @@ from trilake.delta.protocol.voids import is_void, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
 from trilake.delta.rules.store_assignment import assign_batch
 from trilake.spark.scan.refusal import native_refusal
+from trilake.spark.session.compat import without_echo
 from trilake.spark.session.schemas import to_physical_spark, to_spark
 from trilake.spark.session.settings import overridden
 from trilake.storage.base import Store
@@ -118,7 +119,7 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
     """
     folder = staging(store)
     assert folder is not None, "it was asked whether files can be staged"
-    with folder, overridden(df.sparkSession, _SETTINGS):
+    with folder, without_echo(), overridden(df.sparkSession, _SETTINGS):
         writer = _physical(df, plan).write.options(**_OPTIONS)
         if plan.max_records is not None:
             writer = writer.option("maxRecordsPerFile", plan.max_records)

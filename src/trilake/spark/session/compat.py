@@ -19,6 +19,7 @@ Classes of the data source API come from :mod:`~trilake.spark.session.sources.ap
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -138,7 +139,11 @@ def _classic_frame(spark: Any, rows: pa.Table, schema: T.StructType) -> DataFram
 
 def to_arrow(df: DataFrame) -> pa.Table:
     """The rows of a frame as Arrow."""
-    df = with_arrow_types(df)
+    with without_echo():
+        return _to_arrow(with_arrow_types(df))
+
+
+def _to_arrow(df: DataFrame) -> pa.Table:
     if hasattr(df, "toArrow"):
         try:
             return df.toArrow()
@@ -177,6 +182,24 @@ def error_logs() -> list[logging.Logger]:
     except ImportError:
         return []
     return [PySparkLogger.getLogger(f"{kind}QueryContextLogger") for kind in ("SQL", "DataFrame")]
+
+
+@contextmanager
+def without_echo() -> Iterator[None]:
+    """Keep PySpark's own log of errors quiet in this thread, where the error that follows says the same in a line."""
+    here = threading.get_ident()
+
+    def quiet(record: logging.LogRecord) -> bool:
+        return record.thread != here
+
+    loggers = error_logs()
+    for logger in loggers:
+        logger.addFilter(quiet)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(quiet)
 
 
 def dataset_of(spark: SparkSession, plan: Any) -> DataFrame:

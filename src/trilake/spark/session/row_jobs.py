@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from trilake.delta.commands.write.job_files import left_behind
 from trilake.delta.log.log import DeltaLog
+from trilake.spark.session.compat import without_echo
 from trilake.spark.session.job_errors import job_error_of
 from trilake.spark.session.runner import map_rows
 
@@ -37,7 +38,8 @@ def run_over_rows(
     committed.
     """
     try:
-        outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
+        with without_echo():
+            outcomes = map_rows(rows, _RowTask(work), "outcome binary").collect()
     except AnalysisException:
         raise  # nothing ran
     except Exception as e:  # noqa: BLE001 - whatever Spark raises for a failed job: the table is unchanged, and that must be said

@@ -16,6 +16,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+from trilake.common.display import PublicNames
 from trilake.common.runtime import Runtime
 from trilake.delta.commands.alter import feature_removal
 from trilake.delta.commands.rows.row_changes import Runner, run_here
@@ -49,7 +50,7 @@ FindViolation: TypeAlias = Callable[[Snapshot, str], Mapping[str, Any] | None]
 _ATTEMPTS = 20
 
 
-class MetadataCommits:
+class MetadataCommits(PublicNames):
     """Commits changes of one table's metadata, with the parameters of :class:`Alter`."""
 
     def __init__(

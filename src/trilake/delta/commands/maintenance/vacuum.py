@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 from trilake.common.display import Displayed
 from trilake.common.progress import progress
 from trilake.common.runtime import Runtime
+from trilake.common.text import size_text
 from trilake.delta.commands.maintenance.vacuum_files import (
     LISTING,
     References,
@@ -135,7 +136,7 @@ class VacuumResult(Displayed):
         at = "" if self.version is None else f" version {self.version}"
         what = "would be deleted" if self.dry_run else "deleted"
         left = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
-        return f"<VACUUM{at}: {self.files.num_rows:,} files, {self.size / 1e6:,.1f} MB {what}{left}>"
+        return f"<VACUUM{at}: {self.files.num_rows:,} files, {size_text(self.size)} {what}{left}>"
 
 
 #: As ms, more hours are no time that a machine word holds.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trilake.common.arguments import checked_methods
+from trilake.common.display import PublicNames
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.commands.merge.commit import MergeRequest, MergeResult
 from trilake.delta.commands.merge.merge import merge
@@ -18,7 +19,7 @@ from trilake.errors import InvalidArgumentError
 
 @checked_methods
 @dataclass(frozen=True)
-class MergeBuilder:
+class MergeBuilder(PublicNames):
     """Says what happens to rows that match, rows of the source that do not, and rows of the table that do not.
 
     Any number of clauses can be given of each kind; of those of one kind the first whose predicate is true for a row

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
+from trilake.common.text import size_text
 from trilake.delta.commands.optimize import zcubes
 from trilake.delta.commands.optimize.bins import Numbers, compaction_bins, purge_bins, whole_partitions
 from trilake.delta.commands.optimize.curve_order import Curve
@@ -145,7 +146,7 @@ class OptimizeResult(Displayed):
         before, after = m.files_removed.total_size, m.files_added.total_size
         return (
             f"<OPTIMIZE version {self.version}: {m.num_files_removed:,} files became {m.num_files_added:,},"
-            f" {before / 1e6:,.1f} MB became {after / 1e6:,.1f} MB;"
+            f" {size_text(before)} became {size_text(after)};"
             f" {(m.end_time_ms - m.start_time_ms) / 1000:.2f} s>"
         )
 

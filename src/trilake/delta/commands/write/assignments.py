@@ -183,7 +183,10 @@ def _fields(column: pa.StructArray) -> Iterator[pa.Array]:
 def _bound(value: Any, target: Target, arrow: pa.Schema, now: dt.datetime) -> Expression | pa.Scalar:
     if not isinstance(value, str):
         return _literal(value, target)
-    expression = parse_expression(value, arrow, now=now)
+    try:
+        expression = parse_expression(value, arrow, now=now)
+    except ExpressionError as e:
+        raise type(e)(e.message, help=e.help, **{"column": target.name, **e.context}) from e
     wanted = target.type.arrow
     if pa.types.is_nested(wanted) and pa.types.is_nested(expression.type):
         check_fields(expression.type, target.type, target.name)

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
+from trilake.common.display import PublicNames
 from trilake.delta.commands.merge.clauses import Action, Clause, Kind
 from trilake.delta.table import ArrowDeltaTable
 from trilake.errors import AmbiguousMergeError
@@ -23,7 +24,7 @@ Assigned = Mapping[str, str | Column] | None
 
 
 @raises_for_spark
-class DeltaMergeBuilder:
+class DeltaMergeBuilder(PublicNames):
     """Says what happens to rows that match, source rows that do not, and target rows that do not; then :meth:`execute`.
 
     Any number of clauses can be given of each kind; of those of one kind the first whose condition is true for a row

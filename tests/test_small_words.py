@@ -1,0 +1,51 @@
+"""What users see of small things: errors of filters, sizes, and the names that a shell completes."""
+
+from __future__ import annotations
+
+import pytest
+
+import trilake
+from trilake.delta.table import ArrowDeltaTable
+from trilake.errors import FilterError, TrilakeError
+
+URI = "memory://small-words"
+
+
+@pytest.fixture
+def table() -> ArrowDeltaTable:
+    """A table of 28 kB."""
+    trilake.write({"n": list(range(5_000)), "l": [["x"]] * 5_000}, URI, mode="overwrite")
+    opened = trilake.open(URI)
+    assert isinstance(opened, ArrowDeltaTable)
+    return opened
+
+
+@pytest.mark.parametrize("filter", ["n >", "(((", "n ==> 3", "n between 1", "n > 1 AND", "NOT", "abs(", "n in (", "-"])
+def test_a_broken_filter_shows_no_class_of_the_parser(table: ArrowDeltaTable, filter: str) -> None:
+    for read in (table.to_pandas, table.to_arrow):
+        with pytest.raises(FilterError) as refused:
+            read(filter=filter)
+        assert "sqlglot" not in str(refused.value)
+        assert "<class" not in str(refused.value)
+
+
+def test_an_expression_that_is_refused_names_its_column(table: ArrowDeltaTable) -> None:
+    with pytest.raises(TrilakeError, match=r"ARRAY\(\).*column: l") as refused:
+        table.update({"l": "ARRAY()"})
+    assert refused.value.context["column"] == "l"
+
+
+def test_small_sizes_are_no_zero(table: ArrowDeltaTable) -> None:
+    trilake.write({"n": [1]}, URI, mode="append")
+    shown = repr(trilake.open(URI).optimize())  # type: ignore[attr-defined]
+    assert " kB became " in shown
+    assert "0.0 MB" not in shown
+
+
+def test_builders_show_their_methods_alone(table: ArrowDeltaTable) -> None:
+    merge = table.merge({"n": [1]}, "target.n = source.n")
+    assert "when_matched_delete" in dir(merge)
+    for builder in (merge, merge.when_matched_delete(), trilake.alter(URI)):
+        assert all(callable(getattr(builder, name)) for name in dir(builder))
+        assert not {"log", "source", "request", "known", "runtime", "run"} & set(dir(builder))
+        assert not any(name.startswith("_") for name in dir(builder))
