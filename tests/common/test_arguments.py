@@ -248,3 +248,20 @@ def test_vacuum_lists_and_deletes_where_it_is_told(table: str) -> None:
 def test_a_transaction_takes_a_location(table: str) -> None:
     for place in (table, Path(table), open_store(table)):
         assert trilake.Transaction(place).read().num_rows >= 1
+
+
+@pytest.mark.parametrize(
+    ("make", "shown", "hidden"),
+    [
+        (ANY.open, {"to_arrow", "merge", "uri", "version"}, {"log"}),
+        (lambda t: ANY.open(t).merge(ROWS, "target.a = source.a"), {"execute"}, {"known", "log", "request", "source"}),
+        (ANY.alter, {"add_columns"}, {"find_violation", "judge", "log", "run", "runtime", "zoned"}),
+    ],
+    ids=["table", "merge", "alter"],
+)
+def test_dir_shows_what_users_may_call(
+    table: str, make: Callable[[str], Any], shown: set[str], hidden: set[str]
+) -> None:
+    names = set(dir(make(table)))
+    assert shown <= names
+    assert not hidden & names

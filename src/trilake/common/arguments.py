@@ -212,9 +212,16 @@ def also_called(**aliases: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def checked_methods(cls: C) -> C:
-    """The class, whose public methods are :func:`checked`."""
+    """The class, whose public methods are :func:`checked`; ``dir`` of its objects shows what users may call."""
     for name, member in list(vars(cls).items()):
         if isinstance(member, FunctionType) and not name.startswith("_"):
             aliases = getattr(member, "aliases", None)
             setattr(cls, name, checked(member) if aliases is None else also_called(**aliases)(checked(unwrap(member))))
+    cls.__dir__ = _shown_names  # type: ignore[assignment]
     return cls
+
+
+def _shown_names(thing: object) -> list[str]:
+    """Methods and properties, and where the thing is; not what it is made of."""
+    fields = getattr(thing, "__dataclass_fields__", ())
+    return sorted({n for n in dir(type(thing)) if n not in fields} | {"uri"} & vars(thing).keys())
