@@ -148,7 +148,7 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
         ("id\n1\n", [], 2, "the format of the rows cannot be told"),
         ("", ["--from", "csv"], 6, "the file cannot be read"),
         ("PAR1 and nothing more", [], 6, "the file cannot be read"),
-        ('[{"a": 1}, 2]', [], 6, "no object"),
+        ('[{"a": 1}, 2]', [], 6, "not an object"),
         ("a\n1\n", ["--from", "csv", "--type", "a"], 2, "has no value"),
         ("a\n1\n", ["--from", "csv", "--type", "a=nonsense"], 2, "nonsense"),
         ("a\n1\n", ["--from", "csv", "--delimiter", ";;"], 2, "a delimiter is one ASCII character"),

@@ -251,7 +251,7 @@ def test_write_stream_in_one_call(lake: Lake) -> None:
     lake.grow()
     trilake.write_stream(lake.stream(), lake.folder / "out", **where).awaitTermination()
     assert lake.ids() == list(range(6))
-    with pytest.raises(InvalidArgumentError, match="no stream"):
+    with pytest.raises(InvalidArgumentError, match="not a stream"):
         trilake.write_stream(lake.spark.range(1), lake.folder / "out", checkpoint="x")
 
 

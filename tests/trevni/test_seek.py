@@ -61,7 +61,7 @@ def test_columns_to_seek_in() -> None:
         file.seek("plain", 1)
     with pytest.raises(InvalidArgumentError, match="not in order"):
         file.seek("mixed", 1)
-    with pytest.raises(InvalidArgumentError, match="no value"):
+    with pytest.raises(InvalidArgumentError, match="not a value"):
         file.seek("mixed", "x")
 
 

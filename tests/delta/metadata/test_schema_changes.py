@@ -92,7 +92,7 @@ def test_added_columns_read_as_null_and_take_values(properties: Mapping[str, str
         ([StructField("a", PrimitiveType("long"), True, {"delta.generationExpression": "id"})], {}, "is computed"),
         ({}, {}, "no columns"),
         ("a int", {}, "list of fields"),
-        (["a"], {}, "no field"),
+        (["a"], {}, "not a field"),
     ],
 )
 def test_columns_that_cannot_be_added(columns: Any, more: dict[str, Any], says: str) -> None:
@@ -400,6 +400,6 @@ def test_a_missing_column_lists_what_there_is() -> None:
     t = Case()
     with pytest.raises(SchemaMismatchError, match="the columns in s are x, y"):
         t.alter.comment("c", "s.z")
-    with pytest.raises(InvalidArgumentError, match="no column path"):
+    with pytest.raises(InvalidArgumentError, match="not a column path"):
         t.alter.comment("c", "s..z")
     assert mapped(table(StructField("a", LONG)), new_id=str).schema == from_arrow(pa.schema([("a", pa.int64())]))

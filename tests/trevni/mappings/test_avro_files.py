@@ -182,10 +182,10 @@ def test_reference_files_to_avro_and_back(path: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda b: b[:3], "no Avro data file"),
-        (lambda b: b"Obj\x02" + b[4:], "no Avro data file"),
+        (lambda b: b[:3], "not an Avro data file"),
+        (lambda b: b"Obj\x02" + b[4:], "not an Avro data file"),
         (lambda b: b[:40], "ends within its header"),
-        (lambda b: b.replace(b'"long"', b'"lung"'), "no schema"),
+        (lambda b: b.replace(b'"long"', b'"lung"'), "not an Avro schema"),
         (lambda b: b[:-1], "in"),
         (lambda b: b[:-16] + bytes(16), "mark behind a block"),
         (lambda b: b[:-30], "a block says"),

@@ -73,7 +73,7 @@ def test_the_mark_never_goes_back(tmp_path: Path) -> None:
 
 def test_another_column_is_refused(tmp_path: Path) -> None:
     trilake.create(tmp_path, {"id": "bigint", "n": "int"}, identity=["id"])
-    with pytest.raises(InvalidArgumentError, match="no identity column"):
+    with pytest.raises(InvalidArgumentError, match="not an identity column"):
         trilake.alter(tmp_path).sync_identity("n")
     with pytest.raises(SchemaMismatchError):
         trilake.alter(tmp_path).sync_identity("nope")

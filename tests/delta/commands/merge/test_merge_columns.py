@@ -195,7 +195,7 @@ def test_wrong_clauses_are_refused() -> None:
         (m, InvalidArgumentError, "at least one WHEN clause"),
         (m.when_matched_delete().when_matched_update_all(), InvalidArgumentError, "only the last one can omit"),
         (m.when_matched_update({"nothing": "1"}), InvalidArgumentError, "cannot resolve nothing"),
-        (m.when_matched_update({"key.x": "1"}), InvalidArgumentError, "no struct"),
+        (m.when_matched_update({"key.x": "1"}), InvalidArgumentError, "not a struct"),
         (m.when_matched_update({"st": "NULL", "t.st.x": "1"}), InvalidArgumentError, "conflict"),
         (m.when_matched_update({"value": "1", "VALUE": "2"}), InvalidArgumentError, "conflict"),
         (m.when_not_matched_insert({"st.x": "1"}), InvalidArgumentError, "nested field"),

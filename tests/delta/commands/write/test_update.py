@@ -167,7 +167,7 @@ def test_values_are_stored_as_the_column_s_type(tmp_path: Path, column: str, val
     ("set", "error", "text"),
     [
         ({"b": "id + 200"}, ExpressionError, "out of range"),
-        ({"b": 300}, SchemaMismatchError, "no value of type byte"),
+        ({"b": 300}, SchemaMismatchError, "not a value of type byte"),
         ({"b": "'x'"}, ExpressionError, "cannot be cast"),
         ({"m": "123456"}, ExpressionError, None),
         ({"b": "true"}, ExpressionError, "cannot be stored"),
