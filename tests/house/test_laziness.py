@@ -171,6 +171,8 @@ PROMISES = (
     Promise("trilake.table.comparison.compare", ("numba",), "tables of one schema and file list have no rows to hash"),
     Promise("trilake.table.comparison.*", ("duckdb",), "rows are compared with duckdb only where a key is given"),
     Promise("trilake.lance.index.*", ("numba",), "only indices of vectors have kernels"),
+    Promise("trilake.lance.data_files", ("numba",), "kernels are loaded with the first page"),
+    Promise("trilake.lance.v2.kernel_loader", ("numba",), "the same"),
     Promise("trilake.trevni.file.*", ("numba",), "kernels are loaded with the first block"),
     Promise(
         "trilake.spark.patches.*",

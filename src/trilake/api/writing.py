@@ -103,8 +103,10 @@ def write(
     >>> sorted(trilake.open("memory://doc-write").to_arrow(["n"])["n"].to_pylist())
     [1, 1, 2]
     """
-    from trilake.table.frames import is_dataframe  # late: tables are opened without it
+    from trilake.table.frames import arrow_batches, is_dataframe  # late: tables are opened without it
 
+    if isinstance(data, str | PathLike):
+        arrow_batches(data)  # which says that the rows come first
     log_only = {
         "replace_where": replace_where,
         "partition_overwrite": partition_overwrite,

@@ -14,6 +14,7 @@ from trilake.lance.file.storage_version import READABLE, WRITABLE, StorageVersio
 from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
+from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store, WriteGroup
 
 
@@ -44,8 +45,6 @@ def open_data_file(
             f"the file is of version {version} of Lance's file format; expected one of {', '.join(map(str, READABLE))}",
             file=f"{store.uri}/{key}",
         )
-    from trilake.lance.v2.file import V2File
-
     return V2File.open(store, key, schema, field_ids, column_indices)
 
 

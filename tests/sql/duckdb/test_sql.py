@@ -62,8 +62,8 @@ def test_a_query_names_tables_as_duckdb_writes_names(t: str) -> None:
     run(f"MERGE INTO '{path}' t USING '{path}@v1' s ON t.id = s.id WHEN NOT MATCHED THEN INSERT *")
     run(f"INSERT INTO '{path}' SELECT max(id) + 1, 'C:\\' FROM '{path}'")
     assert run(f"SELECT id FROM '{path}' EXCEPT FROM (SELECT id FROM '{path}@v1')") == [{"id": 4}]
-    run(f"CREATE TABLE '{path}/new' AS FROM '{path}'")
-    assert trilake.open(f"{path}/new").format == "delta"
+    run(f"CREATE TABLE '{path}-new' AS FROM '{path}'")
+    assert trilake.open(f"{path}-new").format == "delta"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_a_colon_inside_of_a_value_is_not_a_parameter() -> None:
 def test_a_version_is_a_whole_number(tmp_path: Path, version: str) -> None:
     trilake.write({"id": [1]}, tmp_path / "t")
     trilake.write({"id": [2]}, tmp_path / "t", mode="append")
-    with pytest.raises(InvalidArgumentError, match="no version"):
+    with pytest.raises(InvalidArgumentError, match="not a version"):
         trilake.sql(f"SELECT * FROM delta.`{tmp_path}/t` VERSION AS OF {version}")
 
 

@@ -99,7 +99,7 @@ def parse_values(texts: pa.ChunkedArray, field: StructField) -> pa.ChunkedArray:
         parsed = _parse(distinct, field.type)
     except (pa.ArrowException, ValueError, OverflowError) as e:
         raise CorruptLogError(
-            f"a partition value is no {field.type}: {e}",
+            f"a partition value is not of type {field.type}: {e}",
             help="the add action's partitionValues are wrong; rewrite those files with the engine that wrote them",
             column=field.name,
         ) from e

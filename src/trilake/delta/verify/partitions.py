@@ -45,7 +45,7 @@ def values(table: DeltaContext) -> Generator[Finding, None, int]:
             bad = [t for t in pc.unique(texts).to_pylist() if not _is_value(t, f)]
             hit = pc.is_in(texts, pa.array(bad, pa.string()))
             for path, text in zip(adds["file"].filter(hit).to_pylist(), texts.filter(hit).to_pylist(), strict=True):
-                yield _wrong(table, f"the partition value {text!r:.100} is no {f.type}", path, f.name)
+                yield _wrong(table, f"the partition value {text!r:.100} is not of type {f.type}", path, f.name)
     return adds.num_rows if fields else 0
 
 

@@ -72,7 +72,7 @@ def _typed_literal(node: exp.Cast) -> Literal | None:
     else:
         return None
     if value is None:
-        raise FilterError(f"{text!r} is no {kind.value}", help="write it as 2020-12-31 or 2020-12-31 23:59:59")
+        raise FilterError(f"{text!r} is not a {kind.value}", help="write it as 2020-12-31 or 2020-12-31 23:59:59")
     return Literal(value, kind)
 
 

@@ -174,6 +174,13 @@ class LanceDataset(ChangedDataset):
 
         The files stay where they are: neither a clean-up there nor a drop may remove them.
 
+        Parameters
+        ----------
+        target_path: of the new dataset.
+        reference: a version, tag, branch or ``(branch, version)``; the version shown by default.
+        storage_options: of the new dataset's store, which win over those of this one.
+        later: names of later releases, see :meth:`~trilake.lance.pylance.lance_dataset.LanceDataset.insert`.
+
         Raises ``TableExistsError``.
 
         >>> import pyarrow as pa

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from google.protobuf import any_pb2
 
 from trilake.errors import CorruptFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.framing import MAGIC
 from trilake.lance.file.sources import Source
-from trilake.lance.proto import DecodeError, encodings20_pb2, encodings21_pb2, file2_pb2
+from trilake.lance.proto import DecodeError, any_pb2, encodings20_pb2, encodings21_pb2, file2_pb2
 
 FOOTER = struct.Struct("<QQQIIHH4s")
 #: Versions that footers name, and what they are called elsewhere.

@@ -24,7 +24,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.lance.file.schema import BLOB, PACKED, Field, LanceSchema
 from trilake.lance.file.writer import DataFileWriter, WrittenFile
-from trilake.lance.proto import file2_pb2, format_pb2
+from trilake.lance.proto import any_pb2, file2_pb2, format_pb2
 from trilake.lance.v2.encode_miniblock import Page
 from trilake.lance.v2.write_blobs import DESCRIPTION, BlobWriter
 from trilake.lance.v2.write_columns import Column
@@ -299,6 +299,4 @@ def _column_encoding(blob: bool) -> file2_pb2.Encoding:
 
 def _packed_any(name: str, message: Any) -> bytes:
     """A serialized ``google.protobuf.Any``."""
-    from google.protobuf.any_pb2 import Any as AnyMessage
-
-    return bytes(AnyMessage(type_url=name, value=message.SerializeToString(deterministic=True)).SerializeToString())
+    return bytes(any_pb2.Any(type_url=name, value=message.SerializeToString(deterministic=True)).SerializeToString())

@@ -347,7 +347,7 @@ def write_protobuf(
 def _checked(messages: Iterable[Any], descriptor: Descriptor) -> Iterator[Message]:
     for message in messages:
         if not isinstance(message, Message) or message.DESCRIPTOR.full_name != descriptor.full_name:
-            raise SchemaMismatchError(f"a {type(message).__name__} is no {descriptor.full_name}")
+            raise SchemaMismatchError(f"a {type(message).__name__} is not a {descriptor.full_name}")
         if not message.IsInitialized():
             lacks = ", ".join(cast(Any, message).FindInitializationErrors())
             raise SchemaMismatchError(f"a {descriptor.full_name} lacks {lacks}, which are required")

@@ -186,7 +186,8 @@ def test_partitions_stay_what_they_are(tmp_path: Path, spied: Spied) -> None:
     data = pa.table({"p": [None, "a/b", "a/b"], "d": pa.array([1, 1, 2], pa.date32()), "n": [1, 2, 3], "m": [1, 2, 3]})
     trilake.write(data, str(tmp_path), partition_by=["p", "d"])
     trilake.open(str(tmp_path)).update({"n": "n + m"})
-    assert spied.seen == [True] * 3
+    assert spied.seen
+    assert all(spied.seen)
     assert rows(trilake.open(str(tmp_path)).to_arrow()) == rows(data.set_column(2, "n", pa.array([2, 4, 6])))
 
 
