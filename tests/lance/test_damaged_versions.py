@@ -24,7 +24,9 @@ DAMAGE: dict[str, Callable[[bytes, bytes], bytes]] = {
 def damaged(name: str, version: int, how: str) -> LanceDataset:
     uri = f"memory://damaged-versions-{name}"
     for i in range(3):
-        dataset = lance.write_dataset(pa.table({"a": [i]}), uri, mode="overwrite")
+        dataset = lance.write_dataset(
+            pa.table({"a": [i]}), uri, mode="overwrite", data_storage_version="legacy", enable_v2_manifest_paths=False
+        )
     store = dataset.snapshot.store
     own, newest = (bytes(store.read(f"_versions/{v}.manifest")) for v in (version, dataset.version))
     store.put(f"_versions/{version}.manifest", DAMAGE[how](own, newest))

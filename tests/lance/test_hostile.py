@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import shutil
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,9 @@ from trilake.lance.versions.manifest import (
     serialise_manifest,
 )
 from trilake.storage.memory import MemoryStore
+
+#: Writes datasets of the first format, of which these tests are.
+write_first = partial(lance.write_dataset, data_storage_version="legacy")
 
 #: Damaged files for each kind.
 COUNT = int(os.environ.get("TRILAKE_FUZZ", "20000" if SOAK else "5000"))
@@ -207,7 +211,7 @@ def test_dictionaries_that_lie_in_one_another() -> None:
 def test_pages_that_lie_in_one_another(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     columns = {f"c{i}": pa.array(np.arange(1000)) for i in range(30)}
-    lance.write_dataset(pa.table(columns), uri)
+    write_first(pa.table(columns), uri)
     (path,) = (uri / "data").iterdir()
     data = bytearray(path.read_bytes())
     position = framing.parse_footer(data[-16:], len(data), file="", damaged=CorruptLogError)
@@ -324,7 +328,7 @@ def test_an_index_without_checksums_is_checked_by_its_order(shared: Path, tmp_pa
 
 def test_an_index_with_fewer_rows_than_live(tmp_path: Path) -> None:
     uri = tmp_path / "t"
-    lance.write_dataset(pa.table({"a": range(100)}), uri).create_scalar_index("a")
+    write_first(pa.table({"a": range(100)}), uri).create_scalar_index("a")
     store = lance.dataset(uri).snapshot.store
     (folder,) = (uri / "_indices").iterdir()
     fewer = pa.table({"values": pa.array(range(99)), "row_ids": pa.array(range(99), pa.uint64())})
@@ -336,7 +340,7 @@ def test_an_index_with_fewer_rows_than_live(tmp_path: Path) -> None:
 
 def test_an_index_that_names_rows_behind_the_end(tmp_path: Path) -> None:
     uri = tmp_path / "t"
-    lance.write_dataset(pa.table({"a": range(100)}), uri).create_scalar_index("a")
+    write_first(pa.table({"a": range(100)}), uri).create_scalar_index("a")
     store = lance.dataset(uri).snapshot.store
     (folder,) = (uri / "_indices").iterdir()
     beyond = pa.table({"values": pa.array(range(100)), "row_ids": pa.array(range(50, 150), pa.uint64())})

@@ -6,6 +6,7 @@ import datetime as dt
 import pickle
 import random
 import shutil
+from functools import partial
 from pathlib import Path
 
 import duckdb
@@ -34,6 +35,9 @@ from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage.faults import FaultStore
 from trilake.storage.memory import MemoryStore
 
+#: Writes datasets of the first format, of which these tests are.
+write_first = partial(lance.write_dataset, data_storage_version="legacy")
+
 N = 2000
 ROWS = pa.table(
     {
@@ -49,9 +53,7 @@ ROWS = pa.table(
 
 @pytest.fixture(scope="module")
 def ds() -> LanceDataset:
-    made = lance.write_dataset(
-        ROWS, "memory://lance-reading", mode="overwrite", max_rows_per_file=512, max_rows_per_group=64
-    )
+    made = write_first(ROWS, "memory://lance-reading", mode="overwrite", max_rows_per_file=512, max_rows_per_group=64)
     made.delete("id % 5 = 0")
     return made
 
@@ -209,7 +211,7 @@ def test_filters(ds: LanceDataset, text: str) -> None:
 def test_ranges_of_a_sorted_column(columns: list[str] | None, low: int, high: int) -> None:
     """Matching rows that follow one another are read as a range; a deleted row among them, or one apart, ends that."""
     uri = "memory://lance-ranges"
-    lance.write_dataset(ROWS, uri, mode="overwrite", max_rows_per_group=64)
+    write_first(ROWS, uri, mode="overwrite", max_rows_per_group=64)
     text = f"id >= {low} AND id < {high}"
     for deleted, more in ((None, ""), (None, " OR x = 400.0"), ("id IN (65, 301)", "")):
         if deleted:
@@ -242,8 +244,9 @@ def test_statistics_spare_row_groups() -> None:
     store = FaultStore(MemoryStore())
     from trilake.lance.commands.fragment_writer import WriteOptions
     from trilake.lance.commands.write import write
+    from trilake.lance.file.storage_version import FIRST
 
-    write(store, ROWS.schema, ROWS.to_batches(), "create", SYSTEM_RUNTIME, WriteOptions(512, 64))
+    write(store, ROWS.schema, ROWS.to_batches(), "create", SYSTEM_RUNTIME, WriteOptions(512, 64, storage_version=FIRST))
     snapshot = Snapshot.open(store, SYSTEM_RUNTIME)
     plan = lambda text: snapshot.plan(["id"], text)  # noqa: E731
     from trilake.lance.scan.scan import chunks
@@ -279,8 +282,8 @@ def test_a_take_reads_few_bytes() -> None:
 
 def test_versions_and_time_travel(tmp_path: Path) -> None:
     start = dt.datetime.now()  # noqa: DTZ005 - as users of the format write it
-    made = lance.write_dataset(ROWS.select(["id"]), tmp_path / "t")
-    lance.write_dataset(ROWS.select(["id"]), tmp_path / "t", mode="append")
+    made = write_first(ROWS.select(["id"]), tmp_path / "t")
+    write_first(ROWS.select(["id"]), tmp_path / "t", mode="append")
     assert [v["version"] for v in made.versions()] == [1, 2]
     assert all(start <= v["timestamp"] <= dt.datetime.now() for v in made.versions())  # noqa: DTZ005
     assert (made.version, made.latest_version) == (1, 2)
@@ -366,7 +369,7 @@ def test_what_arrow_datasets_do(ds: LanceDataset) -> None:
     assert ds.filter(pc.field("id") < 3).to_table()["id"].to_pylist() == [1, 2]
     assert ds.sort_by([("id", "descending")]).head(1)["id"].to_pylist() == [1999]
     other = pa.table({"id": pa.array([1, 2], pa.int64()), "y": ["a", "b"]})
-    narrow = lance.write_dataset(LIVE.select(["id", "x"]), "memory://lance-narrow", mode="overwrite")
+    narrow = write_first(LIVE.select(["id", "x"]), "memory://lance-narrow", mode="overwrite")
     assert narrow.join(other, "id", join_type="inner").to_table().num_rows == 2
     assert narrow.replace_schema(pa.schema({"id": pa.int32()})).to_table().schema.field("id").type == pa.int32()
     scanner = ds.scanner(["id"], filter="id < 10")

@@ -15,8 +15,12 @@ from typing import Any
 
 def keep_functions(package: str, **homes: str) -> None:
     """Let names of a package be functions, found in the modules ``homes``, though subpackages have these names."""
-    found = {name: property(_getter(package, name, home), *_changers(name)) for name, home in homes.items()}
+    found: dict[str, Any] = {
+        name: property(_getter(package, name, home), *_changers(name)) for name, home in homes.items()
+    }
     module = sys.modules[package]
+    # Functions of users that name the package travel to other processes: it is pickled by its name, as any module.
+    found["__reduce__"] = lambda module: (import_module, (module.__name__,))
     module.__class__ = type(module.__class__.__name__, (module.__class__,), found)
 
 

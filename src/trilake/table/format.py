@@ -36,7 +36,7 @@ def parse_mode(mode: str) -> Mode:
     parsed = _MODES.get(mode.lower())
     if parsed is None:
         raise InvalidArgumentError(
-            f"mode {mode!r} is unparsed",
+            f"mode {mode!r} is unknown",
             help=f"modes are {', '.join(sorted(set(_MODES.values())))}",
             condition="INVALID_SAVE_MODE",
         )

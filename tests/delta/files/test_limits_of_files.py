@@ -44,9 +44,9 @@ def test_what_cannot_be_done_is_refused_before_anything_is_written(tmp_path: Pat
         ("maxRecordsPerFile is 0", {"max_records_per_file": 0}),
         ("compression is 'lzma'", {"compression": "lzma"}),
         ("the table's files are lance", {"compression": "zstd", "data_format": "lance"}),
-        ("only a table with a log knows compression", {"compression": "zstd", "format": "lance"}),
-        ("only a table with a log knows max_records_per_file", {"max_records_per_file": 5, "format": "trevni"}),
-        ("only a table with a log knows partition_overwrite", {"partition_overwrite": "dynamc", "format": "lance"}),
+        ("compression needs a table with a log", {"compression": "zstd", "format": "lance"}),
+        ("max_records_per_file needs a table with a log", {"max_records_per_file": 5, "format": "trevni"}),
+        ("partition_overwrite needs a table with a log", {"partition_overwrite": "dynamc", "format": "lance"}),
     ]
     for message, how in refused:
         with pytest.raises(InvalidArgumentError, match=message):

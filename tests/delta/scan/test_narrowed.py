@@ -149,7 +149,7 @@ def test_wrong_filters_and_columns_are_refused_before_files_are_read(
     monkeypatch.setattr("trilake.delta.log.live_files.checkpoint_pieces", None)
     with pytest.raises(FilterError):
         table.to_arrow(filter="no one = 1")
-    with pytest.raises(InvalidArgumentError, match="no column 'no one'"):
+    with pytest.raises(InvalidArgumentError, match="no column 'nobody'"):
         table.to_arrow(["nobody"], "id = 1")
 
 

@@ -6,7 +6,7 @@ then what pages say of their chunks, then the chunks that have the rows; those o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from trilake.lance.v2.column import Column
 from trilake.lance.v2.container import MAX_ROWS, Container, Page
 from trilake.lance.v2.layers import Rows
 from trilake.lance.v2.nesting import Node, assemble, tree
+from trilake.lance.v2.rules import Violation, violations
 from trilake.lance.v2.values import DamagedPage, UnsupportedPage
 from trilake.storage.base import Store
 
@@ -110,6 +111,10 @@ class V2File(DataFileReader):
     def global_buffer(self, number: int) -> pa.Buffer:
         """The bytes of a global buffer.  Raises ``CorruptFileError``, also where the file has fewer."""
         return self._container.global_buffer(number)
+
+    def violations(self) -> Iterator[Violation]:
+        """The rules of the format that the file breaks."""
+        return violations(self._container)
 
     def _count(self, nodes: Sequence[Node]) -> int:
         """The rows that the schema says, or that the first column has."""

@@ -11,8 +11,9 @@ import numpy as np
 
 from trilake.common.runtime import Runtime
 from trilake.errors import TrilakeError, UnsupportedProtocolError
+from trilake.lance.data_files import open_data_file
+from trilake.lance.file.reader import DataFileReader
 from trilake.lance.scan.snapshot import Snapshot
-from trilake.lance.v1.data_file import V1File
 from trilake.lance.versions.manifest import DataFile as Entry
 from trilake.lance.versions.manifest import Fragment, Manifest
 from trilake.lance.versions.transaction import read_manifest
@@ -27,7 +28,7 @@ class OpenFile:
 
     fragment: Fragment
     entry: Entry
-    file: V1File | None = None
+    file: DataFileReader | None = None
     size: int | None = None
     error: Exception | None = None
 
@@ -99,11 +100,14 @@ class LanceContext:
 
     def _open(self, fragment: Fragment, entry: Entry) -> OpenFile:
         try:
-            size = self.store.head(entry.key).size
+            store, key = self.snapshot.bases.data_file(entry)
+            size = store.head(key).size
         except (TrilakeError, OSError):
             return OpenFile(fragment, entry)
         try:
-            file = V1File.open(self.store, entry.key, self.manifest.schema, entry.fields)
+            file = open_data_file(
+                store, key, self.manifest.schema, entry.storage_version, entry.fields, entry.column_indices
+            )
         except (TrilakeError, OSError, ValueError) as e:
             return OpenFile(fragment, entry, None, size, e)
         return OpenFile(fragment, entry, file, size)

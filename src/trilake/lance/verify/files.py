@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from trilake.errors import TrilakeError
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v2.file import V2File
 from trilake.lance.verify.context import LanceContext, OpenFile
 from trilake.lance.versions import deletions
 from trilake.lance.versions.manifest import MAX_ROWS, Fragment
@@ -43,6 +45,10 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
     for one in table.files:
         if one.error is not None:
             yield _finding(table, "file-unreadable", unreadable("", one.error).message, one)
+        elif isinstance(one.file, V2File):
+            for broken in one.file.violations():
+                where = "" if broken.column is None else f"column {broken.column}: "
+                yield _finding(table, "file-unreadable", where + broken.message, one)
     return len(table.files)
 
 
@@ -57,7 +63,9 @@ def rows(table: LanceContext) -> Generator[Finding, None, int]:
             message = f"the data file has {one.file.num_rows:,} rows, its fragment {known:,}"
             yield _finding(table, "fragment-rows", message, one)
         other = first.setdefault(one.fragment.id, one)
-        if other.file is not None and not np.array_equal(other.file.batch_offsets, one.file.batch_offsets):
+        if not isinstance(one.file, V1File) or not isinstance(other.file, V1File):
+            continue  # files of 2.x are not cut into batches
+        if not np.array_equal(other.file.batch_offsets, one.file.batch_offsets):
             yield _finding(table, "fragment-rows", f"it is cut into other batches than {other.entry.key}", one)
     return len(table.files)
 

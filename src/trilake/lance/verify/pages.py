@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import TrilakeError
 from trilake.expr import ColumnStats
+from trilake.lance.file.reader import DataFileReader
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.statistics import trusted
 from trilake.lance.verify.context import LanceContext, OpenFile
@@ -40,15 +42,16 @@ def read(table: LanceContext) -> Pages:
 def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
     file = one.file
     assert file is not None
-    rows = np.diff(file.batch_offsets).tolist()
-    try:
-        stated = dict(trusted(file.statistics(), table.manifest.schema, rows))
-    except (TrilakeError, OSError, ValueError) as e:
-        pages.untrue.append(_finding(table, "statistics-differ", unreadable("", e).message, one, None, None))
-        stated = {}
-    for batch in range(file.num_batches):
+    offsets = file.batch_offsets
+    stated: dict[tuple[str, ...], ColumnStats] = {}
+    if isinstance(file, V1File):
+        try:
+            stated = dict(trusted(file.statistics(), table.manifest.schema, np.diff(offsets).tolist()))
+        except (TrilakeError, OSError, ValueError) as e:
+            pages.untrue.append(_finding(table, "statistics-differ", unreadable("", e).message, one, None, None))
+    for batch, (start, stop) in enumerate(pairwise(offsets.tolist())):
         pages.batches += 1
-        values = _decoded(table, file, batch, one, pages)
+        values = _decoded(table, file, (batch, start, stop), one, pages)
         if values is None:
             continue
         for path, stats in stated.items():
@@ -58,35 +61,27 @@ def _read_file(table: LanceContext, one: OpenFile, pages: Pages) -> None:
                 pages.untrue.append(_finding(table, "statistics-differ", wrong, one, ".".join(path), batch))
 
 
-def _decoded(table: LanceContext, file: V1File, batch: int, one: OpenFile, pages: Pages) -> pa.RecordBatch | None:
+def _decoded(
+    table: LanceContext, file: DataFileReader, place: tuple[int, int, int], one: OpenFile, pages: Pages
+) -> pa.RecordBatch | None:
+    batch, start, stop = place
     try:
-        values = file.read_batch(batch)
+        values = file.read_rows(start, stop, file.schema)
         values.validate(full=True)
     except (TrilakeError, OSError, ValueError) as e:  # an Arrow error is a ValueError
-        failed = unreadable("", e)
-        for name in _damaged_columns(file, batch):
-            message = failed.message if name is None else _message(file, batch, name, failed.message)
-            pages.damaged.append(_finding(table, "page-unreadable", message, one, name, batch))
+        errors = {f.name: error for f in file.schema.fields if (error := _error(file, start, stop, f.name)) is not None}
+        for name, error in errors.items() or [(None, e)]:
+            pages.damaged.append(_finding(table, "page-unreadable", unreadable("", error).message, one, name, batch))
         return None
     return values
 
 
-def _damaged_columns(file: V1File, batch: int) -> Sequence[str | None]:
-    """The columns of a batch that cannot be read by themselves; ``[None]`` where each can."""
-    return [f.name for f in file.schema.fields if _error(file, batch, f.name) is not None] or [None]
-
-
-def _error(file: V1File, batch: int, name: str) -> Exception | None:
+def _error(file: DataFileReader, start: int, stop: int, name: str) -> Exception | None:
     try:
-        file.read_batch(batch, file.schema.project([name])).validate(full=True)
+        file.read_rows(start, stop, file.schema.project([name])).validate(full=True)
     except (TrilakeError, OSError, ValueError) as e:
         return e
     return None
-
-
-def _message(file: V1File, batch: int, name: str, otherwise: str) -> str:
-    error = _error(file, batch, name)
-    return otherwise if error is None else unreadable("", error).message
 
 
 def _at(values: pa.RecordBatch, path: tuple[str, ...]) -> pa.Array | None:

@@ -110,7 +110,7 @@ class ParquetFolder:
     @cached_property
     def schema(self) -> pa.Schema:
         """The columns of the files, then those of the folders."""
-        with _opened(self.store, self.files[0].key) as first:
+        with _opened(self.store, self.files[0].key, as_noted=True) as first:
             footer_schema = first.schema_arrow
         names = {f.name for f in self.partitions}
         return plain_schema(
@@ -130,13 +130,14 @@ class ParquetFolder:
 class _opened:
     """A Parquet file that is closed again; what is wrong with it is said with its name."""
 
-    def __init__(self, store: Store, key: str) -> None:
+    def __init__(self, store: Store, key: str, *, as_noted: bool = False) -> None:
         self.file = f"{store.uri}/{key}"
         self.source = store.open_input(key)
+        self.as_noted = as_noted
 
     def __enter__(self) -> pq.ParquetFile:
         try:
-            return open_parquet(self.source)
+            return open_parquet(self.source, as_noted=self.as_noted)
         except DAMAGE as e:
             self.source.close()
             raise unreadable(e, file=self.file) from e

@@ -79,7 +79,7 @@ class AvroFile:
     def _read_header(self) -> int:
         size, length = self._source.size, _HEADER
         if self._read(0, min(4, size)) != _MAGIC:
-            raise self._fail("this is not Avro data file: it does not begin with 'Obj' and 1", 0)
+            raise self._fail("this is not an Avro data file: it does not begin with 'Obj' and 1", 0)
         while True:
             cursor = _Cursor(self._read(0, length), 4)
             try:

@@ -37,7 +37,7 @@ class AvroSchema:
             TypeError,
             KeyError,
         ) as e:
-            raise InvalidArgumentError(f"this is not Avro schema: {e}") from e
+            raise InvalidArgumentError(f"this is not an Avro schema: {e}") from e
         except RecursionError as e:
             raise InvalidArgumentError("the Avro schema nests too deeply") from e
 
