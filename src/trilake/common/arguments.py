@@ -224,4 +224,5 @@ def checked_methods(cls: C) -> C:
 def _shown_names(thing: object) -> list[str]:
     """Methods and properties, and where the thing is; not what it is made of."""
     fields = getattr(thing, "__dataclass_fields__", ())
-    return sorted({n for n in dir(type(thing)) if n not in fields} | {"uri"} & vars(thing).keys())
+    shown = {n for n in dir(type(thing)) if n not in fields and not n.startswith("_")}
+    return sorted(shown | {"uri"} & vars(thing).keys())

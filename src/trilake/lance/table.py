@@ -206,7 +206,8 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
     unknown = sorted(name for name in texts if name.lower() not in known)
     if unknown:
         raise UnknownOptionError(
-            f"{', '.join(map(repr, unknown))} is not an option of a Lance write", help=f"options are {', '.join(OPTIONS)}"
+            f"{', '.join(map(repr, unknown))} is not an option of a Lance write",
+            help=f"options are {', '.join(OPTIONS)}",
         )
     by_name = {known[name.lower()]: value for name, value in texts.items()}
 
