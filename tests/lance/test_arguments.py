@@ -185,9 +185,9 @@ def test_an_age_below_zero_removes_no_version(made: LanceDataset) -> None:
 
 def test_a_text_is_no_flag(made: LanceDataset) -> None:
     text: Any = "false"
-    with pytest.raises(InvalidArgumentError, match="use_index is 'false'"):
+    with pytest.raises(InvalidArgumentError, match="use_index must be True or False, got 'false'"):
         made.to_table(nearest={"column": "vector", "q": [0.0] * 4, "use_index": text})
-    with pytest.raises(InvalidArgumentError, match="materialize_deletions is 'false'"):
+    with pytest.raises(InvalidArgumentError, match="materialize_deletions must be True or False, got 'false'"):
         made.optimize.compact_files(materialize_deletions=text)
 
 
