@@ -78,7 +78,8 @@ def test_the_history_tells_that_a_table_was_made_or_replaced(session: SparkSessi
         assert [r.operation for r in rows] == [made, "WRITE", replaced, "WRITE"]
         said = {"isManaged": "true", "description": None, "partitionBy": '["key"]', "clusterBy": "[]"}
         said["properties"] = '{"delta.appendOnly":"false"}'
-        assert rows[0].operationParameters == rows[2].operationParameters == said
+        assert rows[0].operationParameters == said
+        assert rows[2].operationParameters == {**said, "isV1SaveAsTableOverwrite": "true"}
         session.sql("DROP TABLE writer_history")
         for mode in ("append", "overwrite"):
             df = two_rows(session).write.format("delta").mode(mode)
