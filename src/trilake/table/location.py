@@ -82,11 +82,14 @@ def below_table(store: Store, *, thorough: bool = True) -> Below | None:
 
 
 def check_not_below(store: Store) -> None:
-    """Raise ``ForeignFilesError`` where a new table would be below a Delta table, unless foreign files are allowed."""
+    """Raise ``ForeignFilesError`` where a new table would be in a partition folder, unless foreign files are allowed.
+
+    A folder below a Delta table that is not called like a partition may be a table of its own.
+    """
     if allowed(store.options, ALLOW_FOREIGN_FILES):
         return
     below = below_table(store, thorough=False)
-    if below is None:
+    if below is None or "=" not in below.folders[0]:
         return
     filter = below.filter
     rows = "write its rows" if filter is None else f"write its rows, those of this folder with {filter},"
