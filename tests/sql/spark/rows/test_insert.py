@@ -171,12 +171,16 @@ def test_by_name_a_struct_brings_every_field(sql: SparkSession, tmp_path: Path) 
     """Frames that are appended may lack some, and so may rows where the schema evolves."""
     table = f"delta.`{tmp_path}`"
     sql.sql(f"CREATE TABLE {table} (a INT, s STRUCT<x: INT, n: STRUCT<y: INT, z: INT>>) USING delta")
-    for fields in ("'N', named_struct('y', 1, 'z', 2)", "'n', named_struct('z', 1), 'x', 2"):
+    for fields, packed in (
+        ("'N', named_struct('y', 1, 'z', 2)", "'N': {'y': 1, 'z': 2}"),
+        ("'n', named_struct('z', 1), 'x', 2", "'n': {'z': 1}, 'x': 2"),
+    ):
         by_name = f"BY NAME SELECT 1 AS a, named_struct({fields}) AS s"
-        for run in (sql.sql, trilake.sql):
+        in_duckdb = f"BY NAME SELECT 1 AS a, {{{packed}}} AS s"
+        for run, rows in ((sql.sql, by_name), (trilake.sql, in_duckdb)):
             for verb in ("INTO", "OVERWRITE"):
                 with pytest.raises(SchemaMismatchError, match="the column has 2") as e:
-                    run(f"INSERT {verb} {table} {by_name}")
+                    run(f"INSERT {verb} {table} {rows}")
                 assert e.value.condition == "DELTA_INSERT_COLUMN_ARITY_MISMATCH"
         sql.sql(f"INSERT WITH SCHEMA EVOLUTION INTO {table} {by_name}")
         sql.sql(f"SELECT 1 AS a, named_struct({fields}) AS s").write.format("delta").mode("append").save(str(tmp_path))
