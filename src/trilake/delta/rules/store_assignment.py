@@ -220,7 +220,7 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = decode_dictionary(array)
-    if array.null_count == len(array):
+    if array.null_count == len(array) and not holds_variants(target):
         return pa.nulls(len(array), wanted)  # whatever type they have, as Spark's void may come as another one
     array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
