@@ -160,23 +160,13 @@ def test_stale_handles_of_either(tmp_path: Path) -> None:
     assert agree(uri).num_rows == dialogue.COUNT - 7
 
 
-def test_later_formats_are_refused(tmp_path: Path) -> None:
-    from trilake.errors import UnsupportedProtocolError
-
+@pytest.mark.parametrize("stable", [False, True])
+@pytest.mark.parametrize("version", ["legacy", "2.0", "2.2"])
+def test_datasets_of_each_format_are_read_and_changed(version: str, stable: bool, tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
-    pylance.write_dataset(dialogue.rows(), uri, data_storage_version="2.0")
-    with pytest.raises(UnsupportedProtocolError, match="second file format"):
-        ours.dataset(uri)
-    stable = str(tmp_path / "stable")
-    pylance.write_dataset(
-        dialogue.rows(),
-        stable,
-        data_storage_version="legacy",
-        enable_stable_row_ids=True,
-        enable_v2_manifest_paths=False,
-    )
-    with pytest.raises(UnsupportedProtocolError, match="stable row ids"):
-        ours.dataset(stable)
+    pylance.write_dataset(dialogue.rows(), uri, data_storage_version=version, enable_stable_row_ids=stable)
+    ours.dataset(uri).delete("id < 5")
+    assert agree(uri).num_rows == dialogue.COUNT - 5
 
 
 @pytest.mark.parametrize("indexed", ["a", "v"])

@@ -101,10 +101,10 @@ def _pieces_once(pieces: Callable[..., Iterator[pa.Table]]) -> Callable[..., Ite
 
 
 def _parsed_once(name: str, parse: Callable[..., ActionBatch]) -> Callable[..., ActionBatch]:
-    def of(files: Sequence[tuple[int, str, pa.Buffer]]) -> ActionBatch:
+    def of(files: Sequence[tuple[int, str, pa.Buffer]], *args: Any) -> ActionBatch:
         known = (name, *((v, n, bytes(data)) for v, n, data in files))
         if known not in _known:
-            made = parse(files)
+            made = parse(files, *args)
             _known[known] = pickle.dumps(made.rare), made
         text, made = _known[known]
         return ActionBatch(made.add, made.remove, made.cdc, pickle.loads(text))

@@ -90,8 +90,8 @@ def test_a_compaction_that_leaves_a_tombstone_out_is_found(alone: None) -> None:
     plan = replace(make_plan(0, "delta"), options={}, actors=ops, faults=(), stay=0.0, page=1000)
     assert run_plan(plan).failure is None
 
-    def less(kind: str, files: pa.Table) -> list[str]:
-        return [] if kind == "remove" else json_lines(kind, files)
+    def less(kind: str, files: pa.Table, *args: Any) -> list[str]:
+        return [] if kind == "remove" else json_lines(kind, files, *args)
 
     with mock.patch("trilake.delta.log.log_compaction.json_lines", less):
         failure = run_plan(plan).failure

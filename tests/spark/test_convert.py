@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 import trilake
 from trilake.errors import SchemaMismatchError
 from trilake.storage import open_store
+from trilake.table import conversion
 from trilake.table.checksum import checksum
 from trilake.tools.convert import sources
 
@@ -26,7 +27,7 @@ ROWS = pa.table(
 
 
 def test_a_round_trip_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "_TASK_SIZE", 1)  # a task for each file
+    monkeypatch.setattr(conversion, "_TASK_SIZE", 1)  # a task for each file
     for i in range(3):
         trilake.write(ROWS.slice(30 * i, 30), tmp_path / "0", mode="append", partition_by="p")
     expected = checksum(ROWS)

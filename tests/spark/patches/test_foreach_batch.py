@@ -15,8 +15,8 @@ _T, _ON = "memory://foreach", "t.id = s.id"
 @pytest.mark.parametrize(
     ("words", "make"),
     [
-        ("merge_schema is 'false'", lambda f: f.append(_T, merge_schema="false")),
-        ("update_all is 'false'", lambda f: f.merge(_T, _ON, update_all="false")),
+        ("merge_schema must be True or False", lambda f: f.append(_T, merge_schema="false")),
+        ("update_all must be True or False", lambda f: f.merge(_T, _ON, update_all="false")),
         ("merge_schema exclude", lambda f: f.overwrite(_T, merge_schema=True, overwrite_schema=True)),
         ("replace_where exclude", lambda f: f.overwrite(_T, replace_where="a = 1", overwrite_schema=True)),
         ("replace_where exclude", lambda f: f.overwrite(_T, replace_where="a = 1", dynamic_partitions=True)),

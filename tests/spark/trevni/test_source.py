@@ -121,7 +121,7 @@ def test_the_option_filter_chooses_rows_partitions_and_blocks(folder: Path) -> N
 
 
 def test_options_that_nobody_reads_are_refused(session: SparkSession, folder: Path) -> None:
-    for options in ({"splitsize": "0"}, {"compression": "snappy"}, {"pushfilters": "maybe"}):
+    for options in ({"splitsize": "0"}, {"pushfilters": "maybe"}):
         with pytest.raises(trilake.TrilakeError):
             read_partitions(folder, "n long", **options)
     with pytest.raises(PySparkException, match="UNKNOWN_OPTION"):

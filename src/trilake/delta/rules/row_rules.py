@@ -451,6 +451,7 @@ def _inside(text: str) -> str:
 def sql_type(type_: DataType) -> str:
     """A type as Spark SQL spells it.
 
+    >>> from trilake.delta.protocol.schema import ArrayType, PrimitiveType
     >>> sql_type(ArrayType(StructType((StructField("a b", PrimitiveType("long")),))))
     'ARRAY<STRUCT<`a b`: BIGINT>>'
     """

@@ -348,7 +348,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         >>> from trilake.lance import write_dataset
         >>> blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
         >>> table = pa.table([pa.array([b"abc", None], pa.large_binary())], schema=pa.schema([blob]))
-        >>> made = write_dataset(table, "memory://doc-lance-blobs")
+        >>> made = write_dataset(table, "memory://doc-lance-blobs", data_storage_version="2.1")
         >>> [None if file is None else file.read() for file in made.take_blobs("b", indices=[0, 1])]
         [b'abc', None]
         """
@@ -372,7 +372,7 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         >>> from trilake.lance import write_dataset
         >>> blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
         >>> table = pa.table([pa.array([b"abc", b"de"], pa.large_binary())], schema=pa.schema([blob]))
-        >>> made = write_dataset(table, "memory://doc-lance-read-blobs")
+        >>> made = write_dataset(table, "memory://doc-lance-read-blobs", data_storage_version="2.1")
         >>> made.read_blobs("b", indices=[1])
         [(1, b'de')]
         """

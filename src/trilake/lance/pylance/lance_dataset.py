@@ -266,8 +266,8 @@ class LanceDataset(ChangedDataset):
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
         >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-sql", mode="overwrite")
-        >>> [b.to_pylist() for b in made.sql("SELECT sum(a) AS n FROM dataset WHERE a > 1").build().to_batch_records()]
-        [[{'n': 5}]]
+        >>> [b.to_pylist() for b in made.sql("SELECT a FROM dataset WHERE a > 1").build().to_batch_records()]
+        [[{'a': 2}, {'a': 3}]]
         """
         if not isinstance(sql, str):
             raise WrongTypeError(f"a query is text, not a {type(sql).__name__}")

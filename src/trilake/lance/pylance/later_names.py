@@ -189,7 +189,13 @@ class LaterNames(IndexedDataset):
     def update_config(self, values: Mapping[str, str | None], *, replace: bool = False) -> dict[str, str]:
         """Set ``values`` in the table's configuration, and remove what is ``None``, or with ``replace`` all else.
 
-        Returns what it is then; :meth:`config` has an example.
+        Returns the new configuration.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1]}), "memory://doc-lance-update-config")
+        >>> made.update_config({"x": "1"})
+        {'x': '1'}
         """
         self.moved(update_config(self.snapshot, values, replace_all=replace))
         return self.config()

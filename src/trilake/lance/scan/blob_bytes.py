@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, UnsupportedProtocolError
 from trilake.lance.file.blobs import DEDICATED, EXTERNAL, INLINE, PACKED, side_file
+from trilake.lance.file.errors import WrongTypeError
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
@@ -45,7 +46,16 @@ class BlobPlace:
 
 
 def places(store: Store, key: str, descriptions: pa.StructArray) -> list[BlobPlace | None]:
-    """The places of blobs of a data file, by their descriptions; ``None`` for a null."""
+    """The places of blobs of a data file, by their descriptions; ``None`` for a null.
+
+    Raises ``WrongTypeError`` for a file of the first format, which has the bytes among its rows.
+    """
+    if not pa.types.is_struct(descriptions.type):
+        raise WrongTypeError(
+            "files of the Lance format 1 keep no blobs apart",
+            help="read the column as any other, or migrate the dataset to 2.1 or newer",
+            file=f"{store.uri}/{key}",
+        )
     if descriptions.type.get_field_index("kind") < 0:
         return [_in_file(store, key, one) for one in descriptions.to_pylist()]
     return [None if one is None else _place(store, key, one) for one in descriptions.to_pylist()]

@@ -211,7 +211,7 @@ def _prefix_successor(value: bytes, is_text: bool) -> bytes | None:
 
 
 def read_statistics(source: Source, metadata: format_pb2.Metadata.StatisticsMetadata, batches: int) -> pa.Table | None:
-    """The statistics in a data file, one row a batch; see :meth:`trilake.lance.v1.data_file.DataFile.statistics`."""
+    """The statistics in a data file, one row a batch; see :meth:`trilake.lance.v1.data_file.V1File.statistics`."""
     if not metadata.schema or not metadata.fields:
         return None
     schema = LanceSchema.from_proto(metadata.schema, damaged=CorruptFileError, file=source.file)

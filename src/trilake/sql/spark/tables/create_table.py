@@ -96,8 +96,8 @@ def create_plain(session: SqlSession, call: Create, format: str, columns: Struct
             _judge_checks(session, table, log)
             judge_generated(session.spark, table.schema)
             features = features_of(log.head().protocol) if there else set(parse_properties(table.properties).features)
-            check_defaults_allowed("CREATE TABLE", table.schema, features)
             judge_defaults(session.spark, table.schema)
+            check_defaults_allowed("CREATE TABLE", table.schema, features)
             with stating({"DELTA_PARTITION_COLUMN_NOT_FOUND": _NO_PARTITION_COLUMN}):
                 done = create_table(log, table, mode=create_mode(call))
             made = done.is_new_table
