@@ -163,6 +163,7 @@ PROMISES = (
         (*EXTRAS, "pyarrow", "numpy", "duckdb", "sqlglot", "rich", "trilake.api"),
         "help and mistakes are answered before a table could be opened",
     ),
+    Promise("trilake.common.progress", ("rich",), "most runs show no bar"),
     Promise("trilake.cli.*", (*EXTRAS, "duckdb", "rich"), "a command loads the libraries of what it does"),
     Promise("trilake.tools.convert", ("pyspark", "py4j", "google", "fastavro"), "formats and Spark are extras"),
     Promise("trilake.tools.verify", EXTRAS, "formats are extras"),

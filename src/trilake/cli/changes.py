@@ -10,7 +10,7 @@ import typer
 from trilake.cli.exits import Exit
 from trilake.cli.options import Columns, Filter, Format, Json, StorageOptions, Uri
 from trilake.cli.output import output
-from trilake.cli.tables import key_values, not_for, opened
+from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.cli.text import printable_lines
 from trilake.errors import InvalidArgumentError
 
@@ -25,16 +25,9 @@ def changes(
     json: Json = False,
 ) -> None:
     """Show the change data feed: which rows each version inserted, updated and deleted."""
-    from trilake.delta.scan.changes import read_change_task, scan_changes
-    from trilake.delta.table import ArrowDeltaTable
-
     table = opened(uri, format, None, None, option)
-    if not isinstance(table, ArrowDeltaTable):
-        raise not_for(table, "change data feed", "trilake diff compares two versions")
     first, last = (int(m) if m is not None and m.isdecimal() else m for m in (start, end))
-    scan = scan_changes(table.log, first or 0, last, columns=column or None)
-    batches = (b for task in scan.tasks for b in read_change_task(table.log.store, task, scan.plan))
-    output(json).rows(scan.schema, batches)
+    output(json).rows(*upkeep_of(table).changes(table, first or 0, last, column or None))
 
 
 def diff(

@@ -9,7 +9,7 @@ import typer
 
 from trilake.cli.options import Filter, Format, Json, StorageOptions, Timestamp, Uri, Version
 from trilake.cli.output import output
-from trilake.cli.tables import key_values, opened
+from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import size_text
 
 Limit = Annotated[int, typer.Option("--limit", "-n", min=0, help="Most to show; 0 for all.")]
@@ -44,10 +44,9 @@ def schema(
     json: Json = False,
 ) -> None:
     """Show the columns: name, type, whether they may be null, and what they are for."""
-    from trilake.cli.facts import columns_of
-
     table = opened(uri, format, version, timestamp, option)
-    output(json).objects(_without_empty(columns_of(table), json), ["name", "type", "nullable", "role", "comment"])
+    columns = _without_empty(upkeep_of(table).columns(table), json)
+    output(json).objects(columns, ["name", "type", "nullable", "role", "comment"])
 
 
 def files(
@@ -137,9 +136,10 @@ def log(
     json: Json = False,
 ) -> None:
     """Show the log, action by action, newest version first; with --json, each action as it is written."""
-    from trilake.cli.actions import log_entries, log_lines
+    from trilake.cli.actions import log_lines
 
-    entries = log_entries(opened(uri, format, None, None, option), start, end, limit)
+    table = opened(uri, format, None, None, option)
+    entries = upkeep_of(table).log(table, start, end, limit)
     if json:
         output(json).objects(entries, [])
     else:

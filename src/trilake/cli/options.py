@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from trilake.table.registry import BUILT_IN, names
 
-class TableFormat(StrEnum):
-    """Formats of tables."""
 
-    delta = "delta"
-    lance = "lance"
-    trevni = "trevni"
+def format_option(help: str, name: str = "--format", *others: str) -> Any:
+    """An option that takes the name of a format, those of other packages too, or one of ``others``."""
+
+    def check(value: str | None) -> str | None:
+        if value is not None and value not in (*names(), *others):
+            raise typer.BadParameter(f"{value!r} is not one of {', '.join((*names(), *others))}")
+        return value
+
+    shown = "|".join((*(row.name for row in BUILT_IN), *others))
+    return typer.Option(name, metavar=shown, help=help, callback=check, autocompletion=names)
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs; errors become a JSON object on stderr.")]
 Uri = Annotated[str, typer.Argument(help="Path or URI of the table: a folder, s3://bucket/table, gs://, az://.")]
-Format = Annotated[TableFormat | None, typer.Option("--format", help="Format; found out where it is not given.")]
+Format = Annotated[str | None, format_option("Format; found out where it is not given.")]
 Version = Annotated[int | None, typer.Option("--version", "-v", help="Version to look at; the newest by default.")]
 Timestamp = Annotated[
     str | None, typer.Option("--timestamp", help="The version that was newest then, such as 2024-12-31T23:59:59Z.")

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from trilake.api import read
 from trilake.cli.tables import split_version
-from trilake.delta.commands.optimize.optimize import OptimizeRequest, OptimizeResult, optimize
-from trilake.delta.log.log import DeltaLog
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TrilakeError
 from trilake.expr.terms.engine import QueryError
 from trilake.storage.base import Store
@@ -31,16 +29,16 @@ def session_here() -> Any:
     return session("trilake")
 
 
-def optimize_on_spark(log: DeltaLog, request: OptimizeRequest) -> OptimizeResult:
-    """An OPTIMIZE whose files are read and written by Spark's tasks."""
+def optimize_runner() -> Any:
+    """What reads and writes the files of an OPTIMIZE: Spark's tasks."""
     spark = session_here()
     from trilake.spark.delta.optimize_shuffle import OptimizeRunner
 
-    return optimize(log, request, run=OptimizeRunner(spark))
+    return OptimizeRunner(spark)
 
 
 def many_runner(store: Store) -> Any:
-    """Who deletes many files: Spark's tasks."""
+    """What deletes many files: Spark's tasks."""
     spark = session_here()
     from trilake.spark.delta.maintenance import ManyRunner
 

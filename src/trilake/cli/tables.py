@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trilake.errors import InvalidArgumentError
+from trilake.table.registry import row_named
 
 if TYPE_CHECKING:
     from trilake.table.table import Table
+    from trilake.table.upkeep import Upkeep
 
 _VERSION = re.compile(r"(?s)(.+)@v(\d+)")
 
@@ -71,6 +73,6 @@ def split_version(place: str) -> tuple[str, int | None]:
     return match[1], int(match[2])
 
 
-def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
-    """The error for a command that the table's format has no place for."""
-    return InvalidArgumentError(f"{table.format.title()} tables have no {what}", help=help, file=table.uri)
+def upkeep_of(table: Table) -> Upkeep:
+    """What the commands ask of the table's format."""
+    return row_named(table.format).load().upkeep()

@@ -16,14 +16,15 @@ from trilake.cli.options import (
     Properties,
     Spark,
     StorageOptions,
-    TableFormat,
     Timestamp,
     Uri,
     Version,
+    format_option,
 )
 from trilake.cli.output import output
 from trilake.cli.tables import key_values, opened_with
 from trilake.errors import InvalidArgumentError, TableNotFoundError
+from trilake.table.registry import DEFAULT, format_named
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,15 +55,6 @@ class SchemaMode(StrEnum):
     overwrite = "overwrite"
 
 
-class Target(StrEnum):
-    """Formats to convert to."""
-
-    delta = "delta"
-    lance = "lance"
-    trevni = "trevni"
-    parquet = "parquet"
-
-
 WriteMode = Annotated[
     Mode, typer.Option("--mode", "-m", help="Refuse where a table is there, append, overwrite, skip.")
 ]
@@ -77,7 +69,7 @@ def write(
         From | None, typer.Option("--from", help="Format of the rows; by file name or first bytes by default.")
     ] = None,
     mode: WriteMode = Mode.error,
-    format: Annotated[TableFormat | None, typer.Option("--format", help="Format of a new table; delta.")] = None,
+    format: Annotated[str | None, format_option(f"Format of a new table; {DEFAULT}.")] = None,
     partition_by: PartitionBy = None,
     property: Properties = None,
     type: Annotated[
@@ -109,18 +101,17 @@ def write(
     places = files or [STDIN]
     _check_stdin(places)
     there = _there(uri, format, options)
-    wanted = str(format or (there.format if there is not None else TableFormat.delta))
+    format = format or (DEFAULT if there is None else there.format)
     types = {} if there is None or schema_mode is SchemaMode.overwrite else {f.name: f.type for f in there.schema}
     named = {name: _arrow_type(text) for name, text in key_values(type, "--type").items()}
     rows_format = None if from_format is None else InputFormat(from_format)
-    # A Delta table says what a column is that the rows leave out; the others want all of theirs.
-    kept = () if wanted == TableFormat.delta else tuple(types)
+    kept = () if format_named(format).fills_columns else tuple(types)
     reading = Reading(rows_format, types | named, tuple(named), delimiter, header, null, kept)
     done = api.write(
         open_rows(places, reading, options),
         uri,
         mode=str(mode),
-        format=wanted,
+        format=format,
         partition_by=partition_by or None,
         properties=key_values(property, "--property") or None,
         replace_where=replace_where,
@@ -128,7 +119,7 @@ def write(
         user_metadata=user_metadata,
         storage_options=options,
     )
-    output(json).facts({"uri": uri, "format": wanted, **_result(done)})
+    output(json).facts({"uri": uri, "format": format, **_result(done)})
 
 
 def _check_stdin(places: list[str]) -> None:
@@ -167,8 +158,8 @@ def _result(done: Any) -> dict[str, Any]:
 def convert(
     source: Annotated[str, typer.Argument(help="Table, or folder of Parquet files, to read.")],
     target: Annotated[str, typer.Argument(help="Where the rows are to be.")],
-    to: Annotated[Target, typer.Option("--to", help="Format of the target.")],
-    source_format: Annotated[Target | None, typer.Option("--from", help="Format of the source; found out.")] = None,
+    to: Annotated[str, format_option("Format of the target.", "--to", "parquet")],
+    source_format: Annotated[str | None, format_option("Format of the source; found out.", "--from", "parquet")] = None,
     mode: WriteMode = Mode.error,
     column: Columns = None,
     filter: Filter = None,
@@ -202,9 +193,9 @@ def convert(
     done = run(
         source,
         target,
-        format=str(to),
+        format=to,
         spark=session,
-        source_format=None if source_format is None else str(source_format),
+        source_format=source_format,
         version=version,
         timestamp=timestamp,
         columns=column or None,

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from trilake.table.findings import Depth, Finding, Findings, PlannedStep
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
+    from trilake.table.upkeep import Upkeep
 
 
 class DeltaFormat(Format):
     """Delta tables."""
 
     name = "delta"
+    fills_columns = True
 
     def detect(self, store: Store) -> bool:
         return DeltaLog(store, standard_engine()).exists()
@@ -89,6 +91,11 @@ class DeltaFormat(Format):
         from trilake.delta.conversion import delta_target
 
         return delta_target(store, source, request, exists)
+
+    def upkeep(self) -> Upkeep:
+        from trilake.delta.upkeep import UPKEEP
+
+        return UPKEEP
 
 
 DELTA = DeltaFormat()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from trilake.table.findings import Depth, Finding, Findings, PlannedStep
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
+    from trilake.table.upkeep import Upkeep
 
 
 class LanceFormat(Format):
@@ -83,6 +84,11 @@ class LanceFormat(Format):
         from trilake.lance.conversion import lance_target
 
         return lance_target(store, source, request, exists)
+
+    def upkeep(self) -> Upkeep:
+        from trilake.lance.upkeep import UPKEEP
+
+        return UPKEEP
 
     def data_files(self) -> FileFormat:
         return LANCE_FILES

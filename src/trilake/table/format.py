@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trilake.table.report_facts import Facts
     from trilake.table.results import WriteResult
     from trilake.table.table import FilterLike, Table
+    from trilake.table.upkeep import Upkeep
 
 
 Mode = Literal["error", "append", "overwrite", "ignore"]
@@ -60,6 +61,8 @@ class Format(ABC):
     name: ClassVar[str]
     #: Whether opening raises ``TableNotFoundError`` where there is no table, at the cost of looking for one.
     tells_by_opening: ClassVar[bool] = True
+    #: Whether rows that are written may leave columns out, which are then filled with nulls or defaults.
+    fills_columns: ClassVar[bool] = False
 
     @abstractmethod
     def detect(self, store: Store) -> bool:
@@ -100,6 +103,10 @@ class Format(ABC):
     @abstractmethod
     def target(self, store: Store, source: Source, request: TargetRequest, exists: bool) -> Target:
         """What takes the rows of a conversion, at a place where a table is or is not."""
+
+    @abstractmethod
+    def upkeep(self) -> Upkeep:
+        """What the command line asks of tables of the format."""
 
     def data_files(self) -> FileFormat | None:
         """The format as one of data files inside tables of other formats; ``None`` where it is no such."""

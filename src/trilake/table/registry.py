@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from trilake.common.timestamps import TimestampLike
 from trilake.errors import InvalidArgumentError, MissingDependencyError, TableNotFoundError
-from trilake.storage.base import Store
-from trilake.table.format import Format
-from trilake.table.table import Table
+
+if TYPE_CHECKING:
+    from trilake.common.timestamps import TimestampLike
+    from trilake.storage.base import Store
+    from trilake.table.format import Format
+    from trilake.table.table import Table
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,14 @@ from trilake.table.table import Table
 from trilake.trevni.data_files import TREVNI_FILES
 from trilake.trevni.tables import table_write
 from trilake.trevni.tables.table import TrevniTable
+from trilake.trevni.upkeep import UPKEEP
 
 if TYPE_CHECKING:
     from trilake.table.conversion import Source, Target, TargetRequest
     from trilake.table.findings import Depth, Findings
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
+    from trilake.table.upkeep import Upkeep
 
 _SUFFIX = ".trv"
 #: Files that are looked at for one of Trevni's: a folder may hold millions of others.
@@ -92,6 +94,9 @@ class TrevniFormat(Format):
         from trilake.trevni.conversion import trevni_target
 
         return trevni_target(store, source, request, exists)
+
+    def upkeep(self) -> Upkeep:
+        return UPKEEP
 
     def data_files(self) -> FileFormat:
         return TREVNI_FILES

@@ -1,0 +1,135 @@
+"""``Upkeep``: what the command line asks of a format: facts, columns, log, OPTIMIZE, VACUUM and RESTORE."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from trilake.table.table import Table
+
+#: Starts Spark, and returns what runs a command's work in Spark's tasks.
+OnSpark = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class OptimizeOptions:
+    """The options of ``trilake optimize``; each has its default where it was not given."""
+
+    where: str | None = None
+    zorder_by: tuple[str, ...] = ()
+    target_size: int | None = None
+    target_rows: int | None = None
+    full: bool = False
+    purge: bool = False
+    on_spark: OnSpark | None = None
+
+
+@dataclass(frozen=True)
+class VacuumOptions:
+    """The options of ``trilake vacuum``."""
+
+    retention_hours: float | None = None
+    lite: bool = False
+    enforce_retention: bool = True
+    on_spark: OnSpark | None = None
+
+
+@dataclass(frozen=True)
+class Unneeded:
+    """The files that a vacuum lists, or has deleted.
+
+    ``files`` has the columns ``path``, below the table, and ``size`` in bytes.  ``foreign`` are the paths of files that
+    are not the table's own and stay.  ``version`` is that of the commit, where the format logs one.
+    """
+
+    files: pa.Table
+    size: int
+    foreign: pa.ChunkedArray
+    version: int | None = None
+
+
+class Upkeep(ABC):
+    """What a format does for the commands of the command line; the table is one of its own."""
+
+    @abstractmethod
+    def facts(self, table: Table) -> dict[str, Any]:
+        """What a table is, beyond :func:`common_facts`, which come first; times are Arrow scalars."""
+
+    def columns(self, table: Table) -> Iterator[dict[str, Any]]:
+        """The columns: ``name``, ``type`` as the format calls it, ``nullable``, ``role``, ``comment``, ``metadata``."""
+        for field in table.schema:
+            noted = {k.decode(errors="replace"): v.decode(errors="replace") for k, v in (field.metadata or {}).items()}
+            yield {
+                "name": field.name,
+                "type": str(field.type),
+                "nullable": field.nullable,
+                "role": None,
+                "comment": noted.get("comment"),
+                "metadata": noted,
+            }
+
+    def log(self, table: Table, start: int | None, end: int | None, limit: int) -> Iterator[dict[str, Any]]:
+        """The versions from ``start`` to ``end``, newest first, at most ``limit`` of them unless that is 0.
+
+        Each has ``version``, ``file`` and ``actions``.
+        """
+        raise not_for(table, "log", "trilake files lists their files")
+
+    def changes(
+        self, table: Table, start: int | str, end: int | str | None, columns: Sequence[str] | None
+    ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+        """The rows that the versions, or times, from ``start`` to ``end`` inserted, updated and deleted."""
+        raise not_for(table, "change data feed", "trilake diff compares two versions")
+
+    def optimize(self, table: Table, options: OptimizeOptions) -> dict[str, Any]:
+        """Put rows into fewer, larger or better ordered files; returns what was done."""
+        raise not_for(table, "files to optimize", "write the rows again: trilake convert")
+
+    def unneeded(self, table: Table, options: VacuumOptions) -> Unneeded:
+        """The files that a vacuum would delete."""
+        raise not_for(table, "versions, and so nothing to vacuum", "a write removes what earlier ones left unfinished")
+
+    def vacuum(self, table: Table, options: VacuumOptions) -> Unneeded:
+        """Delete these files."""
+        return self.unneeded(table, options)
+
+    def restore(
+        self, table: Table, version: int | None, timestamp: str | None, *, ignore_missing: bool
+    ) -> dict[str, Any]:
+        """Bring an older version back, as a new one; returns what was done."""
+        raise not_for(table, "versions", "nothing can be restored")
+
+
+def common_facts(table: Table, timestamp: Any, rows: int | None, files: pa.Table) -> dict[str, Any]:
+    """The facts that a table of every format has; ``rows`` is ``None`` where no metadata says it."""
+    return {
+        "uri": table.uri,
+        "format": table.format,
+        "version": table.version,
+        "timestamp": timestamp,
+        "rows": rows,
+        "files": files.num_rows,
+        "size": int(pc.sum(files["size"]).as_py() or 0),
+        "columns": len(table.schema),
+        "partition_columns": [],
+    }
+
+
+def not_for(table: Table, what: str, help: str) -> InvalidArgumentError:
+    """The error for a command that the table's format has no place for."""
+    return InvalidArgumentError(f"{table.format.title()} tables have no {what}", help=help, file=table.uri)
+
+
+def refuse(table: Table, options: dict[str, Any]) -> None:
+    """Refuse options, by their names on the command line, that were given and mean nothing for the format."""
+    for name, value in options.items():
+        if value:
+            raise not_for(table, name, "leave it out")
