@@ -141,7 +141,7 @@ def test_a_frame_that_cannot_be_renewed_raises(
     frame = session.read.format("delta").load(table)
     append(table, 3)
     with monkeypatch.context() as patch:
-        patch.setattr(frames, "Exchange", lambda *_: session.no_such_name)
+        patch.setattr(frames, "filled", lambda *_: session.no_such_name)
         with pytest.raises(UnsupportedSparkError, match="cannot bring a frame"):
             frame.count()
     assert ids(frame) == [1, 2, 3]

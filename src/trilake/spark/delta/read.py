@@ -46,7 +46,7 @@ from trilake.spark.delta.reading.native_files import (
     native_output,
 )
 from trilake.spark.delta.source import TrilakeDeltaDataSource
-from trilake.spark.live_frames.each_plan import is_read_in_each_plan
+from trilake.spark.live_frames.versions import is_read_in_each_plan
 from trilake.spark.scan import manifest as native_manifest
 from trilake.spark.scan.bases import cache_value, cached_value
 from trilake.spark.scan.char_padding import char_columns, with_padding

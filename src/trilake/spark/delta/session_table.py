@@ -15,7 +15,8 @@ from trilake.spark.delta.frame_columns import FrameColumns
 from trilake.spark.delta.maintenance import detail_frame, history_frame
 from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log
-from trilake.spark.live_frames.frames import ReadVersion, following, note_version
+from trilake.spark.live_frames.frames import following
+from trilake.spark.live_frames.versions import ReadVersion, note_version
 from trilake.spark.scan.row_counts import note_row_count, row_count
 from trilake.spark.scan.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import raises_for_spark

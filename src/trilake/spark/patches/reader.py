@@ -15,7 +15,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
-from trilake.spark.live_frames.frames import following, follows, keeping, made_of
+from trilake.spark.live_frames.connect import keeping
+from trilake.spark.live_frames.frames import following, follows, make, makers
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, our_table, record_option
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
@@ -34,19 +35,6 @@ class Loader(Protocol):
         """The frame; ``schema`` is what ``spark.read.schema`` was given."""
 
 
-#: Methods of a frame that take another one.
-_WITH_OTHERS = (
-    "join",
-    "crossJoin",
-    "lateralJoin",
-    "union",
-    "unionAll",
-    "unionByName",
-    "intersect",
-    "intersectAll",
-    "subtract",
-    "exceptAll",
-)
 #: Formats whose reads are taken over, by the names that they are registered under.
 LOADERS: dict[str, Loader] = {}
 
@@ -61,10 +49,11 @@ def take_over_reads(registered: list[str]) -> None:
     for cls in classes("session"):
         patch(cls, "table", _session_table)
     for cls in classes("frame"):
-        for name in _WITH_OTHERS:
-            patch(cls, name, _beside_others)
         if is_connect_class(cls):
             patch(cls, "persist", _persist)
+            continue
+        for name in makers(cls):
+            patch(cls, name, _make)
     for module in {functions, getattr(functions, "builtin", functions)}:  # a module of its own since PySpark 4.0
         patch(module, "broadcast", _broadcast)
 
@@ -93,15 +82,15 @@ def _load(
     return lambda: _translated(act)
 
 
-def _beside_others(own: Any, frame: DataFrame, *others: Any, **named: Any) -> Action | None:
+def _make(own: Any, frame: DataFrame, *args: Any, **named: Any) -> Action | None:
     """What is made of frames of which one follows a table follows it, too.
 
-    A frame that follows a table sees to it by itself, but not in ``reduce(DataFrame.union, frames)``, which calls the
-    method of Spark's class.
+    A frame that follows a table sees to it by itself, but not where it is an argument of another one, nor in
+    ``reduce(DataFrame.union, frames)``, which calls the method of Spark's class.
     """
-    if not any(map(follows, (frame, *others, *named.values()))):
+    if not any(map(follows, (frame, *args, *named.values()))):
         return None
-    return lambda: made_of(own(*others, **named), frame, *others, *named.values())
+    return lambda: make(own.func, frame, *args, **named)
 
 
 def _persist(own: Any, frame: DataFrame, *level: Any, **named: Any) -> Action | None:
@@ -111,7 +100,7 @@ def _persist(own: Any, frame: DataFrame, *level: Any, **named: Any) -> Action | 
 
 def _broadcast(own: Any, frame: Any) -> Action | None:
     """The frame of a table that is to be sent to all executors follows it, too."""
-    return (lambda: made_of(own(), frame)) if follows(frame) else None
+    return (lambda: make(own.func, frame)) if follows(frame) else None
 
 
 def _one_path(path: Any, option: str | None) -> str:

@@ -7,6 +7,7 @@ from weakref import WeakSet
 
 from pyspark.sql import SparkSession
 
+from trilake.spark.live_frames.frames import pin_all
 from trilake.spark.patches.chains import classes
 from trilake.spark.patches.create_statements import take_over_creates
 from trilake.spark.patches.data_sources import SOURCES
@@ -72,6 +73,7 @@ def unregister(spark: SparkSession) -> None:
     _sessions.discard(spark)
     if _sessions:
         return
+    pin_all()
     undo("front")
     for known in (SAVERS, NAMED, STREAMED, LOADERS):
         known.clear()

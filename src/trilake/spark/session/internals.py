@@ -1,9 +1,9 @@
 """All that the Spark layer uses of PySpark's and the JVM's private names, each with what is done where it is not there.
 
 Tried on PySpark 4.3.0.  Nothing else under ``spark/`` names a private field, except for ``compat.py``, which has what
-differs between releases, and ``plans/exchange.py``, which puts plans together: a release that renames one changes these
-modules, and until then costs speed, never rows.  What is not there raises :class:`InternalsError`, one of py4j's
-errors, so that one ``except Py4JError`` covers both.
+differs between releases, and ``live_frames/templates.py``, which puts plans together: a release that renames one
+changes these modules, and until then costs speed, never rows.  What is not there raises :class:`InternalsError`, one of
+py4j's errors, so that one ``except Py4JError`` covers both.
 
 | what | private names | without it |
 |---|---|---|
@@ -22,7 +22,7 @@ errors, so that one ``except Py4JError`` covers both.
 | columns that hold no nulls | ``HadoopFsRelation``, ``KnownNotNull`` | they are nullable |
 | numbers that a plan carries | ``UnsafeArrayData``, ``Literal``, ``Invoke`` | a subquery carries them |
 | a table's name before columns | ``SubqueryAlias``, ``AliasIdentifier``, ``Project`` | columns are named alone |
-| a newer version in a frame | ``_jdf``, ``transformWithSubqueries``, callbacks | it keeps the one that was read |
+| a newer version in a frame | ``LogicalRelation``, ``transformWithSubqueries`` | frames are pinned |
 | a Connect frame by number | ``_plan``, ``_plan_id``, ``_root_plan_id`` | columns of ``toDF()`` are not found |
 | a hidden column of a frame | ``Project.hiddenOutputTag``, ``__metadata_col`` | ``_metadata`` has no ids of rows |
 """
@@ -145,6 +145,11 @@ def query_execution(df: DataFrame) -> Any:
     if java is None:
         raise InternalsError("the frame is none of the JVM's")
     return java.queryExecution()
+
+
+def java_of(df: DataFrame) -> Any:
+    """The JVM's frame of a classic one."""
+    return df._jdf
 
 
 def file_relation(df: DataFrame) -> Any:

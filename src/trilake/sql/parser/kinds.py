@@ -8,6 +8,8 @@ from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.tokens import Token, depths, tokenize
 
 _CHANGES = ("INSERT", "MERGE", "UPDATE", "DELETE")
+#: The kinds of statements that are queries, and do nothing until their rows are used.
+QUERIES = frozenset(("SELECT", "WITH", "FROM", "TABLE", "VALUES", "("))
 
 
 def kind(tokens: Sequence[Token]) -> str:
@@ -31,4 +33,4 @@ def kind(tokens: Sequence[Token]) -> str:
     return word
 
 
-__all__ = ["kind", "tokenize"]
+__all__ = ["QUERIES", "kind", "tokenize"]

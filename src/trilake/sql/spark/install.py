@@ -248,7 +248,7 @@ def _taking_texts(own: Any, frame: DataFrame, *texts: Any, **named: Any) -> Acti
     if not any(isinstance(t, str | list) for t in texts):
         return None
     session = installed(frame.sparkSession)
-    return None if session is None else with_texts(session, own, frame, texts)
+    return None if session is None else with_texts(session, own, texts)
 
 
 _TEXTS = dict.fromkeys(("where", "filter", "selectExpr"), _taking_texts)

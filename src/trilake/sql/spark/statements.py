@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from trilake.spark.live_frames.frames import made_of
+from trilake.spark.live_frames.frames import made_of, template_of
 from trilake.sql.parser.ctes import behind_ctes
 from trilake.sql.parser.cursor import Cursor, SyntaxProblem
 from trilake.sql.parser.delete_update import parse_delete, parse_update
-from trilake.sql.parser.kinds import kind
+from trilake.sql.parser.kinds import QUERIES, kind
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.maintenance import parse_maintenance
 from trilake.sql.parser.merge import parse_merge
@@ -62,10 +62,12 @@ def run(
 
     Raises what Spark raises, errors of this library that are Spark's too, and ``SqlSyntaxError``.
     """
-    with formatted(session, text, frames or {}) as plain:
+    live = tuple((frames or {}).values()) if kind(tokenize(text)) in QUERIES else ()
+    given = {name: template_of(f) if live else f for name, f in (frames or {}).items()}
+    with formatted(session, text, given) as plain:
         try:
             with errors_of_spark():
-                frame = made_of(_run(session, plain, args, known=known), *(frames or {}).values())
+                frame = made_of(_run(session, plain, args, known=known), *live)
                 return frame if args or frames else note_query(session, frame, text)
         except SyntaxProblem as e:
             raise syntax_error(plain, e) from None

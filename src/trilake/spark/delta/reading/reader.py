@@ -19,7 +19,7 @@ from trilake.spark.delta.reading.change_feed import change_feed, no_changes
 from trilake.spark.delta.reading.time_travel import split_place, version_of
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
-from trilake.spark.live_frames.frames import ReadVersion, note_version
+from trilake.spark.live_frames.versions import ReadVersion, note_version
 from trilake.spark.scan.row_counts import note_row_count, row_count
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range

@@ -25,8 +25,8 @@ from trilake.spark.scan.manifest import Integers, NativeScanError
 from trilake.spark.scan.partitions import Tuples, attached
 from trilake.spark.scan.planning.file_index import PlannedFiles
 from trilake.spark.scan.planning.table_reads import TableReads
-from trilake.spark.session.internals import java_array, java_class, say_once, sequence
-from trilake.spark.session.plans.exchange import frame_where, java_rows
+from trilake.spark.session.compat import dataset_of
+from trilake.spark.session.internals import items_of, java_array, java_class, query_execution, say_once, sequence
 
 #: Lists that are kept for the next plan, of all frames, and files that they may have together; the newest list is kept
 #: in any case.
@@ -34,6 +34,7 @@ _MOST_LISTS, _MOST_FILES = 64, 300_000
 #: The column of the rows of partition values that says which one it is.
 _NUMBER = "__trilake_tuple"
 _DIRECTORY = "org.apache.spark.sql.execution.datasources.PartitionDirectory"
+_PLANS = "org.apache.spark.sql.catalyst.plans.logical"
 
 
 class ListedFiles(NamedTuple):
@@ -166,10 +167,10 @@ class ValueFolders:
     def listFiles(self, partition_filters: Any, data_filters: Any) -> Any:
         """The files in groups of the same values, those for which conditions on the values are true."""
         conditions = [partition_filters.apply(i) for i in range(partition_filters.size())]
-        kept = frame_where(self._values, conditions)
+        kept = _where(self._values, conditions)
         numbers = [row[0] for row in kept.select(_NUMBER).collect()]
         folders = []
-        for number, row in zip(numbers, java_rows(kept.drop(_NUMBER)), strict=True):
+        for number, row in zip(numbers, _java_rows(kept.drop(_NUMBER)), strict=True):
             start, end = (int(n) for n in self._ends[number : number + 2])
             folders.append(self._new_folder(row, self._files.slice(start, end)))
         return sequence(self._spark, folders)
@@ -183,3 +184,26 @@ class ValueFolders:
         number = F.col("id").cast("int")
         columns = [attached(values.values[f.name], f.dataType, number).alias(f.name) for f in types]
         return self._spark.range(0, length, 1, 1).select(*columns, number.alias(_NUMBER))
+
+
+def _java_rows(df: DataFrame) -> Any:
+    """The rows of a frame as the JVM's array of Spark's own rows."""
+    return query_execution(df).executedPlan().executeCollect()
+
+
+def _where(df: DataFrame, conditions: Sequence[Any]) -> DataFrame:
+    """The rows of a frame for which conditions of another plan are true, whose columns are found by name."""
+    spark, plan = df.sparkSession, query_execution(df).analyzed()
+    alias, none = java_class(spark, "org.apache.spark.sql.catalyst.expressions.Alias"), sequence(spark, [])
+    empty = java_class(spark, "scala.Option").empty()
+    other = {str(a.name()): a for c in conditions for a in items_of(c.references().toSeq())}
+    columns = [
+        a
+        if (b := other.get(str(a.name()))) is None
+        else alias(a, str(a.name()), b.exprId(), b.qualifier(), empty, none)
+        for a in items_of(plan.output())
+    ]
+    plan = java_class(spark, f"{_PLANS}.Project")(sequence(spark, columns), plan)
+    for condition in conditions:
+        plan = java_class(spark, f"{_PLANS}.Filter")(condition, plan)
+    return dataset_of(spark, plan)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trilake.spark.live_frames.schemas import is_kept
+from trilake.spark.live_frames.columns import is_kept
 from trilake.sql.spark.session.frames import frame_of
 from trilake.sql.spark.session.session import SqlSession
 from trilake.sql.spark.session.targets import Target

@@ -22,7 +22,7 @@ from typing import Any
 from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, SparkSession, functions
 
-from trilake.spark.live_frames.frames import made_of, renew
+from trilake.spark.live_frames.frames import made_of
 from trilake.spark.patches.recorder import Action
 from trilake.sql.spark.session.local import Local
 from trilake.sql.spark.session.problems import errors_of_spark, in_place
@@ -46,12 +46,12 @@ def active_session() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def with_texts(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) -> Action | None:
+def with_texts(session: SqlSession, own: Any, texts: Sequence[Any]) -> Action | None:
     """How a method of a frame runs whose arguments may hold queries; ``None`` where none is over a trilake table."""
     flat = texts[0] if len(texts) == 1 and isinstance(texts[0], list) else texts
     if not any(_is_ours(session, t) for t in flat):
         return None
-    return lambda: _run(session, own, frame, flat)
+    return lambda: _run(session, own, flat)
 
 
 def with_text(session: SqlSession, own: Any, text: Any) -> Action | None:
@@ -76,8 +76,7 @@ def _is_ours(session: SqlSession, text: Any) -> bool:
     return may_hold_query(text) and names_ours(session, text)
 
 
-def _run(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) -> DataFrame:
-    renew(frame)
+def _run(session: SqlSession, own: Any, texts: Sequence[Any]) -> DataFrame:
     with errors_of_spark():
         locals_ = [_localized(session, t) if _is_ours(session, t) else None for t in texts]
         changed = [part for part in locals_ if part is not None]
@@ -85,7 +84,7 @@ def _run(session: SqlSession, own: Any, frame: DataFrame, texts: Sequence[Any]) 
             given = [t if part is None else _kept(session, part) for t, part in zip(texts, locals_, strict=True)]
             return own(*given)  # type: ignore[no-any-return]
         given = [t if part is None else part.text for t, part in zip(texts, locals_, strict=True)]
-        with local_views(session, *changed), _places(changed):
+        with local_views(session, *changed, follow=True), _places(changed):
             out: DataFrame = made_of(own(*given), *(f for part in changed for f in part.frames.values()))
             return out
 

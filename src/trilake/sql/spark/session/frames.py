@@ -15,7 +15,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
-from trilake.spark.live_frames.frames import ReadVersion, note_version
+from trilake.spark.live_frames.versions import ReadVersion, note_version
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.settings import session_time_ms
 from trilake.sql.parser.literals import Args

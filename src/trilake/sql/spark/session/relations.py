@@ -14,12 +14,14 @@ from pyspark.sql import DataFrame
 from trilake.common.option_values import stated_version
 from trilake.common.text import quote_name
 from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedSparkError
-from trilake.spark.live_frames.frames import following, made_of, renew
-from trilake.spark.live_frames.schemas import is_kept
+from trilake.spark.live_frames.columns import is_kept
+from trilake.spark.live_frames.connect import renew_plans
+from trilake.spark.live_frames.frames import following, made_of, template_of
 from trilake.spark.session.compat import parse_release
 from trilake.sql.parser.candidates import candidates
 from trilake.sql.parser.cursor import Cursor
 from trilake.sql.parser.expressions import names_in
+from trilake.sql.parser.kinds import QUERIES, kind
 from trilake.sql.parser.literals import Args
 from trilake.sql.parser.paths import place
 from trilake.sql.parser.places import Edit, Edited
@@ -338,9 +340,12 @@ def _alias_follows(cursor: Cursor) -> bool:
 
 
 @contextmanager
-def local_views(session: SqlSession, *parts: Local) -> Iterator[None]:
-    """The frames of some strings under their private names, for the time of the block."""
+def local_views(session: SqlSession, *parts: Local, follow: bool = False) -> Iterator[None]:
+    """The frames of some strings under their private names, for the time of the block; their templates for plans that
+    follow their tables (:func:`~trilake.spark.live_frames.frames.made_of`)."""
     frames = {name: frame for part in parts for name, frame in part.frames.items()}
+    if follow:
+        frames = {name: template_of(frame) for name, frame in frames.items()}
     with session.private_views(frames):
         yield
 
@@ -353,14 +358,19 @@ def query(session: SqlSession, text: str, args: Args = None) -> DataFrame:
 
     Raises what Spark raises, with places in the text as it was given.
     """
-    return run_local(session, localized(session, text, args), args)
+    local = localized(session, text, args)
+    if kind(tokenize(text)) not in QUERIES:
+        return run_local(session, local, args)
+    return made_of(run_local(session, local, args, follow=True), *local.frames.values())
 
 
-def run_local(session: SqlSession, local: Local, args: Args = None, *, before: str = "", after: str = "") -> DataFrame:
-    """Run a string whose tables are private names, with more text around it."""
-    with local_views(session, local):
+def run_local(
+    session: SqlSession, local: Local, args: Args = None, *, before: str = "", follow: bool = False
+) -> DataFrame:
+    """Run a string whose tables are private names, with more text before it; ``follow`` as :func:`local_views`."""
+    with local_views(session, local, follow=follow):
         try:
-            return made_of(session.run(before + local.text + after, args), *local.frames.values())
+            return session.run(before + local.text, args)
         except PySparkException as e:
             raise in_place(e, local, shift=len(before)) from None
 
@@ -372,7 +382,7 @@ def view_frame(session: SqlSession, view: View) -> DataFrame:
     """
     temporary = view.temporary
     if temporary is not None and temporary.frame is not None and (view.query is None or is_kept(temporary.frame)):
-        renew(temporary.frame)
+        renew_plans(temporary.frame)
         return temporary.frame
     assert view.query is not None
     with in_namespace_of(session, view.query):

@@ -1,21 +1,25 @@
 """Frames of Spark Connect that show a table's newest version whenever they are used.
 
 The plan of such a frame is an object on this side, which makes a message for each use, and all that is made of the
-frame holds that object.  So the message is where the newest version comes in: with the number of the plan, it is found
-under the columns that were taken from the frame.
+frame contains that object.  So the message is where the newest version comes in: with the number of the plan, it is
+found under the columns that were taken from the frame.
 """
 
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
-from trilake.spark.live_frames.schemas import is_kept
+from trilake.common.text import quote_name
+from trilake.spark.live_frames.columns import check_columns, in_types_of, is_kept
+from trilake.spark.live_frames.versions import Source
 from trilake.spark.session.compat import frame_of_plan
 from trilake.spark.session.internals import connect_plan
+from trilake.spark.session.passing import passing, spark_alone
 
 _RENEW, _STAYS = "_trilake_renew", "_trilake_stays"
 _Any = TypeVar("_Any")
@@ -28,19 +32,28 @@ def unchanging(frame: DataFrame) -> DataFrame:
     return frame_of_plan(copy.copy(connect_plan(frame)), frame.sparkSession)
 
 
-def let_follow(frame: DataFrame, newest: Callable[[], DataFrame], renew: Callable[[], None]) -> None:
-    """Let the plan of a frame send the one of another frame.
+def let_follow(frame: DataFrame, source: Source) -> None:
+    """Let the plan of a frame, and with it all that is made of the frame, send the newest rows of a table."""
+    first, lock, plan = source.first, threading.RLock(), connect_plan(frame)
+    shown, rows = first, first.frame
 
-    Parameters
-    ----------
-    frame: the frame, and with it all that is made of it.
-    newest: gives the frame whose rows are shown, in the columns of ``frame``.
-    renew: what :func:`renew_plans` calls.
-    """
-    plan = connect_plan(frame)
+    def renew() -> None:
+        nonlocal shown, rows
+        with lock:
+            source.look()
+            now = source.now
+            if now is shown or is_kept(rows):
+                return
+            with spark_alone():
+                check_columns(first.frame.schema, now.frame.schema, now.shown)
+                same = in_types_of(first.frame.schema, now.frame)
+                rows = same.select(*map(quote_name, first.frame.columns))
+            shown = now
 
     def message(session: Any) -> Any:
-        relation = copy.deepcopy(connect_plan(newest()).plan(session))
+        if not passing():
+            renew()
+        relation = copy.deepcopy(connect_plan(rows).plan(session))
         relation.common.plan_id = plan._plan_id
         return relation
 
@@ -48,12 +61,24 @@ def let_follow(frame: DataFrame, newest: Callable[[], DataFrame], renew: Callabl
     setattr(plan, _RENEW, renew)
 
 
-def keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
+def can_follow(spark: SparkSession) -> bool:
+    """Whether plans of this client are as :func:`let_follow` needs them."""
+    plan: Any = connect_plan(spark.range(1))
+    number = plan.plan(spark.client).common.plan_id  # type: ignore[attr-defined]  # Connect's own
+    return bool(number == plan._plan_id)
+
+
+def keeping(frame: DataFrame, persist: Callable[[], _Any]) -> Callable[[], _Any] | None:
+    """How a frame that follows tables is put in the cache; ``None`` for any other frame."""
+    return (lambda: _keep(frame, persist)) if follows(frame) else None
+
+
+def _keep(frame: DataFrame, persist: Callable[[], _Any]) -> _Any:
     """Let the server keep the newest rows of a frame, which sends what it sends now for as long as they are kept.
 
     Parameters
     ----------
-    frame: one that is made of frames that follow tables.  Calls pass the front door.
+    frame: one that is made of frames that follow tables, in a block of :func:`spark_alone`.
     persist: lets the server keep the rows; its result is that of this function.
     """
     renew_plans(frame)
@@ -90,7 +115,7 @@ def renew_plans(origin: Any) -> None:
             renew()
 
 
-def has_renewed_plans(origin: Any) -> bool:
+def follows(origin: Any) -> bool:
     """Whether something of what a frame of Spark Connect is made of shows the newest version of a table."""
     return any(hasattr(plan, _RENEW) for plan in _plans(origin))
 

@@ -1,37 +1,16 @@
-"""What a frame that follows its tables says of itself, and the newest rows in the types of the first ones."""
+"""What must stay of a table's columns while frames follow it, and the newest rows in the types of the first ones."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from trilake.spark.session.internals import java_frame
-from trilake.spark.session.passing import spark_alone
+from trilake.errors import SchemaMismatchError
+from trilake.spark.live_frames.versions import ReadVersion
+from trilake.spark.session.analysis_errors import analysis_error, raise_for_spark
 
-#: Where a classic frame keeps the JVM's.
-PLAN = "_jdf"
-#: What says nothing of rows, for which no newer version is looked for.
-_PROPERTIES = ("schema", "columns", "dtypes", "isStreaming", "storageLevel")
-_METHODS = ("unpersist", "printSchema", "__getattr__")
-#: What Spark keeps with a frame once it was asked for, and what a frame of PySpark 3.5 keeps so.
+#: What Spark keeps with a frame once it was needed, and what a frame of PySpark 3.5 keeps so.
 _KEPT, _KEPT_IN_35 = ("rdd", "schema"), ("_lazy_rdd", "_schema")
-
-
-def members_about(own: type) -> dict[str, Any]:
-    """Members of a class of frames by which a frame says what it is, as it is now.
-
-    So they work whatever has become of the table, as with delta-spark: ``unpersist()`` also where it is dropped.
-    """
-    return {
-        **{n: _as_it_is(own, n) for n in _PROPERTIES},
-        **{n: _method_as_it_is(own, n) for n in _METHODS},
-        "__getitem__": _items(own),
-        "__reduce_ex__": _in_place_of,
-    }
 
 
 def is_kept(frame: DataFrame) -> bool:
@@ -47,6 +26,24 @@ def forget_kept(frame: DataFrame) -> None:
     for name in _KEPT_IN_35:
         if name in vars(frame):
             vars(frame)[name] = None
+
+
+def check_columns(old: T.StructType, new: T.StructType, shown: ReadVersion) -> None:
+    """Raise ``SchemaMismatchError``, also one of Spark's, where the table has lost a column or changed its type."""
+    types = {f.name: f.dataType for f in new.fields}
+    for f in old.fields:
+        there = types.get(f.name)
+        if there is None or not has_all_of(f.dataType, there):
+            is_now = None if there is None else f"is {there.simpleString()} now, not {f.dataType.simpleString()},"
+            error = SchemaMismatchError(
+                f"the column {f.name!r} of the table {is_now or 'is gone'} since this frame was read",
+                help="read the table again",
+                file=shown.table.store.uri,
+                version=shown.version,
+                column=f.name,
+                condition="DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
+            )
+            raise_for_spark(error, analysis_error(error))
 
 
 def has_all_of(old: T.DataType, new: T.DataType) -> bool:
@@ -80,47 +77,3 @@ def _nullable(t: T.DataType) -> T.DataType:
     if isinstance(t, T.ArrayType):
         return T.ArrayType(_nullable(t.elementType))
     return T.MapType(_nullable(t.keyType), _nullable(t.valueType)) if isinstance(t, T.MapType) else t
-
-
-def _in_place_of(frame: Any, protocol: Any) -> Any:
-    """Spark's own frame, so that Spark says what is wrong where a function for rows names a frame."""
-    with spark_alone():
-        return _itself, (java_frame(frame.sparkSession, vars(frame)[PLAN]),)
-
-
-def _itself(frame: DataFrame) -> DataFrame:
-    return frame
-
-
-def _as_it_is(own: type, name: str) -> property:
-    member = getattr(own, name)
-
-    def get(self: Any) -> Any:
-        with spark_alone():
-            return member.__get__(self, own)
-
-    return property(get, doc=member.__doc__)
-
-
-def _method_as_it_is(own: type, name: str) -> Callable[..., Any]:
-    method = getattr(own, name)
-
-    @wraps(method)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with spark_alone():
-            return method(self, *args, **kwargs)
-
-    return call
-
-
-def _items(own: Any) -> Callable[[Any, Any], Any]:
-    method: Callable[[Any, Any], Any] = own.__getitem__
-
-    @wraps(method)
-    def item(self: Any, item: Any) -> Any:
-        if not isinstance(item, str | int):
-            return method(self, item)
-        with spark_alone():
-            return method(self, item)
-
-    return item

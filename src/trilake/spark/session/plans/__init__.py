@@ -1,1 +1,0 @@
-"""Plans of the JVM, put together."""

@@ -1,0 +1,262 @@
+"""Random sequences of commits under frames that follow two tables: what each frame must show after each commit.
+
+Run as a script, it tries them in a session of its own: ``python -m tests.spark.live_frames.sequences connect 10 3``.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake import DeltaTable
+
+Row = tuple[Any, ...]
+#: Of frames: how one is made of the frames of both tables, and which rows it has, by the rows of both tables.
+FRAMES: dict[str, tuple[Callable[[DataFrame, DataFrame], DataFrame], Callable[[list[Row], list[Row]], list[Row]]]] = {
+    "plain": (lambda a, _: a.select("id", "s", "n"), lambda a, _: a),
+    "filtered": (
+        lambda a, _: a.where(a["id"] % 2 == 0).select("id"),
+        lambda a, _: [(r[0],) for r in a if not r[0] % 2],
+    ),
+    "joined": (
+        lambda a, b: a.join(b.withColumnRenamed("n", "m"), "id").select("id", "n", "m"),
+        lambda a, b: [(x[0], x[2], y[2]) for x in a for y in b if x[0] == y[0]],
+    ),
+    "self-joined": (
+        lambda a, _: a.alias("l").join(a.alias("r"), F.expr("l.n = r.n AND l.id < r.id")).select("l.id", "r.id"),
+        lambda a, _: [(x[0], y[0]) for x in a for y in a if x[2] == y[2] and x[0] < y[0]],
+    ),
+    "unioned": (
+        lambda a, b: a.select("id").unionAll(b.select("id")).unionAll(a.select("n")),
+        lambda a, b: [(r[0],) for r in (*a, *b)] + [(r[2],) for r in a],
+    ),
+    "grouped": (
+        lambda a, _: a.groupBy("s").agg(F.sum("n").alias("n")),
+        lambda a, _: list(_sums(a).items()),
+    ),
+    "viewed": (
+        lambda a, b: _viewed(a, b, "SELECT v.id, w.n FROM seq_a v JOIN seq_b w ON v.id = w.id WHERE v.n > 0"),
+        lambda a, b: [(x[0], y[2]) for x in a for y in b if x[0] == y[0] and x[2] > 0],
+    ),
+    "in a subquery": (
+        lambda a, b: _viewed(a, b, "SELECT id FROM seq_a WHERE id NOT IN (SELECT id FROM seq_b)"),
+        lambda a, b: [(x[0],) for x in a if x[0] not in {y[0] for y in b}],
+    ),
+    "cached": (lambda a, _: a.where("n < 5").select("id", "n"), lambda a, _: [(r[0], r[2]) for r in a if r[2] < 5]),
+    "of a cached one": (
+        lambda a, b: CACHED[-1].join(b.select("id"), "id"),
+        lambda a, b: [(r[0], r[2]) for r in a for y in b if r[2] < 5 and r[0] == y[0]],
+    ),
+}
+#: The newest frame under "cached".
+CACHED: list[DataFrame] = []
+
+
+def _sums(rows: list[Row]) -> Counter[str]:
+    out: Counter[str] = Counter()
+    for _, s, n in rows:
+        out[s] += n
+    return out
+
+
+def _viewed(a: DataFrame, b: DataFrame, query: str) -> DataFrame:
+    a.createOrReplaceTempView("seq_a")
+    b.createOrReplaceTempView("seq_b")
+    return a.sparkSession.sql(query)
+
+
+def rows_of(path: str) -> list[Row]:
+    """The rows of a table, read without Spark."""
+    table = trilake.open(path).to_arrow()
+    return list(zip(*(table[c].to_pylist() for c in ("id", "s", "n")), strict=True))
+
+
+@dataclass
+class Sequence:
+    """Two tables, the frames over them, and what commits to them."""
+
+    spark: SparkSession
+    folder: Path
+    random: random.Random
+    next_id: int = 0
+    cached: list[Row] | None = None
+    log: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.paths = [str(self.folder / name) for name in "ab"]
+        for path in self.paths:
+            trilake.write(self.rows(4), path)
+        self.tables = [self.spark.read.format("delta").load(path) for path in self.paths]
+        self.frames: dict[str, DataFrame] = {}
+        for name, (make, _) in FRAMES.items():
+            self.frames[name] = make(*self.tables)
+            if name == "cached":
+                CACHED.append(self.frames[name])
+
+    def rows(self, count: int) -> pa.Table:
+        """Some new rows; their ids are unique in a table, and the same in both now and then."""
+        ids = list(range(self.next_id, self.next_id + count))
+        self.next_id += count - 1 if self.next_id % 3 else count
+        return pa.table({"id": ids, "s": [self.random.choice("xyz") for _ in ids], "n": [i % 7 for i in ids]})
+
+    def commit(self) -> None:
+        """Change one of the tables, or the cache, in a random way."""
+        name = self.random.choice(list(COMMITS))
+        which = self.random.randrange(2)
+        self.log.append(f"{name} {'ab'[which]}")
+        COMMITS[name](self, self.paths[which], self.tables[which])
+
+    def check(self, names: list[str]) -> float:
+        """Compare these frames with the tables; the longest time that one took."""
+        longest = 0.0
+        a, b = map(rows_of, self.paths)
+        for name in names:
+            begin = time.perf_counter()
+            found = Counter(map(tuple, self.frames[name].collect()))
+            longest = max(longest, time.perf_counter() - begin)
+            right = [Counter(FRAMES[name][1](a, b))]
+            if self.cached is not None and name == "cached":
+                right = [Counter(FRAMES[name][1](self.cached, b))]
+            elif self.cached is not None and name == "of a cached one":
+                right.append(Counter(FRAMES[name][1](self.cached, b)))
+            assert found in right, f"{name} after {self.log}: {found - right[0]} too many, {right[0] - found} missing"
+        return longest
+
+
+def _update(seq: Sequence, path: str, frame: DataFrame) -> None:
+    trilake.open(path).update({"n": "n + 1"}, f"id % 3 = {seq.random.randrange(3)}")
+
+
+def _came_and_went(seq: Sequence, path: str, frame: DataFrame) -> None:
+    trilake.write(seq.rows(1), path, mode="append")
+    trilake.open(path).delete(f"id = {max(r[0] for r in rows_of(path))}")
+
+
+def _merge(seq: Sequence, path: str, frame: DataFrame) -> None:
+    merge = DeltaTable.forPath(seq.spark, path).alias("t").merge(frame.where("n > 1").alias("s"), "t.id = s.id")
+    merge.whenMatchedUpdate("s.n = 2", {"n": "s.n + 2"}).whenMatchedDelete("s.n = 3").execute()
+
+
+def _merge_other(seq: Sequence, path: str, frame: DataFrame) -> None:
+    source = seq.frames["joined"].select((F.col("id") + 1000).alias("id"), F.lit("m").alias("s"), "n")
+    merge = DeltaTable.forPath(seq.spark, path).alias("t").merge(source.alias("s"), "t.id = s.id")
+    merge.whenNotMatchedInsert(values={c: f"s.{c}" for c in ("id", "s", "n")}).execute()
+
+
+def _add_column(seq: Sequence, path: str, frame: DataFrame) -> None:
+    rows = seq.rows(1)
+    more = rows.append_column(f"more{len(seq.log)}", pa.array([1]))
+    trilake.write(more, path, mode="append", schema_mode="merge")
+
+
+def _made_again(seq: Sequence, path: str, frame: DataFrame) -> None:
+    rows = seq.rows(3)
+    shutil.rmtree(path)
+    trilake.write(rows, path)
+
+
+def _restore(seq: Sequence, path: str, frame: DataFrame) -> None:
+    table = trilake.open(path)
+    if table.version:
+        table.restore(seq.random.randrange(max(table.version - 2, 0), table.version))
+
+
+def _cache(seq: Sequence, path: str, frame: DataFrame) -> None:
+    if seq.cached is None:
+        seq.frames["cached"].cache()
+        seq.frames["cached"].count()
+        seq.cached = rows_of(seq.paths[0])
+
+
+def _unpersist(seq: Sequence, path: str, frame: DataFrame) -> None:
+    seq.frames["cached"].unpersist()
+    seq.cached = None
+
+
+def _clear_cache(seq: Sequence, path: str, frame: DataFrame) -> None:
+    seq.spark.catalog.clearCache()
+    seq.cached = None
+
+
+COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
+    "append": lambda seq, path, _: trilake.write(seq.rows(2), path, mode="append"),
+    "append by Spark": lambda seq, path, _: (
+        seq.spark.createDataFrame(seq.rows(2)).write.format("delta").mode("append").save(path)
+    ),
+    "append rows of its own": lambda seq, path, frame: (
+        frame.where("n = 6").withColumn("id", F.col("id") + 5000).write.format("delta").mode("append").save(path)
+    ),
+    "delete": lambda seq, path, _: trilake.open(path).delete(f"id % 4 = {seq.random.randrange(4)}"),
+    "delete by Spark": lambda seq, path, _: DeltaTable.forPath(seq.spark, path).delete(F.col("n") == 1),
+    "update": _update,
+    "merge rows of its own": _merge,
+    "merge a frame of both": _merge_other,
+    "overwrite": lambda seq, path, _: trilake.write(seq.rows(4), path, mode="overwrite"),
+    "a row that came and went": _came_and_went,
+    "properties": lambda seq, path, _: trilake.alter(path).set_properties({"seq.step": str(len(seq.log))}),
+    "deletion vectors": lambda seq, path, _: trilake.alter(path).set_properties(
+        {"delta.enableDeletionVectors": seq.random.choice(["true", "false"])}
+    ),
+    "row tracking": lambda seq, path, _: trilake.alter(path).set_properties({"delta.enableRowTracking": "true"}),
+    "optimize": lambda seq, path, _: trilake.open(path).optimize(),
+    "truncate": lambda seq, path, _: seq.spark.sql(f"DELETE FROM delta.`{path}`"),
+    "add a column": _add_column,
+    "made again": _made_again,
+    "restore": _restore,
+    "cache": _cache,
+    "unpersist": _unpersist,
+    "clear the cache": _clear_cache,
+}
+
+
+def run(spark: SparkSession, seeds: range, steps: int, *, frames: int = len(FRAMES)) -> float:
+    """Try one sequence for each seed; the longest time that one use of a frame took, in seconds."""
+    longest = 0.0
+    for seed in seeds:
+        with tempfile.TemporaryDirectory() as folder:
+            rng = random.Random(seed)
+            seq = Sequence(spark, Path(folder), rng)
+            for _ in range(steps):
+                seq.commit()
+                names = rng.sample(list(FRAMES), frames)
+                try:
+                    longest = max(longest, seq.check(names))
+                except Exception as e:
+                    e.add_note(f"seed {seed}: {seq.log}")
+                    raise
+            _clear_cache(seq, "", seq.tables[0])
+            CACHED.clear()
+    return longest
+
+
+def main(arguments: list[str]) -> None:
+    """Try sequences in a session of Spark, classic or Connect."""
+    kind, count, steps = arguments[0], int(arguments[1]), int(arguments[2])
+    frames = int(arguments[3]) if len(arguments) > 3 else len(FRAMES)
+    if kind == "connect":
+        from tests.connect_session import connect_session
+
+        spark = connect_session()
+    else:
+        from trilake.spark.session.local import local_session
+
+        spark = local_session("sequences")
+    trilake.install(spark)
+    print(f"the longest use took {run(spark, range(count), steps, frames=frames):.2f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
