@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import reduce
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pyarrow as pa
@@ -340,6 +341,71 @@ def test_threads_see_whole_versions(session: SparkSession, table: str) -> None:
     assert not failed
     assert seen <= {2, 4, 6, 8}
     assert frame.count() == 8
+
+
+def test_reads_of_one_table_show_one_version_beside_a_writer(session: SparkSession, table: str) -> None:
+    one, other = (session.read.format("delta").load(table) for _ in range(2))
+    both = one.join(other.withColumnRenamed("s", "t"), "id", "full").where("s IS NULL OR t IS NULL")
+    stop = threading.Event()
+
+    def write() -> None:
+        for i in range(10, 1000):
+            append(table, i)
+            if stop.is_set():
+                return
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = [both.count() for _ in range(4)]
+    finally:
+        stop.set()
+        writer.join()
+    assert seen == [0] * 4
+
+
+def test_methods_of_the_class_make_frames_that_follow(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table)
+    own: Any = type(session.range(1))
+    made = reduce(own.where, ["id > 0", "id < 100"], frame)
+    chosen = own.select(own.withColumn(frame, "x", F.lit(1)), "id", "x")
+    append(table, 3)
+    assert ids(made) == ids(chosen) == [1, 2, 3]
+
+
+def test_a_pivot_looks_for_its_values(session: SparkSession, table: str, conf: Callable[[str, str], None]) -> None:
+    pivot = session.read.format("delta").load(table).groupBy("id").pivot("s").count()
+    append(table, 3)
+    assert pivot.columns == ["id", "a", "b"]
+    assert ids(pivot) == [1, 2, 3]
+    conf("spark.sql.pivotMaxValues", "1")
+    with pytest.raises(AnalysisException, match="1 distinct values"):
+        session.read.format("delta").load(table).groupBy("id").pivot("s")
+
+
+def test_all_methods_that_make_frames_are_known(spark: SparkSession) -> None:
+    own = type(spark.range(1))
+    made = {n for n in frames.makers(own) if not n.startswith("_")}
+    rows = {
+        "approxQuantile",
+        "collect",
+        "corr",
+        "count",
+        "cov",
+        "explain",
+        "first",
+        "foreach",
+        "foreachPartition",
+        "head",
+    }
+    rows |= {"asTable", "crosstab", "exists", "inputFiles", "isEmpty", "isLocal", "pandas_api", "printSchema", "scalar"}
+    rows |= {"show", "tail", "take", "toArrow", "toJSON", "toLocalIterator", "toPandas", "to_koalas", "transform"}
+    rows |= {"cache", "checkpoint", "localCheckpoint", "persist", "unpersist", "mergeInto", "writeTo", "transpose"}
+    rows |= {"sameSemantics", "semanticHash", "registerTempTable", "to_pandas_on_spark", "createTempView"}
+    rows |= {"createGlobalTempView", "createOrReplaceGlobalTempView", "createOrReplaceTempView"}
+    methods = {n for n in dir(own) if not n.startswith("_") and isinstance(getattr(own, n), FunctionType)}
+    assert methods - made <= rows  # a new method must be looked at
+    assert not made & rows
 
 
 def test_streams_see_the_newest_rows_of_what_they_are_joined_with(session: SparkSession, tmp_path: Path) -> None:

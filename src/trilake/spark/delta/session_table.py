@@ -16,7 +16,7 @@ from trilake.spark.delta.maintenance import detail_frame, history_frame
 from trilake.spark.delta.read import explain_read, read_dataframe
 from trilake.spark.delta.settings import session_log
 from trilake.spark.live_frames.frames import following
-from trilake.spark.live_frames.versions import ReadVersion, note_version
+from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
 from trilake.spark.scan.row_counts import note_row_count, row_count
 from trilake.spark.scan.whole_tables import note_whole_table
 from trilake.spark.session.analysis_errors import raises_for_spark
@@ -125,7 +125,8 @@ class SessionTable:
         return note_whole_table(df, "delta", self._path) if of_session else df
 
     def _read(self) -> DataFrame:
-        table = self._open()
+        store = open_store(self._path, self._options)
+        table = ArrowDeltaTable(store, spark_engine(), version=version_to_read(store.uri))
         df: DataFrame = read_dataframe(self._spark, table, options=self._options, newest=True)
         named = df if self._alias is None else note_row_count(df.alias(self._alias), row_count(df))
         return note_version(named, ReadVersion.of(table))

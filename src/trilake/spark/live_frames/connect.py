@@ -40,8 +40,7 @@ def let_follow(frame: DataFrame, source: Source) -> None:
     def renew() -> None:
         nonlocal shown, rows
         with lock:
-            source.look()
-            now = source.now
+            now = source.look()
             if now is shown or is_kept(rows):
                 return
             with spark_alone():
@@ -64,7 +63,7 @@ def let_follow(frame: DataFrame, source: Source) -> None:
 def can_follow(spark: SparkSession) -> bool:
     """Whether plans of this client are as :func:`let_follow` needs them."""
     plan: Any = connect_plan(spark.range(1))
-    number = plan.plan(spark.client).common.plan_id  # type: ignore[attr-defined]  # Connect's own
+    number = plan.plan(spark.client).common.plan_id
     return bool(number == plan._plan_id)
 
 

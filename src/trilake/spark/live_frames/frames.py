@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from types import FunctionType
@@ -28,7 +28,7 @@ from weakref import WeakSet
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, GroupedData, PandasCogroupedOps
 
-from trilake.errors import UnsupportedSparkError
+from trilake.errors import TrilakeError, UnsupportedSparkError
 from trilake.spark.live_frames import connect
 from trilake.spark.live_frames.columns import check_columns, forget_kept, in_types_of, is_kept
 from trilake.spark.live_frames.mode import follow
@@ -41,7 +41,7 @@ from trilake.spark.live_frames.templates import (
     slots,
     template,
 )
-from trilake.spark.live_frames.versions import Read, Source, noted_version
+from trilake.spark.live_frames.versions import Read, Source, are_of_one_version, look_for_newest, noted_version
 from trilake.spark.scan.row_counts import row_count
 from trilake.spark.session.compat import is_connect
 from trilake.spark.session.engine import spark_engine
@@ -130,13 +130,22 @@ def following(read: Callable[[], DataFrame], named: Callable[[DataFrame], DataFr
 
 def follows(frame: Any) -> bool:
     """Whether this is a frame that shows the newest version of a table."""
-    return _live_of(frame) is not None or connect.follows(frame)
+    return is_live(frame) or connect.follows(frame)
+
+
+def is_live(value: Any) -> bool:
+    """Whether this is such a frame of a classic session, or a group of its rows."""
+    return _live_of(value) is not None
 
 
 def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
     """Call a method that makes something of frames; the result follows what the frames follow."""
-    made = method(*map(template_of, args), **{k: template_of(v) for k, v in kwargs.items()})
-    return made_of(made, *args, *kwargs.values())
+    named = {k: template_of(v) for k, v in kwargs.items()}
+    result = method(*map(template_of, args), **named)
+    for origin in args:
+        if result is template_of(origin):  # a method that had nothing to do
+            return origin  # type: ignore[no-any-return]
+    return made_of(result, *args, *kwargs.values())
 
 
 def made_of(result: _Any, *origins: Any) -> _Any:
@@ -181,10 +190,11 @@ def pinned(frame: Any) -> Any:
 def pin_all() -> None:
     """Let all frames of this process stay as they are from now on, Spark's own again."""
     for frame in list(_frames):
-        with spark_alone():
+        with spark_alone(), suppress(TrilakeError):  # what cannot be filled raises where it is used
             _java(frame)
-        vars(frame).pop(_LIVE, None)
+        vars(frame).pop(_LIVE)
         frame.__class__ = type(frame).__mro__[1]
+    _frames.clear()
 
 
 def makers(cls: type) -> list[str]:
@@ -278,10 +288,8 @@ def _fill(frame: Any, live: _Live, *, look: bool) -> None:
         if not live.filled:
             _slots(frame, live)
     newest = {n: live.shown[n] for n in live.sources}
-    if look and not (frame.is_cached and _is_kept(frame)):
-        for number, source in live.sources.items():
-            source.look()
-            newest[number] = source.now
+    if not (frame.is_cached and _is_kept(frame)) and (look or not are_of_one_version(newest.values())):
+        newest = look_for_newest(live.sources)
     with _raising(frame), spark_alone():
         if not live.filled:
             is_newest = all(live.shown[n] is read for n, read in newest.items())
@@ -448,7 +456,7 @@ def _pivot(own: Any) -> Callable[..., Any]:
         live = _live_of(self)
         if values is None and live is not None:
             frame = made_of(java_frame(self._df.sparkSession, java_of(self._df)), self)
-            limit = int(frame.sparkSession.conf.get("spark.sql.pivotMaxValues"))
+            limit = int(str(frame.sparkSession.conf.get("spark.sql.pivotMaxValues")))
             rows = frame.select(pivot_col).distinct().sort(pivot_col).limit(limit + 1)
             values = [row.get(0) for row in java_of(rows).collectAsList()]
             if len(values) > limit:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -22,6 +24,7 @@ _NOTED = "_trilake_version"
 #: Milliseconds for which a version counts as the newest one where it takes a request to look.
 _FRESH_MS = 200
 _each_plan: ContextVar[bool] = ContextVar("trilake_each_plan", default=False)
+_at: ContextVar[Mapping[str, int]] = ContextVar("trilake_version_to_read", default=MappingProxyType({}))
 
 
 class Versions(Protocol):
@@ -79,18 +82,30 @@ class Source:
     looked_ms: int
     lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def look(self) -> None:
-        """Read the newest version, where there is a newer one.
+    def look(self) -> Read:
+        """The newest version, which is read where it is newer than the one that was read before.
 
         Raises the errors of the read, as Spark's, also where the store does not say which version is the newest.
         """
-        with self.lock:
+        with self.lock, _as_spark_raises():
+            if self._is_behind():
+                self.now = self._read_again()
+            return self.now
+
+    def at(self, version: int) -> Read:
+        """A version that another read of the table has found to be the newest one.  Raises as :meth:`look`."""
+        with self.lock, _as_spark_raises():
+            if self.now.shown.version == version:
+                return self.now
+            token = _at.set({self.now.shown.table.store.uri: version})
             try:
-                if self._is_behind():
-                    with spark_alone():
-                        self.now = self.read() or self.now
-            except TrilakeError as e:
-                raise_for_spark(e, analysis_error(e))
+                return self._read_again()
+            finally:
+                _at.reset(token)
+
+    def _read_again(self) -> Read:
+        with spark_alone():
+            return self.read() or self.now
 
     def of_each_plan(self) -> DataFrame:
         """The rows of the version that is the newest one whenever Spark makes a plan."""
@@ -113,6 +128,38 @@ class Source:
             raise StorageError(f"cannot look for a newer version of the table: {e}", file=uri) from e
         self.looked_ms = now
         return behind
+
+
+@contextmanager
+def _as_spark_raises() -> Iterator[None]:
+    try:
+        yield
+    except TrilakeError as e:
+        raise_for_spark(e, analysis_error(e))
+
+
+def look_for_newest(sources: Mapping[int, Source]) -> dict[int, Read]:
+    """The newest version of each source; of the same one where several are of one table."""
+    reads = {number: source.look() for number, source in sources.items()}
+    newest: dict[str, int] = {}
+    for shown in (read.shown for read in reads.values()):
+        uri = shown.table.store.uri
+        newest[uri] = max(shown.version, newest.get(uri, shown.version))
+    if len(newest) == len(reads):
+        return reads
+    versions = {n: newest[read.shown.table.store.uri] for n, read in reads.items()}
+    return {n: r if r.shown.version == versions[n] else sources[n].at(versions[n]) for n, r in reads.items()}
+
+
+def are_of_one_version(reads: Iterable[Read]) -> bool:
+    """Whether reads of one table are of one version."""
+    versions: dict[str, int] = {}
+    return all(versions.setdefault(r.shown.table.store.uri, r.shown.version) == r.shown.version for r in reads)
+
+
+def version_to_read(uri: str) -> int | None:
+    """The version of a table that is to be read in place of the newest one; ``None`` for the newest."""
+    return _at.get().get(uri)
 
 
 def is_read_in_each_plan() -> bool:

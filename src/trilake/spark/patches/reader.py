@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from trilake.errors import IllegalArgumentError, InvalidArgumentError, TrilakeError
 from trilake.spark.delta.names.catalogue import NamedTable, table_at
 from trilake.spark.live_frames.connect import keeping
-from trilake.spark.live_frames.frames import following, follows, make, makers
+from trilake.spark.live_frames.frames import following, follows, is_live, make, makers
 from trilake.spark.patches.chains import all_options, classes, is_connect_class, source_of, watch_chains
 from trilake.spark.patches.dataframe_writer import check_one_place, must_be_at, our_table, record_option
 from trilake.spark.patches.recorder import Action, Record, patch, record_of
@@ -53,7 +53,8 @@ def take_over_reads(registered: list[str]) -> None:
             patch(cls, "persist", _persist)
             continue
         for name in makers(cls):
-            patch(cls, name, _make)
+            if not name.startswith("_"):
+                patch(cls, name, _make)
     for module in {functions, getattr(functions, "builtin", functions)}:  # a module of its own since PySpark 4.0
         patch(module, "broadcast", _broadcast)
 
@@ -88,7 +89,7 @@ def _make(own: Any, frame: DataFrame, *args: Any, **named: Any) -> Action | None
     A frame that follows a table sees to it by itself, but not where it is an argument of another one, nor in
     ``reduce(DataFrame.union, frames)``, which calls the method of Spark's class.
     """
-    if not any(map(follows, (frame, *args, *named.values()))):
+    if not any(map(is_live, (frame, *args, *named.values()))):
         return None
     return lambda: make(own.func, frame, *args, **named)
 

@@ -14,7 +14,7 @@ py4j's errors, so that one ``except Py4JError`` covers both.
 | the batch of a stream | ``activeStreamingQueries``, ``lastExecution`` | its rows come through the Python source |
 | whether delta-spark's jar is there | ``_jvm``, its class loader | the name ``delta`` is registered |
 | columns and filters of a query for our sources | ``DataSourceV2Relation``, py4j's callbacks | all columns are read |
-| what a frame reads | ``collectLeaves``, ``subqueriesAll`` | a table's own rows are written as any others |
+| what a frame reads | ``collectLeaves``, ``subqueriesAll`` | a table that was read is written as with its own rows |
 | files chosen when a query is planned | ``HadoopFsRelation``, ``FileIndex``, py4j's callbacks | all files are scanned |
 | partition values that no folder spells | ``PartitionDirectory``, ``Filter``, ``executeCollect`` | the query fails |
 | the session that is active | ``_jvm``, ``setActiveSession`` | sources are registered with the first session alone |

@@ -19,7 +19,7 @@ from trilake.spark.delta.reading.change_feed import change_feed, no_changes
 from trilake.spark.delta.reading.time_travel import split_place, version_of
 from trilake.spark.delta.settings import FEED_BEYOND, session_flag
 from trilake.spark.delta.source import READ_OPTIONS
-from trilake.spark.live_frames.versions import ReadVersion, note_version
+from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
 from trilake.spark.scan.row_counts import note_row_count, row_count
 from trilake.spark.session.engine import spark_engine
 from trilake.spark.session.options import Options, change_range
@@ -81,7 +81,8 @@ def load_delta(spark: SparkSession, path: str, options: Mapping[str, str], schem
             )
             raise explained(missing, store)
         version = version_of(log, read_options, place, partial(time_ms, spark))
-        table = ArrowDeltaTable(store, spark_engine(), version=version)
+        at = version_to_read(store.uri) if version is None else version
+        table = ArrowDeltaTable(store, spark_engine(), version=at)
         where, store_options = read_options.get("filter"), read_options.store
         frame = read_dataframe(spark, table, filter=where, options=store_options, newest=version is None)
         newest = ReadVersion.of(table) if version is None else None

@@ -32,6 +32,8 @@ Conditions: TypeAlias = tuple[str, ...]
 
 _numbers = count(1)
 _known: WeakValueDictionary[int, TableReads] = WeakValueDictionary()
+#: The first version of each table, by URI, that was read as its newest one.
+_read: dict[str, int] = {}
 
 
 class TableReads:
@@ -44,12 +46,13 @@ class TableReads:
     """
 
     def __init__(self, uri: str, version: int, of: Callable[[Conditions], ReadSet]) -> None:
-        self.version, self.complete, self._of = version, False, of
+        self.uri, self.version, self.complete, self._of = uri, version, False, of
         self._watching: list[set[Conditions]] = []
         self._lock = threading.Lock()
         number = next(_numbers)
         self.mark = f"{number} {version} {uri}"
         _known[number] = self
+        _read.setdefault(uri, version)
 
     def begin(self) -> None:
         """From now on each plan with the mark notes what it asks for."""
@@ -108,8 +111,9 @@ def own_reads(frame: DataFrame, uri: str) -> OwnReads:
     try:
         marks = [m.split(" ", 2) for m in set(relation_options(frame, MARK))]
     except Py4JError as e:
-        say_once("writes of a table's own rows are logged as blind appends", e)
-        return OwnReads()
+        say_once("writes to tables that were read count as made of all their rows, and conflict with other writers", e)
+        known = [notes.version for notes in list(_known.values()) if notes.uri == uri]
+        return OwnReads(min(known, default=_read.get(uri)), (None,))
     scans = [(int(version), _known.get(int(number))) for number, version, table in marks if table == uri]
     versions = [version if notes is None else notes.version for version, notes in scans]
     complete = (notes if notes is not None and notes.complete else None for _, notes in scans)

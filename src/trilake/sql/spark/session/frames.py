@@ -15,7 +15,7 @@ from trilake.errors import InvalidArgumentError, TableNotFoundError
 from trilake.spark.delta.read import read_dataframe
 from trilake.spark.delta.reading.reader import load_delta
 from trilake.spark.delta.settings import session_log
-from trilake.spark.live_frames.versions import ReadVersion, note_version
+from trilake.spark.live_frames.versions import ReadVersion, note_version, version_to_read
 from trilake.spark.session.format import spark_format_named
 from trilake.spark.session.settings import session_time_ms
 from trilake.sql.parser.literals import Args
@@ -103,8 +103,8 @@ def frame_of(session: SqlSession, target: Target, version: int | None = None, ms
     """The rows of a target at a version, natively read wherever that is possible."""
     spark = session.spark
     if target.format == "delta":
-        delta = open_delta(session, target, version, ms)
         is_newest = version is None and ms is None and target.at is None
+        delta = open_delta(session, target, version_to_read(target.store.uri) if is_newest else version, ms)
         frame: DataFrame = read_dataframe(spark, delta, options=target.options, newest=is_newest)
         return note_version(frame, ReadVersion.of(delta)) if is_newest else frame
     if target.at is not None and target.at[:1] in "vV":

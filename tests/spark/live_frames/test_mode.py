@@ -1,0 +1,79 @@
+"""Frames follow their tables, or stay at the version that they have read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import trilake
+from trilake.errors import InvalidArgumentError
+from trilake.spark.live_frames import mode
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> str:
+    path = str(tmp_path / "t")
+    append(path, 1, 2)
+    return path
+
+
+@pytest.fixture
+def session(spark: SparkSession) -> Iterator[SparkSession]:
+    trilake.register(spark)
+    yield spark
+    trilake.unregister(spark)
+
+
+def append(path: str, *ids: int) -> None:
+    trilake.write(pa.table({"id": list(ids)}), path, mode="append")
+
+
+def test_the_setting_pins_frames(session: SparkSession, conf: Callable[[str, str], None], table: str) -> None:
+    before = session.read.format("delta").load(table)
+    conf(mode.FRAMES, "pinned")
+    pinned = session.read.format("delta").load(table)
+    append(table, 3)
+    assert (before.count(), pinned.count(), pinned.where("id > 0").count()) == (3, 2, 2)
+    conf(mode.FRAMES, "FOLLOW")
+    after = session.read.format("delta").load(table)
+    append(table, 4)
+    assert (before.count(), pinned.count(), after.count()) == (4, 2, 4)
+    conf(mode.FRAMES, "never")
+    with pytest.raises(InvalidArgumentError, match="must be follow or pinned, got never"):
+        session.read.format("delta").load(table)
+
+
+def test_unregister_leaves_spark_s_own_frames(session: SparkSession, table: str) -> None:
+    frame = session.read.format("delta").load(table)
+    made, unused = frame.where("id > 1"), frame.groupBy().agg(F.sum("id"))
+    own = type(session.range(1))
+    append(table, 3)
+    assert made.count() == 2
+    trilake.unregister(session)
+    assert type(frame) is type(made) is type(unused) is own
+    append(table, 4)
+    assert (made.count(), unused.first()) == (2, (3,))
+    trilake.register(session)
+
+
+def test_a_spark_without_what_this_needs_pins_frames(
+    session: SparkSession, table: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def missing(*_: Any) -> Any:
+        raise TypeError("'JavaPackage' object is not callable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(mode, "template", missing)
+        patch.setattr(mode, "_probed", {})
+        frame = session.read.format("delta").load(table)
+        assert "frames stay at the version that they have read" in caplog.text
+    made = frame.where("id > 0")
+    append(table, 3)
+    assert (frame.count(), made.count()) == (2, 2)
+    assert session.read.format("delta").load(table).count() == 3

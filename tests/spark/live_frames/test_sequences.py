@@ -1,0 +1,25 @@
+"""Frames show rows of one version each, the newest, after any sequence of commits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.connect_session import ROOT
+from tests.spark.live_frames.sequences import run
+
+
+def test_frames_show_one_version_after_any_commits(sql: SparkSession) -> None:
+    assert run(sql, range(8), steps=3, frames=3) < 60  # one that descended into its own plan took minutes
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["classic", "connect"])
+def test_frames_show_one_version_in_200_sequences(kind: str) -> None:
+    command = [sys.executable, "-m", "tests.spark.live_frames.sequences", kind, "200", "6"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert float(done.stdout.split()[-2]) <= 3
