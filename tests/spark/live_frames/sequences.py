@@ -1,10 +1,12 @@
 """Random sequences of commits under frames that follow two tables: what each frame must show after each commit.
 
 Run as a script, it tries them in a session of its own: ``python -m tests.spark.live_frames.sequences connect 10 3``.
+It prints a line of JSON about what it has tried.
 """
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import sys
@@ -12,11 +14,15 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -85,6 +91,18 @@ def rows_of(path: str) -> list[Row]:
 
 
 @dataclass
+class Tried:
+    """How much was tried, and how long the slowest use of a frame took, in seconds and in those of a processor."""
+
+    sequences: int = 0
+    steps: int = 0
+    uses: int = 0
+    longest_s: float = 0.0
+    most_processor_s: float = 0.0
+    commits: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
 class Sequence:
     """Two tables, the frames over them, and what commits to them."""
 
@@ -119,21 +137,31 @@ class Sequence:
         self.log.append(f"{name} {'ab'[which]}")
         COMMITS[name](self, self.paths[which], self.tables[which])
 
-    def check(self, names: list[str]) -> float:
-        """Compare these frames with the tables; the longest time that one took."""
-        longest = 0.0
+    def check(self, names: list[str], tried: Tried) -> None:
+        """Compare these frames with the tables."""
         a, b = map(rows_of, self.paths)
         for name in names:
-            begin = time.perf_counter()
+            begin, processor = time.perf_counter(), _processor_s()
             found = Counter(map(tuple, self.frames[name].collect()))
-            longest = max(longest, time.perf_counter() - begin)
+            tried.uses += 1
+            tried.longest_s = max(tried.longest_s, time.perf_counter() - begin)
+            tried.most_processor_s = max(tried.most_processor_s, _processor_s() - processor)
             right = [Counter(FRAMES[name][1](a, b))]
             if self.cached is not None and name == "cached":
                 right = [Counter(FRAMES[name][1](self.cached, b))]
             elif self.cached is not None and name == "of a cached one":
                 right.append(Counter(FRAMES[name][1](self.cached, b)))
             assert found in right, f"{name} after {self.log}: {found - right[0]} too many, {right[0] - found} missing"
-        return longest
+
+
+def _processor_s() -> float:
+    """Seconds of processor time of this process and those that it has started."""
+    this = psutil.Process()
+    times = []
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.Error):
+            times.append(process.cpu_times())
+    return sum(t.user + t.system for t in times)
 
 
 def _update(seq: Sequence, path: str, frame: DataFrame) -> None:
@@ -160,6 +188,15 @@ def _add_column(seq: Sequence, path: str, frame: DataFrame) -> None:
     rows = seq.rows(1)
     more = rows.append_column(f"more{len(seq.log)}", pa.array([1]))
     trilake.write(more, path, mode="append", schema_mode="merge")
+
+
+def _other_columns(seq: Sequence, path: str, frame: DataFrame) -> None:
+    """Frames raise for as long as the table has not the columns that they show."""
+    version = trilake.open(path).version
+    trilake.write(pa.table({"id": ["1"], "s": ["x"]}), path, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(PySparkException, match="read the table again"):
+        seq.frames["unioned"].collect()
+    trilake.open(path).restore(version)
 
 
 def _made_again(seq: Sequence, path: str, frame: DataFrame) -> None:
@@ -214,6 +251,7 @@ COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
     "optimize": lambda seq, path, _: trilake.open(path).optimize(),
     "truncate": lambda seq, path, _: seq.spark.sql(f"DELETE FROM delta.`{path}`"),
     "add a column": _add_column,
+    "other columns": _other_columns,
     "made again": _made_again,
     "restore": _restore,
     "cache": _cache,
@@ -222,30 +260,31 @@ COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
 }
 
 
-def run(spark: SparkSession, seeds: range, steps: int, *, frames: int = len(FRAMES)) -> float:
-    """Try one sequence for each seed; the longest time that one use of a frame took, in seconds."""
-    longest = 0.0
+def run(spark: SparkSession, seeds: range, steps: int, *, frames: int = len(FRAMES)) -> Tried:
+    """Try one sequence for each seed, with that many commits, and after each a use of that many frames."""
+    tried = Tried()
     for seed in seeds:
         with tempfile.TemporaryDirectory() as folder:
             rng = random.Random(seed)
             seq = Sequence(spark, Path(folder), rng)
-            for _ in range(steps):
-                seq.commit()
-                names = rng.sample(list(FRAMES), frames)
-                try:
-                    longest = max(longest, seq.check(names))
-                except Exception as e:
-                    e.add_note(f"seed {seed}: {seq.log}")
-                    raise
+            try:
+                for _ in range(steps):
+                    seq.commit()
+                    seq.check(rng.sample(list(FRAMES), frames), tried)
+            except Exception as e:
+                e.add_note(f"seed {seed}: {seq.log}")
+                raise
             _clear_cache(seq, "", seq.tables[0])
             CACHED.clear()
-    return longest
+            tried.sequences += 1
+            tried.steps += steps
+            tried.commits.update(step.rsplit(" ", 1)[0] for step in seq.log)
+    return tried
 
 
 def main(arguments: list[str]) -> None:
     """Try sequences in a session of Spark, classic or Connect."""
-    kind, count, steps = arguments[0], int(arguments[1]), int(arguments[2])
-    frames = int(arguments[3]) if len(arguments) > 3 else len(FRAMES)
+    kind, count, steps, *more = arguments
     if kind == "connect":
         from tests.connect_session import connect_session
 
@@ -255,7 +294,9 @@ def main(arguments: list[str]) -> None:
 
         spark = local_session("sequences")
     trilake.install(spark)
-    print(f"the longest use took {run(spark, range(count), steps, frames=frames):.2f} s")
+    frames, first = (int(n) for n in (more + [str(len(FRAMES)), "0"][len(more) :]))
+    tried = run(spark, range(first, first + int(count)), int(steps), frames=frames)
+    print(json.dumps({"spark": spark.version, "kind": kind, **asdict(tried)}))
 
 
 if __name__ == "__main__":
