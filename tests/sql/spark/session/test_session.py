@@ -8,6 +8,7 @@ import json
 import os
 import re
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,20 +43,19 @@ def test_strings_comments_and_columns_that_look_like_tables_are_left_alone(sql: 
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "America/Los_Angeles"])
-def test_times_of_table_changes_are_instants_in_every_zone(sql: SparkSession, tmp_path: Path, zone: str) -> None:
+def test_times_of_table_changes_are_instants_in_every_zone(
+    sql: SparkSession, conf: Callable[[str, str], None], tmp_path: Path, zone: str
+) -> None:
     """They were read in the session's zone as the machine's shows them, and so were others where the two differ."""
     path, start = str(tmp_path / "t"), 1_700_000_000
     for version in range(3):
         trilake.write([{"n": version}], path, mode="append", properties={"delta.enableChangeDataFeed": "true"})
         os.utime(f"{path}/_delta_log/{version:020}.json", (start + 3600 * version,) * 2)
-    sql.conf.set("spark.sql.session.timeZone", zone)
-    try:
-        changes = f"SELECT n FROM table_changes_by_path('{path}', timestamp_seconds({start + 3600})"
-        assert rows(sql, f"{changes})") == [(1,), (2,)]
-        assert rows(sql, f"{changes}, timestamp_seconds({start + 7199}))") == [(1,)]
-        assert rows(sql, f"{changes}, string(timestamp_seconds({start + 7200})))") == [(1,), (2,)]
-    finally:
-        sql.conf.unset("spark.sql.session.timeZone")
+    conf("spark.sql.session.timeZone", zone)
+    changes = f"SELECT n FROM table_changes_by_path('{path}', timestamp_seconds({start + 3600})"
+    assert rows(sql, f"{changes})") == [(1,), (2,)]
+    assert rows(sql, f"{changes}, timestamp_seconds({start + 7199}))") == [(1,)]
+    assert rows(sql, f"{changes}, string(timestamp_seconds({start + 7200})))") == [(1,), (2,)]
 
 
 def test_a_common_table_hides_a_table_of_its_name(sql: SparkSession, tmp_path: Path) -> None:
