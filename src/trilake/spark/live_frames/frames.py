@@ -151,8 +151,8 @@ def make(method: Callable[..., _Any], *args: Any, **kwargs: Any) -> _Any:
 def made_of(result: _Any, *origins: Any) -> _Any:
     """What was made of the templates of some frames, which follows what they follow; the result itself.
 
-    A result that is not a frame of a classic session, nor a group or a list of such, stays as it is; one of Spark Connect
-    contains the plans that it is made of.
+    A result that is not a frame of a classic session, nor a group or a list of such, stays as it is; one of Spark
+    Connect contains the plans that it is made of.
     """
     lives = [live for o in origins if (live := _live_of(o)) is not None]
     if lives:
