@@ -24,8 +24,9 @@ from trilake.errors import CorruptFileError, CorruptLogError, DeletionVectorErro
 from trilake.lance.file import framing
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index import ivf_pq
-from trilake.lance.index.btree import Bound, ScalarIndex, train
+from trilake.lance.index.btree import BTreeIndex, train
 from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.scalar import Bound
 from trilake.lance.proto import format_pb2
 from trilake.lance.versions import deletions, effects, transaction
 from trilake.lance.versions import operations as op
@@ -258,7 +259,7 @@ def test_a_damaged_btree_never_answers_wrongly() -> None:
     whole = {name: store.read(f"_indices/x/{name}").to_pybytes() for name in ("page_data.lance", "page_lookup.lance")}
 
     def answers(of: MemoryStore) -> list[list[int]]:
-        index = ScalarIndex.open(of, "_indices/x")
+        index = BTreeIndex.open(of, "_indices/x")
         asked = [index.equal(77), index.is_in([3, 2047, 2048, 4400, 9999])]
         return [a.tolist() for a in (*asked, index.range(Bound(4090), None), index.range(None, Bound(5)))]
 

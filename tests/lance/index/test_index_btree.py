@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trilake.errors import InvalidArgumentError, MissingFileError, TrilakeError
-from trilake.lance.index.btree import PAGE_ROWS, Bound, ScalarIndex, train
+from trilake.lance.index.btree import PAGE_ROWS, BTreeIndex, train
+from trilake.lance.index.scalar import Bound
 from trilake.storage import open_store
 from trilake.storage.memory import MemoryStore
 
@@ -22,10 +23,10 @@ def table(values: pa.Array) -> pa.Table:
     return pa.table({"values": values, "row_ids": pa.array(np.arange(len(values)), pa.uint64())})
 
 
-def build(values: pa.Array) -> ScalarIndex:
+def build(values: pa.Array) -> BTreeIndex:
     store = MemoryStore("memory://index")
     train(store, "i", table(values))
-    return ScalarIndex.open(store, "i")
+    return BTreeIndex.open(store, "i")
 
 
 def test_lances_own(shared: Path) -> None:
@@ -35,7 +36,7 @@ def test_lances_own(shared: Path) -> None:
     store = open_store(str(folder / "ds.lance"))
     seen = set()
     for path in (folder / "ds.lance" / "_indices").iterdir():
-        index = ScalarIndex.open(store, f"_indices/{path.name}")
+        index = BTreeIndex.open(store, f"_indices/{path.name}")
         column = rows["id" if index.value_type == pa.int64() else "name"]
         seen.add(str(index.value_type))
         # Fragments of 2,048 rows.
@@ -139,14 +140,14 @@ def test_missing_and_broken_files() -> None:
     whole = {name: bytes(store.read(f"i/{name}")) for name in ("page_data.lance", "page_lookup.lance")}
     rng = np.random.default_rng(0)
     with pytest.raises(MissingFileError):
-        ScalarIndex.open(store, "none")
+        BTreeIndex.open(store, "none")
     for name, data in whole.items():
         for _ in range(60):
             broken = bytearray(data)
             broken[rng.integers(0, len(data))] ^= int(rng.integers(1, 256))
             store.put(f"i/{name}", bytes(broken))
             try:
-                index = ScalarIndex.open(store, "i")
+                index = BTreeIndex.open(store, "i")
                 assert index.equal(7).dtype == np.uint64
             except TrilakeError as e:
                 assert e.message  # noqa: PT017 - either outcome is right

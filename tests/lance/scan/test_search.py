@@ -17,7 +17,7 @@ from tests.lance import corpus
 from trilake import lance
 from trilake.errors import InvalidArgumentError, TrilakeError
 from trilake.lance import LanceDataset
-from trilake.lance.index.btree import ScalarIndex
+from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.versions.versions import LATEST
 from trilake.storage import open_store
@@ -148,7 +148,7 @@ def test_scalar_indices() -> None:
     ds.optimize.compact_files()
     assert len(ds.get_fragments()) == 1
     entry = ds.list_indices()[0]
-    index = ScalarIndex.open(ds.snapshot.store, f"_indices/{entry['uuid']}")
+    index = BTreeIndex.open(ds.snapshot.store, f"_indices/{entry['uuid']}")
     found = ds._take_rows(index.equal(77), ["id"])
     assert found["id"].to_pylist() == [77]
     table = index.read()

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands import vector_indices
-from trilake.lance.commands.indices import find, trained
+from trilake.lance.commands.indices import TRAINED, find, kind_of, trained
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VectorIndexPlan
 from trilake.lance.index.ivf_pq_index import VectorIndex
@@ -73,13 +73,14 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
     fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
     field = fields[0] if len(fields) == 1 else None
     vectors = snapshot.indices.vector(index)
-    if field is None or (vectors is None and snapshot.indices.scalar(index) is None):
+    kind = kind_of(snapshot, index).upper()
+    if field is None or (vectors is None and kind not in TRAINED):
         return None
     is_complete = not {f.id for f in snapshot.manifest.fragments} - set(index.fragment_bitmap or ())
     if is_complete and len(same) == 1 and not retrain:
         return None
     if vectors is None:
-        return trained(snapshot, snapshot.view.schema.name_of(field), index.name)
+        return trained(snapshot, snapshot.view.schema.name_of(field), index.name, kind)
     if retrain:
         return vector_indices.made(snapshot, _plan_of(field.name, index.name, vectors))
     return vector_indices.extended(snapshot, field.name, index, vectors)

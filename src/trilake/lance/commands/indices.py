@@ -7,6 +7,7 @@ are looked at one by one, deleted rows are left out, so an index never needs to 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -28,13 +29,15 @@ from trilake.lance.file.errors import (
 )
 from trilake.lance.file.schema import Field
 from trilake.lance.file.types import LISTS
-from trilake.lance.index.btree import train
+from trilake.lance.index import bitmap, btree
+from trilake.lance.index.bitmap import BitmapIndex
+from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq import RowIds
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.manifest import BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
+from trilake.lance.versions.manifest import BITMAP_DETAILS, BTREE_DETAILS, VECTOR_DETAILS, IndexMetadata
 
 _log = logging.getLogger("trilake.lance")
 
@@ -104,8 +107,9 @@ def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
     """The kind of an index, as its files or its writer say it: ``BTree``, ``IVF_PQ``, ``Bitmap`` and so on."""
     if snapshot.indices.vector(index) is not None:
         return "IVF_PQ"
-    if snapshot.indices.scalar(index) is not None:
-        return "BTree"
+    scalar = snapshot.indices.scalar(index)
+    if scalar is not None:
+        return scalar.kind
     said = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
     return said or "Unknown"
 
@@ -171,8 +175,13 @@ def create_scalar_index(
     replaced, or is of another column.
     """
     flag("train", with_rows)
-    if str(index_type).upper() != "BTREE":
-        raise UnsupportedIndexError(f"an index of type {index_type!r} cannot be made", help="scalar indices are BTREE")
+    kind = str(index_type).upper()
+    first = snapshot.manifest.storage_version.is_first
+    if kind not in TRAINED or (first and kind != "BTREE"):
+        kinds = "BTREE" if first else "BTREE and BITMAP"
+        raise UnsupportedIndexError(
+            f"an index of type {index_type!r} cannot be made", help=f"scalar indices of this dataset are {kinds}"
+        )
     if not isinstance(column, str):
         raise WrongTypeError(f"column is {column!r}", help="it is a name")
     column = snapshot.view.schema.spelled(column)
@@ -181,12 +190,18 @@ def create_scalar_index(
 
     def plan(current: Snapshot) -> op.Operation:
         check_name(current, called, column, replace=replace)
-        return op.CreateIndex((trained(current, column, called, with_rows=with_rows),))
+        return op.CreateIndex((trained(current, column, called, kind, with_rows=with_rows),))
 
     return replanned(snapshot, plan)
 
 
-def trained(snapshot: Snapshot, column: str, name: str, *, with_rows: bool = True) -> IndexMetadata:
+#: By the name of a kind: what writes it, and what a manifest says of it.
+TRAINED = {"BTREE": (btree.train, BTREE_DETAILS), "BITMAP": (bitmap.train, BITMAP_DETAILS)}
+
+
+def trained(
+    snapshot: Snapshot, column: str, name: str, kind: str = "BTREE", *, with_rows: bool = True
+) -> IndexMetadata:
     """Write an index of all live rows of a column of single values, or of none; the entry that makes it count."""
     schema, field = snapshot.view.schema, _indexable(snapshot, column)
     path = schema.path_of(field)
@@ -195,9 +210,15 @@ def trained(snapshot: Snapshot, column: str, name: str, *, with_rows: bool = Tru
     rows = pa.Table.from_batches(snapshot.scan(plan, readers), schema=plan.schema)
     values = rows.column(0) if len(path) == 1 else pc.struct_field(rows.column(0), path[1:])
     uuid = UUID(snapshot.runtime.new_id())
-    train(snapshot.store, f"_indices/{uuid}", pa.table({"values": values, ROW_ID: rows.column(ROW_ID)}))
+    train, details = TRAINED[kind]
+    version = snapshot.manifest.storage_version
+    files = train(
+        snapshot.store, f"_indices/{uuid}", pa.table({"values": values, ROW_ID: rows.column(ROW_ID)}), version
+    )
     covered = FrozenBitMap([r.fragment.id for r in readers])
-    return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+    if version.is_first:
+        return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+    return described(snapshot, IndexMetadata(uuid, (field.id,), name, snapshot.version, covered, details), files)
 
 
 #: Kinds of columns that have an order, and values that an index's file keeps.
@@ -233,6 +254,12 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
             column=column,
         )
     return field
+
+
+def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:
+    """The entry as today's format has it: with the version of its files, their sizes, and the time."""
+    version = 1 if entry.details == VECTOR_DETAILS else 0
+    return replace(entry, index_version=version, files=files, created_at_ms=snapshot.runtime.clock_ms())
 
 
 def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
@@ -283,20 +310,23 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
         uuid = UUID(snapshot.runtime.new_id())
         new = f"_indices/{uuid}"
         scalar, vector = snapshot.indices.scalar(index), snapshot.indices.vector(index)
-        if scalar is not None:
-            details = BTREE_DETAILS
+        if isinstance(scalar, BTreeIndex | BitmapIndex) and scalar.kind.upper() in TRAINED:
+            train, details = TRAINED[scalar.kind.upper()]
             rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
-            train(snapshot.store, new, rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep)))
+            rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
+            train(snapshot.store, new, rows, snapshot.manifest.storage_version)
         elif vector is not None:
             details = VECTOR_DETAILS
             vector.write_with(snapshot.store, new, move=move)
         else:
             _log.warning(
-                "index %s of %s is of an unknown kind: it does not cover the compacted rows; make it again",
+                "index %s of %s cannot follow its rows: it does not cover the compacted rows; make it again",
                 index.name,
                 snapshot.store.uri,
             )
             continue
-        rewritten_indices.append(op.RewrittenIndex(index.uuid, uuid, index.details or details))
+        rewritten_indices.append(
+            op.RewrittenIndex(index.uuid, uuid, index.details or details, index.index_version or 0)
+        )
     return tuple(rewritten_indices)

@@ -1,14 +1,16 @@
 """BTREE: a scalar index, the values of a column in order, with the ids of their rows.
 
-``page_data.lance`` has the columns ``values`` and ``row_ids``, sorted by value, in pages (batches) of 4,096 rows.
-``page_lookup.lance`` has one row a page: ``min``, ``max``, ``null_count`` and ``page_idx``.  It is read whole; of the
-pages, only those are read that a search can find something in.
+``page_data.lance`` has the columns ``values`` and ``row_ids`` (``ids`` in files of version 2.x), sorted by value, in
+pages of 4,096 rows.  ``page_lookup.lance`` has one row a page: ``min``, ``max``, ``null_count`` and ``page_idx``.  It
+is read whole; of the pages, only those are read that a search can find something in.
+
+In the first file format there are no nulls: those of strings and bytes are empty values, others are left out.  In 2.x
+nulls come first, and the ``min`` of a page that begins with one is null.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -21,74 +23,72 @@ import pyarrow.types as pt
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file import types
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import FIRST, StorageVersion
+from trilake.lance.index.files import PagedFile, open_file, read_whole, write_file
+from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex, between
 from trilake.lance.v1.data_file import V1File
 from trilake.lance.v1.data_file_writer import V1Writer
 from trilake.lance.v1.encode import encode_flat
+from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
-RowIds = npt.NDArray[np.uint64]
 PAGE_ROWS = 4096
 LOOKUP_COLUMNS = ["min", "max", "null_count", "page_idx"]
 LOOKUP, DATA = "page_lookup.lance", "page_data.lance"
 #: Metadata of the lookup's schema: CRC-32 of the lookup and of each page in hexadecimal; the format has none.
 CHECKSUMS = b"trilake:crc32"
-REMAKE = "make the index anew: create_scalar_index(..., replace=True)"
+#: Metadata of the lookup's schema in files of version 2.x: the rows of a page.
+BATCH_SIZE = b"batch_size"
+#: Name of the second column of the data.
+_IDS = {True: "row_ids", False: "ids"}
 
 
-@dataclass(frozen=True)
-class Bound:
-    """An end of a range of values; ``value`` is a Python value or Arrow scalar that fits the column's type."""
-
-    value: Any
-    inclusive: bool = True
-
-
-class ScalarIndex:
+class BTreeIndex(ScalarIndex):
     """An open index.
 
     >>> from trilake.storage.memory import MemoryStore
     >>> store = MemoryStore("memory://btree")
     >>> rows = pa.table({"values": [5, 3, 5], "row_ids": pa.array([0, 1, 2], pa.uint64())})
-    >>> train(store, "_indices/x", rows)
-    3
-    >>> index = ScalarIndex.open(store, "_indices/x")
+    >>> files = train(store, "_indices/x", rows)
+    >>> index = BTreeIndex.open(store, "_indices/x")
     >>> index.equal(5).tolist(), index.range(None, Bound(5, inclusive=False)).tolist()
     ([0, 2], [1])
     """
 
-    def __init__(self, data: V1File, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
+    kind = "BTree"
+
+    def __init__(self, data: V1File | PagedFile, lookup: pa.RecordBatch, checksums: Sequence[int] = ()) -> None:
         self._data = data
+        self.has_nulls = isinstance(data, PagedFile)
         #: Of each page of the data; none where the writer kept none.
         self._checksums = checksums
         self._checked: set[int] = set()
         self._min, self._max = lookup["min"], lookup["max"]
         self._nulls = lookup["null_count"].to_numpy()
         self._pages = lookup["page_idx"].to_numpy()
-        #: Type of the column.
-        self.value_type: pa.DataType = self._min.type
+        self.value_type = self._min.type
 
     @classmethod
-    def open(cls, store: Store, folder: str) -> ScalarIndex:
+    def open(cls, store: Store, folder: str) -> BTreeIndex:
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
-        lookup_file = V1File.open(store, f"{folder}/{LOOKUP}")
-        data = V1File.open(store, f"{folder}/{DATA}")
-        batches = [lookup_file.read_batch(i) for i in range(lookup_file.num_batches)]
-        lookup = pa.Table.from_batches(batches, lookup_file.schema.to_arrow()).combine_chunks()
-        names = lookup.column_names, data.schema.names
-        if names != (LOOKUP_COLUMNS, ["values", "row_ids"]):
+        lookup_file, opened = open_file(store, f"{folder}/{LOOKUP}"), open_file(store, f"{folder}/{DATA}")
+        lookup = read_whole(lookup_file)
+        data = opened if isinstance(opened, V1File) else PagedFile(opened, _page_rows(lookup_file))
+        names = lookup.schema.names, data.schema.names
+        if names != (LOOKUP_COLUMNS, ["values", _IDS[isinstance(data, V1File)]]):
             raise CorruptFileError(f"the files of the index have the columns {names}", file=lookup_file.file)
         kinds = {lookup.schema.field(i).type for i in (0, 1)} | {data.schema.fields[0].arrow_type}
         if len(kinds) > 1 or lookup.schema.types[2:] != [pa.uint32()] * 2:
             raise CorruptFileError("the files of the index disagree about the column's type", file=lookup_file.file)
-        pages = lookup["page_idx"].to_numpy()
+        pages = lookup["page_idx"].to_numpy(zero_copy_only=False)
         if data.schema.fields[1].arrow_type != pa.uint64() or not np.array_equal(pages, np.arange(data.num_batches)):
             raise CorruptFileError(
                 "a page of the index is missing or there twice, or its row ids are missing", file=data.file, help=REMAKE
             )
-        whole = lookup.to_batches()
-        first = whole[0] if whole else pa.RecordBatch.from_pylist([], lookup.schema)
-        _check_order(first, lookup_file.file)
-        return cls(data, first, _known_checksums(lookup_file, first))
+        if lookup["null_count"].null_count:
+            raise CorruptFileError("a page of the index does not say its nulls", file=lookup_file.file, help=REMAKE)
+        _check_order(lookup, lookup_file.file)
+        return cls(data, lookup, _known_checksums(lookup_file, lookup))
 
     @property
     def num_rows(self) -> int:
@@ -104,7 +104,7 @@ class ScalarIndex:
         """``index_type``, ``min`` and ``max`` as text, ``num_pages``, ``num_rows`` and ``num_nulls``."""
         low, high = (self._min[0], self._max[-1]) if self.num_pages else (None, None)
         return {
-            "index_type": "BTree",
+            "index_type": self.kind,
             "min": str(low),
             "max": str(high),
             "num_pages": self.num_pages,
@@ -114,26 +114,20 @@ class ScalarIndex:
 
     # --- searching: sorted ids of the rows ---
 
-    def equal(self, value: Any) -> RowIds:
-        """Rows with this value; none for null."""
-        if value is None:
-            return np.empty(0, np.uint64)
-        return self.range(Bound(value), Bound(value))
-
     def range(self, low: Bound | None, high: Bound | None) -> RowIds:
         """Rows with values between two bounds, ``None`` for no bound; NaN is greater than all else, null is nowhere.
 
         Empty texts and bytes are what the index has for null, too: where they are asked for, rows of both are found.
         Raises ``InvalidArgumentError`` for a bound that does not fit the type.
         """
-        above, below = self._scalar(low), self._scalar(high)
+        above, below = self.scalar(low), self.scalar(high)
         from_low, to_high = self._reaching(above, below)
         beside = np.concatenate([np.flatnonzero(~from_low)[-1:], np.flatnonzero(~to_high)[:1]])
-        return self._search(from_low & to_high, lambda values: _between(values, low, above, high, below), beside)
+        return self._search(from_low & to_high, lambda values: between(values, low, above, high, below), beside)
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> npt.NDArray[np.bool_]:
         """For each page whether it can hold a value between two bounds; errors as :meth:`range`."""
-        from_low, to_high = self._reaching(self._scalar(low), self._scalar(high))
+        from_low, to_high = self._reaching(self.scalar(low), self.scalar(high))
         return from_low & to_high
 
     def _reaching(
@@ -146,11 +140,20 @@ class ScalarIndex:
         if below is not None:
             # Some writers put NaNs with a sign in front of all numbers.
             to_high = _may(pc.less_equal(self._min, below)) | _is_nan(self._min)
-        return from_low, to_high
+        valued = self._has_values
+        return from_low & valued, to_high & valued
+
+    @property
+    def _has_values(self) -> npt.NDArray[np.bool_]:
+        """For each page whether it has more than nulls."""
+        if not self.has_nulls:
+            return np.ones(self.num_pages, bool)
+        valued: npt.NDArray[np.bool_] = self._max.is_valid().to_numpy(zero_copy_only=False)
+        return valued
 
     def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds:
         """Rows with one of these values; null among them finds nothing."""
-        choices = self._choices(values)
+        choices = self.choices(values)
         if not len(choices):
             return np.empty(0, np.uint64)
         keep, beside = self._pages_of(choices)
@@ -158,43 +161,31 @@ class ScalarIndex:
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> npt.NDArray[np.bool_]:
         """For each page whether it can hold one of these values; errors as :meth:`is_in`."""
-        choices = self._choices(values)
+        choices = self.choices(values)
         return self._pages_of(choices)[0] if len(choices) else np.zeros(self.num_pages, bool)
-
-    def _choices(self, values: Sequence[Any] | pa.Array) -> pa.Array:
-        choices = values if isinstance(values, pa.Array) else self._array(values)
-        try:
-            choices = choices.cast(self.value_type).drop_null().unique()
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
-            raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
-        if pt.is_floating(choices.type) and pc.any(pc.equal(choices, pa.scalar(0, choices.type))).as_py():
-            # Zeros of both signs are equal, but Arrow looks for them bit by bit.
-            choices = pa.concat_arrays([choices, pa.array(np.array([0.0, -0.0]), choices.type)]).unique()
-        return choices.take(pc.sort_indices(choices))
 
     def _pages_of(self, choices: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
         """For each page whether it can hold one of some values, and the pages right before and behind each value."""
         # A page is needed if its range has one of them: as many are below its max as, strictly, below its min, if not.
         # Bounds that are unknown keep a page.
-        keep, beside = np.ones(self.num_pages, bool), np.empty(0, np.int64)
-        if (
-            self.num_pages
-            and not self._min.null_count
-            and not self._max.null_count
-            and not pt.is_floating(self._min.type)
-        ):
-            ranks = pc.rank(pa.concat_arrays([choices, self._min, self._max]), tiebreaker="dense").to_numpy()
+        keep, beside, low, high = self._has_values, np.empty(0, np.int64), self._min, self._max
+        if self.has_nulls:  # a page that begins with nulls may begin with any value; one that has no more is out anyway
+            low, high = low.fill_null(choices[0]), high.fill_null(choices[0])
+        if self.num_pages and not low.null_count and not high.null_count and not pt.is_floating(low.type):
+            ranks = pc.rank(pa.concat_arrays([choices, low, high]), tiebreaker="dense").to_numpy()
             of = np.split(ranks, [len(choices), len(choices) + self.num_pages])
-            keep = np.searchsorted(of[0], of[2], "right") > np.searchsorted(of[0], of[1], "left")
+            keep &= np.searchsorted(of[0], of[2], "right") > np.searchsorted(of[0], of[1], "left")
             before, behind = np.searchsorted(of[2], of[0], "left") - 1, np.searchsorted(of[1], of[0], "right")
             beside = np.unique(np.concatenate([before, behind]))
         return keep, beside
 
     def is_null(self) -> RowIds:
-        """Rows without a value, or with an empty one, which the format takes for the same.
+        """Rows without a value; in the first file format also those with an empty one, which it takes for the same.
 
-        Raises ``InvalidArgumentError`` for types of which an index cannot keep nulls: all but texts and bytes.
+        Raises ``InvalidArgumentError`` for types of which such an index cannot keep nulls: all but strings and bytes.
         """
+        if self.has_nulls:
+            return self._search(self._nulls > 0, pc.is_null, np.empty(0, np.int64))
         empty = _empty(self.value_type)
         if empty is None:
             raise InvalidArgumentError(f"an index of {self.value_type} does not know nulls", help="read the column")
@@ -204,7 +195,7 @@ class ScalarIndex:
     def read(self) -> pa.Table:
         """All values with their row ids, in order: what an index that takes in more rows begins with."""
         batches = [self._page(i) for i in range(self._data.num_batches)]
-        return pa.Table.from_batches(batches, self._data.schema.to_arrow())
+        return pa.Table.from_batches(batches, self._data.schema.to_arrow()).rename_columns(["values", "row_ids"])
 
     def _page(self, number: int) -> pa.RecordBatch:
         """A page.  Raises ``CorruptFileError`` unless it is what was written, as far as the files can tell."""
@@ -223,9 +214,14 @@ class ScalarIndex:
 
     def _is_sound(self, batch: pa.RecordBatch, number: int) -> bool:
         """Whether the values of a page are in order and between its bounds, and no row is there twice."""
-        values, ids = batch.column(0), batch.column(1).to_numpy()
+        values, ids = batch.column(0), batch.column(1).to_numpy(zero_copy_only=False)
         if len(np.unique(ids)) < len(ids):
             return False
+        if self.has_nulls:
+            has = len(values) > values.null_count
+            if values.null_count != self._nulls[number] or (has and not self._max[number].is_valid):
+                return False
+            return batch.column(1).null_count == 0 and self._fits(values, number)
         nulls = 0 if types.is_variable(self.value_type) else int(self._nulls[number])
         if nulls > len(values):
             return False
@@ -245,24 +241,12 @@ class ScalarIndex:
         if not self._checksums:
             for number in beside[(beside >= 0) & (beside < self.num_pages)].tolist():
                 self._page(number)
-        row_ids, empty = [], _empty(self.value_type)
+        row_ids, empty = [], None if self.has_nulls else _empty(self.value_type)
         for page in self._pages[keep].tolist():
             batch = self._page(page)
             values = batch.column(0) if empty is None else batch.column(0).fill_null(empty)
-            row_ids.append(batch.column(1).filter(pc.fill_null(match(values), False)).to_numpy())
+            row_ids.append(batch.column(1).filter(pc.fill_null(match(values), False)).to_numpy(zero_copy_only=False))
         return np.sort(np.concatenate([np.empty(0, np.uint64), *row_ids]))
-
-    def _scalar(self, bound: Bound | None) -> pa.Scalar | None:
-        if bound is None:
-            return None
-        return self._array([bound.value])[0]
-
-    def _array(self, values: Sequence[Any]) -> pa.Array:
-        plain = [v.as_py() if isinstance(v, pa.Scalar) else v for v in values]
-        try:
-            return pa.array(plain, self.value_type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as e:
-            raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
 
 
 def _check_order(lookup: pa.RecordBatch, file: str) -> None:
@@ -294,7 +278,15 @@ def page_checksum(schema: LanceSchema, batch: pa.RecordBatch) -> int:
     return checksum
 
 
-def _known_checksums(lookup_file: V1File, lookup: pa.RecordBatch) -> list[int]:
+def _page_rows(lookup_file: V1File | V2File) -> int:
+    """The rows of a page, as the lookup says.  Raises ``CorruptFileError``."""
+    said = lookup_file.schema.metadata.get(BATCH_SIZE, str(PAGE_ROWS).encode())
+    if not said.isdigit():
+        raise CorruptFileError(f"the index has pages of {said!r} rows", file=lookup_file.file, help=REMAKE)
+    return int(said[:10])
+
+
+def _known_checksums(lookup_file: V1File | V2File, lookup: pa.RecordBatch) -> list[int]:
     """The checksums of the pages, after that of the lookup itself was compared; none where the writer kept none."""
     data = lookup_file.schema.metadata.get(CHECKSUMS)
     if data is None:
@@ -325,36 +317,62 @@ def _empty(kind: pa.DataType) -> pa.Scalar | None:
     return pa.scalar(b"", pa.binary()).cast(kind) if types.is_variable(kind) else None
 
 
-def _between(
-    values: pa.Array, low: Bound | None, above: pa.Scalar | None, high: Bound | None, below: pa.Scalar | None
-) -> pa.Array:
-    keep = pc.is_valid(values)
-    if low is not None:
-        after = (pc.greater_equal if low.inclusive else pc.greater)(values, above)
-        keep = pc.and_(keep, pc.or_(after, pc.is_nan(values)) if pt.is_floating(values.type) else after)
-    if high is not None:
-        keep = pc.and_(keep, (pc.less_equal if high.inclusive else pc.less)(values, below))
-    return keep
-
-
-def train(store: Store, folder: str, rows: pa.Table) -> int:
+def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion = FIRST) -> tuple[tuple[str, int], ...]:
     """Write an index of some rows.
 
     Parameters
     ----------
     store, folder: where its files will be, ``_indices/<uuid>``.
     rows: two columns: values of the column, and uint64 row ids.
+    version: of its files.
 
-    Nulls of types other than texts and bytes are left out.  Returns the number of rows.  Raises
-    ``InvalidArgumentError`` for types that have no order.
+    In the first file format nulls of types other than strings and bytes are left out.  Returns the names and sizes of
+    the files.  Raises ``InvalidArgumentError`` for types that have no order.
     """
-    table = rows.rename_columns(["values", "row_ids"])
+    table = rows.rename_columns(["values", _IDS[version.is_first]])
     kind = table.schema.field(0).type
     if pt.is_dictionary(kind):
         kind = kind.value_type
         table = table.set_column(0, "values", table["values"].cast(kind))
     if pt.is_nested(kind) or pt.is_null(kind):
         raise InvalidArgumentError(f"values of type {kind} have no order", help="index a column of single values")
+    return _train_first(store, folder, table, kind) if version.is_first else _train(store, folder, table, kind, version)
+
+
+def _train(
+    store: Store, folder: str, table: pa.Table, kind: pa.DataType, version: StorageVersion
+) -> tuple[tuple[str, int], ...]:
+    nulls = table["values"].null_count
+    order = pc.sort_indices(table, [("values", "ascending"), ("ids", "ascending")]).to_numpy()
+    table = table.take(pa.array(np.roll(order, nulls)))  # values, NaN, null: null comes first
+    data = pa.schema([pa.field("values", kind), pa.field("ids", pa.uint64(), nullable=False)])
+    pages = np.arange(-(-len(order) // PAGE_ROWS))
+    first, behind = pages * PAGE_ROWS, np.minimum((pages + 1) * PAGE_ROWS, len(order))
+    lookup = pa.schema(
+        [
+            pa.field("min", kind),
+            pa.field("max", kind),
+            pa.field("null_count", pa.uint32(), nullable=False),
+            pa.field("page_idx", pa.uint32(), nullable=False),
+        ]
+    )
+    column = table["values"].combine_chunks()
+    columns = [
+        column.take(pa.array(first)),
+        column.take(pa.array(behind - 1)),
+        pa.array(np.clip(nulls - first, 0, behind - first), pa.uint32()),
+        pa.array(pages, pa.uint32()),
+    ]
+    metadata = {BATCH_SIZE: str(PAGE_ROWS).encode(), b"range_partitioned": b"false"}
+    rows = table.cast(data).combine_chunks().to_batches()
+    batch = rows[0] if rows else pa.RecordBatch.from_pylist([], data)
+    return (
+        write_file(store, f"{folder}/{DATA}", batch, version),
+        write_file(store, f"{folder}/{LOOKUP}", pa.RecordBatch.from_arrays(columns, schema=lookup), version, metadata),
+    )
+
+
+def _train_first(store: Store, folder: str, table: pa.Table, kind: pa.DataType) -> tuple[tuple[str, int], ...]:
     empty = _empty(kind)
     if empty is None:
         table = table.filter(pc.is_valid(table["values"]))  # in the index's file they would be zeros
@@ -394,4 +412,4 @@ def train(store: Store, folder: str, rows: pa.Table) -> int:
     schema = LanceSchema.from_arrow(lookup_schema.with_metadata({CHECKSUMS: text}))
     with V1Writer(store, f"{folder}/{LOOKUP}", schema, statistics=False) as writer:
         writer.write(batch)
-    return int(table.num_rows)
+    return ()

@@ -8,10 +8,27 @@ from typing import Any
 from uuid import UUID
 
 from trilake.errors import InvalidArgumentError, MissingFileError, UnsupportedProtocolError
-from trilake.lance.index.btree import ScalarIndex
+from trilake.lance.index.bitmap import BitmapIndex, LabelListIndex
+from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq_index import PartitionCache, VectorIndex
+from trilake.lance.index.scalar import ScalarIndex
+from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.versions.manifest import IndexMetadata
 from trilake.storage.base import Store
+
+#: By the message of an entry the kinds of index that are not a BTREE.
+_SCALAR: dict[str, type[BTreeIndex | BitmapIndex | ZoneMapIndex]] = {
+    "BitmapIndexDetails": BitmapIndex,
+    "LabelListIndexDetails": LabelListIndex,
+    "ZoneMapIndexDetails": ZoneMapIndex,
+}
+
+
+def scalar_kind(entry: IndexMetadata) -> type[BTreeIndex | BitmapIndex | ZoneMapIndex]:
+    """The class that opens an index of single values: BTREE, where an entry does not say its kind."""
+    said = "" if entry.details is None else entry.details.type_url.rpartition(".")[2]
+    return _SCALAR.get(said, BTreeIndex)
+
 
 #: Entries that are kept where nobody says how many.
 CACHE_SIZE = 256
@@ -48,8 +65,8 @@ class OpenIndices:
         return index
 
     def scalar(self, entry: IndexMetadata) -> ScalarIndex | None:
-        """The BTREE of an entry; otherwise as :meth:`vector`."""
-        index: ScalarIndex | None = self._opened(ScalarIndex, entry)
+        """The index of single values of an entry; otherwise as :meth:`vector`."""
+        index: ScalarIndex | None = self._opened(scalar_kind(entry), entry)
         return index
 
     def _opened(self, kind: Any, entry: IndexMetadata) -> Any:

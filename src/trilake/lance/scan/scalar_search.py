@@ -1,4 +1,4 @@
-"""Rows by a filter and BTREE indices: where to look, instead of everywhere.
+"""Rows by a filter and indices of single values: where to look, instead of everywhere.
 
 An index is query for the rows that may match; whoever reads them tests the whole filter again, so the answer may hold
 too many rows but never too few.  Parts of a filter that no index knows are left to that test.  Of rows in fragments
@@ -22,19 +22,23 @@ from trilake.expr import Filter
 from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.index.btree import REMAKE, Bound, RowIds, ScalarIndex
+from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex
 from trilake.lance.scan.fragment_reader import split
 from trilake.lance.scan.id_conditions import is_of_ids, named_ids
-from trilake.lance.scan.open_indices import OpenIndices
+from trilake.lance.scan.open_indices import OpenIndices, scalar_kind
 from trilake.lance.versions.manifest import IndexMetadata, Manifest
 
 #: An index is not query where more of its pages than this part, and more than a few, would have to be read.
 _PART, _FEW = 4, 16
+#: Rows that are always looked at one by one; where an index finds more, and more than a part of all, they are scanned.
+_MANY = 1 << 16
 
 #: Times of an IN that are looked for in an index of nanoseconds, each by itself.
 _TIMES = 64
 
 Rows = npt.NDArray[np.int64]
+#: Parts of a filter that an index can answer.
+IndexedLeaf = Compare | In | StartsWith | IsNull
 
 
 @dataclass(frozen=True)
@@ -83,31 +87,44 @@ class _QueryBuilder:
                 return _intersection([self.index_query(p) for p in parts])
             case Or(parts):
                 return _union([self.index_query(p) for p in parts])
-            case Compare() | In() | StartsWith():
+            case Compare() | In() | StartsWith() | IsNull():
                 return self.leaf(predicate)
             case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema):
                 # Which pyarrow says beside each list of values: all rows have an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
         return None
 
-    def leaf(self, leaf: Compare | In | StartsWith) -> IndexQuery | None:
-        if not isinstance(leaf, StartsWith) and is_of_ids(leaf, self.schema):
+    def leaf(self, leaf: IndexedLeaf) -> IndexQuery | None:
+        if isinstance(leaf, Compare | In) and is_of_ids(leaf, self.schema):
             return self.of_ids(leaf)
-        entry = self.entry(leaf.path)
-        if entry is None or entry.fragment_bitmap is None:
-            return None
         if isinstance(leaf, Compare) and (leaf.op == "!=" or leaf.widened):
             return None
         if isinstance(leaf, In) and (leaf.widened or len(leaf.values) > 1 << 16):
             return None
+        field = self.schema.find(leaf.path)
+        by_name: dict[str, list[IndexMetadata]] = {}
+        for entry in self.manifest.indices:
+            if field is not None and entry.fields == (field.id,) and entry.fragment_bitmap is not None:
+                by_name.setdefault(entry.name, []).append(entry)
+        # Those that name rows before those that name zones.
+        for entries in sorted(by_name.values(), key=lambda entries: scalar_kind(entries[0]).by_address):
+            answers = [self.answer(entry, leaf) for entry in entries]
+            if all(answer is not None for answer in answers):
+                return _segments([answer for answer in answers if answer is not None])
+        return None
+
+    def answer(self, entry: IndexMetadata, leaf: IndexedLeaf) -> IndexQuery | None:
         index = self.indices.scalar(entry)
-        if index is None:
+        if index is None or index.answers_items or (index.by_address and self.manifest.has_stable_row_ids):
             return None
+        covered = entry.fragment_bitmap or FrozenBitMap()
+        if isinstance(leaf, IsNull):
+            return IndexQuery(_text(leaf), covered, True, index.is_null) if index.has_nulls else None
         if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
             if len(leaf.values) > _TIMES:
                 return None
             # A value stands for all nanoseconds of its microsecond.
-            return _union([self.leaf(Compare(leaf.path, "=", value)) for value in leaf.values])
+            return _union([self.answer(entry, Compare(leaf.path, "=", value)) for value in leaf.values])
         if leaf.path[0] not in companions(self.manifest.schema):  # nulls that a companion keeps are not in the index
             _check_count(index, entry, self.manifest)
         try:
@@ -115,7 +132,7 @@ class _QueryBuilder:
         except InvalidArgumentError:
             return None  # a literal that the index's type cannot hold: the scan knows what it means
         few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
-        return IndexQuery(_text(leaf), entry.fragment_bitmap, True, row_ids if few else lambda: None)
+        return IndexQuery(_text(leaf), covered, True, row_ids if few else lambda: None)
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
         """Rows that are named by their ids, which need no index."""
@@ -129,12 +146,6 @@ class _QueryBuilder:
         """The ids of all fragments."""
         return FrozenBitMap(f.id for f in self.manifest.fragments)
 
-    def entry(self, path: tuple[str, ...]) -> IndexMetadata | None:
-        field = self.schema.find(path)
-        if field is None:
-            return None
-        return next((i for i in self.manifest.indices if i.fields == (field.id,)), None)
-
 
 def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -> None:
     """Raise ``CorruptFileError`` where an index has fewer rows than live in the fragments it covers.
@@ -146,7 +157,7 @@ def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -
     if any(f.deletion_file is not None and not n for f, n in zip(covered, deleted)):
         return  # how many live is not known
     live = sum(f.physical_rows for f in covered) - sum(deleted)
-    if index.num_rows < live:
+    if index.num_rows is not None and index.num_rows < live:
         raise CorruptFileError(
             f"index {entry.name!r} has {index.num_rows} rows of {live} that it must have",
             help=REMAKE,
@@ -156,7 +167,7 @@ def _check_count(index: ScalarIndex, entry: IndexMetadata, manifest: Manifest) -
 
 def _pages_and_rows(
     index: ScalarIndex, leaf: Compare | In | StartsWith
-) -> tuple[Callable[[], npt.NDArray[np.bool_]], Callable[[], RowIds]]:
+) -> tuple[Callable[[], npt.NDArray[np.bool_]], Callable[[], RowIds | None]]:
     if isinstance(leaf, In):
         values = leaf.values
         if pt.is_float32(index.value_type) or pt.is_float16(index.value_type):
@@ -275,9 +286,24 @@ def _union(parts: list[IndexQuery | None]) -> IndexQuery | None:
     return IndexQuery(text, fragments, exact, row_ids, certain)
 
 
-def _text(leaf: Compare | In | StartsWith) -> str:
+def _segments(parts: list[IndexQuery]) -> IndexQuery:
+    """The answer of an index that has several parts, each of other fragments."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def row_ids() -> RowIds | None:
+        answers = [part.row_ids() for part in parts]
+        found = [answer for answer in answers if answer is not None]
+        return np.unique(np.concatenate(found)) if len(found) == len(answers) else None
+
+    return IndexQuery(parts[0].text, FrozenBitMap.union(*(p.fragments for p in parts)), True, row_ids)
+
+
+def _text(leaf: IndexedLeaf) -> str:
     name = ".".join(leaf.path)
     match leaf:
+        case IsNull():
+            return f"{name} IS NULL"
         case Compare(_, op, literal):
             return f"{name} {op} {literal.as_py()}"
         case In(_, values):
@@ -286,15 +312,18 @@ def _text(leaf: Compare | In | StartsWith) -> str:
             return f"{name} LIKE {prefix.as_py()}%"
 
 
-def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds]) -> dict[int, Rows] | None:
+def candidates(query: IndexQuery | None, locate: Callable[[RowIds], RowIds], num_rows: int) -> dict[int, Rows] | None:
     """For each fragment that indices cover the sorted offsets of the rows that may match; ``None`` to scan them all.
 
-    ``locate`` gives the sorted addresses of row ids, and raises for those that no row of the dataset can have.
+    ``locate`` gives the sorted addresses of row ids, and raises for those that no row of the dataset can have;
+    ``num_rows`` is the number of rows of the dataset.
     """
     if query is None:
         return None
     ids = query.row_ids()
     if ids is None:
+        return None
+    if not query.certain and len(ids) > max(_MANY, num_rows // _PART):
         return None
     if len(ids) and (ids[1:] == ids[:-1]).any():
         raise CorruptFileError(f"an index names a row twice for {query.text}", help=REMAKE)

@@ -138,6 +138,12 @@ class Snapshot:
         """What scalar indices can say about a filter."""
         return scalar_search.index_query(filter, self.manifest, self.view.schema, self.indices)
 
+    def candidates(self, filter: Filter) -> tuple[dict[int, Rows] | None, bool]:
+        """For each fragment that indices cover the rows that may match, and whether these do; ``None`` to scan all."""
+        query = self.index_query(filter)
+        found = scalar_search.candidates(query, self.indexed_addresses, int(self.rank_offsets[-1]))
+        return found, query is not None and query.certain
+
     def indexed(self, plan: ScanPlan) -> ScanPlan:
         """A scan that looks only at the rows which indices have found, where they help."""
         if plan.filter is None or not plan.use_index or plan.include_deleted:
@@ -147,10 +153,7 @@ class Snapshot:
         last = self._answered
         if last is None or last[0] is not plan.filter:
             # One answer is kept: commands ask fragment by fragment.
-            query = self.index_query(plan.filter)
-            found = scalar_search.candidates(query, self.indexed_addresses)
-            last = plan.filter, found, query is not None and query.certain
-            self._answered = last
+            last = self._answered = plan.filter, *self.candidates(plan.filter)
         return plan if last[1] is None else replace(plan, candidates=last[1], certain=last[2])
 
     def scan(self, plan: ScanPlan, readers: Iterable[FragmentReader] | None = None) -> Iterator[pa.RecordBatch]:

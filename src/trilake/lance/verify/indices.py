@@ -7,12 +7,17 @@ from collections.abc import Generator
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyroaring import FrozenBitMap
 
 from trilake.errors import MissingFileError, TrilakeError, UnsupportedProtocolError
 from trilake.lance.file.types import is_variable
-from trilake.lance.index.btree import ScalarIndex
+from trilake.lance.index.bitmap import BitmapIndex
+from trilake.lance.index.btree import BTreeIndex
 from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.index.scalar import ScalarIndex
 from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.open_indices import scalar_kind
+from trilake.lance.scan.search import in_fragments
 from trilake.lance.verify.context import LanceContext
 from trilake.lance.versions.manifest import IndexMetadata
 from trilake.table.checksum import checksum
@@ -63,7 +68,7 @@ def present(table: LanceContext) -> Generator[Finding, None, int]:
 def _opened(table: LanceContext, entry: IndexMetadata) -> ScalarIndex | VectorIndex | None:
     """The index, of whichever kind is known; ``None`` for a kind that is not.  Raises ``CorruptFileError``."""
     folder = f"_indices/{entry.uuid}"
-    for kind in (ScalarIndex, VectorIndex):
+    for kind in (scalar_kind(entry), VectorIndex):
         try:
             return kind.open(table.store, folder)
         except (MissingFileError, UnsupportedProtocolError):
@@ -76,9 +81,9 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
     for entry in table.manifest.indices:
         try:
             index = _opened(table, entry)
-            if isinstance(index, ScalarIndex):
+            if isinstance(index, BTreeIndex | BitmapIndex):
                 index.read()
-            elif index is not None:
+            elif isinstance(index, VectorIndex):
                 for number in range(len(index.statistics()["partitions"])):
                     index.partition(number)
         except (TrilakeError, OSError, ValueError) as e:
@@ -87,16 +92,16 @@ def readable(table: LanceContext) -> Generator[Finding, None, int]:
 
 
 def agree_with_rows(table: LanceContext) -> Generator[Finding, None, int]:
-    """Every index has the rows of its fragments: a BTREE with their values, one of vectors each of them once."""
+    """Every index has the rows of its fragments: one of single values with these, one of vectors each of them once."""
     for entry in table.manifest.indices:
         if entry.fragment_bitmap is None or not set(entry.fields) <= set(table.manifest.schema.field_ids):
             continue
         try:
             index = _opened(table, entry)
             wrong = None
-            if isinstance(index, ScalarIndex):
-                wrong = _btree_differs(table, entry, index.read())
-            elif index is not None:
+            if isinstance(index, BTreeIndex | BitmapIndex) and not index.answers_items:
+                wrong = _values_differ(table, entry, index.read(), has_nulls=index.has_nulls)
+            elif isinstance(index, VectorIndex):
                 count = len(index.statistics()["partitions"])
                 ids = np.concatenate([np.empty(0, np.uint64), *(index.partition(i)[1] for i in range(count))])
                 wrong = _ids_differ(table, entry, ids)
@@ -132,7 +137,7 @@ def _as_stored(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return values.fill_null(pa.scalar(b"", pa.binary()).cast(values.type)) if is_variable(values.type) else values
 
 
-def _btree_differs(table: LanceContext, entry: IndexMetadata, index: pa.Table) -> str | None:
+def _values_differ(table: LanceContext, entry: IndexMetadata, index: pa.Table, *, has_nulls: bool) -> str | None:
     name = next(f.name for f in table.manifest.schema.walk() if f.id == entry.fields[0])
     if name not in table.snapshot.schema.names:
         return None  # inside of a struct, where rows are not looked up
@@ -142,15 +147,16 @@ def _btree_differs(table: LanceContext, entry: IndexMetadata, index: pa.Table) -
         return wrong
     rows = _rows(table, entry, [name])
     live = table.snapshot.live_rows(ids)
-    covered = np.isin(ids >> np.uint64(32), np.fromiter(entry.fragment_bitmap or (), np.uint64))
+    covered = in_fragments(table.snapshot, entry.fragment_bitmap or FrozenBitMap(), ids)
     entries = index.filter(pa.array(live & covered))
     values = rows[name]
-    if values.null_count and not is_variable(values.type):
+    if not has_nulls and values.null_count and not is_variable(values.type):
         # Nulls of such types are zeros in the file or, where a companion keeps them, not in the index.
         rows = rows.filter(values.is_valid())
         entries = entries.filter(pa.array(np.isin(entries["row_ids"].to_numpy(), rows[ROW_ID].to_numpy())))
     if len(entries) != len(rows):
         return f"it has {len(entries):,} of the rows of its fragments, which are {len(rows):,}"
-    sum_of_index = checksum(pa.table({"v": _as_stored(entries["values"]), "i": entries["row_ids"]}))
-    sum_of_rows = checksum(pa.table({"v": _as_stored(rows[name]), "i": rows[ROW_ID]}))
+    stored = [v if has_nulls else _as_stored(v) for v in (entries["values"], rows[name])]
+    sum_of_index = checksum(pa.table({"v": stored[0], "i": entries["row_ids"]}))
+    sum_of_rows = checksum(pa.table({"v": stored[1], "i": rows[ROW_ID]}))
     return None if sum_of_index == sum_of_rows else "its values are not those of the rows"

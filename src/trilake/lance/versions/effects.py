@@ -335,7 +335,7 @@ def _renamed(index: IndexMetadata, rewritten: op.RewrittenIndex) -> IndexMetadat
     """The entry of an index with new files.  What else was said of the old ones, their sizes among it, is wrong now."""
     version = None if index.index_version is None else rewritten.version
     details = None if index.details is None else rewritten.details or index.details
-    return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"")
+    return replace(index, uuid=rewritten.new, details=details, index_version=version, extra=b"", files=(), base_id=None)
 
 
 def with_files_of(fragments: Iterable[Fragment], schema: LanceSchema) -> tuple[Fragment, ...]:

@@ -171,7 +171,8 @@ class IndexDetails:
     value: bytes = b""
 
 
-#: Of the two kinds that are written here.
+#: Of the kinds that are written here.
+BITMAP_DETAILS = IndexDetails("/lance.table.BitmapIndexDetails")
 BTREE_DETAILS = IndexDetails("/lance.table.BTreeIndexDetails")
 VECTOR_DETAILS = IndexDetails("/lance.index.pb.VectorIndexDetails")
 #: Of what newer writers keep among the indices: where rows went that a compaction moved, and what is written ahead.

@@ -21,7 +21,6 @@ from trilake.lance.commands.write import Mode, WritePlan, commit_write, plan_wri
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.view import View
-from trilake.lance.scan import scalar_search
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.scan import ScanPlan, one_batch, scan
 from trilake.lance.scan.skipping import candidate_groups
@@ -172,7 +171,7 @@ class LanceReader(RowsReader):
         snapshot, self.snapshot = self.snapshot, None  # tasks need their fragments, not the list of all
         readers = snapshot.readers
         if self.filter is not None:
-            candidates = scalar_search.candidates(snapshot.index_query(self.filter), snapshot.indexed_addresses) or {}
+            candidates = snapshot.candidates(self.filter)[0] or {}
             # Where an index knows of no row of a fragment, no task is needed for it.
             readers = tuple(r for r in readers if len(candidates.get(r.fragment.id, (0,))))
             readers = tuple(r for r in readers if candidate_groups(r, self.filter, snapshot.view))

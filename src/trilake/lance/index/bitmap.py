@@ -1,0 +1,208 @@
+"""BITMAP and LABEL_LIST: for each distinct value, of a column or of the items of its lists, the rows that have it.
+
+``bitmap_page_lookup.lance`` has a row for each value: ``keys``, in order and null first, and ``bitmaps``.  A bitmap is
+a map of row ids: the number of fragments, then of each its id, the size of a Roaring bitmap, and the bitmap.  Keys are
+read when the index is opened, bitmaps when a search needs them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from pyroaring import BitMap
+
+from trilake.errors import CorruptFileError, InvalidArgumentError
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.index.files import check_rows, open_v2, write_file
+from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between
+from trilake.lance.v2.file import V2File
+from trilake.storage.base import Store
+
+FILE = "bitmap_page_lookup.lance"
+STATISTICS = b"lance:index_stats"
+#: Rows that a search returns at most; reading all rows is cheaper than more.
+MOST_ROWS = 1 << 24
+_SCHEMA_NAMES = ["keys", "bitmaps"]
+
+
+class BitmapIndex(ScalarIndex):
+    """An open index.
+
+    >>> from trilake.lance.file.storage_version import STABLE
+    >>> from trilake.storage.memory import MemoryStore
+    >>> store = MemoryStore("memory://bitmap")
+    >>> rows = pa.table({"values": ["b", "a", "b"], "row_ids": pa.array([0, 1, 2], pa.uint64())})
+    >>> files = train(store, "_indices/x", rows, STABLE)
+    >>> BitmapIndex.open(store, "_indices/x").equal("b").tolist()
+    [0, 2]
+    """
+
+    kind = "Bitmap"
+
+    def __init__(self, file: V2File, keys: pa.Array) -> None:
+        self._file, self._keys = file, keys
+        self.value_type = keys.type
+
+    @classmethod
+    def open(cls, store: Store, folder: str) -> Self:
+        """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
+        file = open_v2(store, f"{folder}/{FILE}")
+        if file.schema.names != _SCHEMA_NAMES or file.schema.fields[1].arrow_type != pa.binary():
+            raise CorruptFileError(f"the file of the index has the columns {file.schema.names}", file=file.file)
+        check_rows(file)
+        return cls(file, file.read_rows(0, file.num_rows, file.schema.project(["keys"])).column(0))
+
+    @property
+    def num_rows(self) -> int | None:
+        """Not known: bitmaps are not read for it."""
+        return None
+
+    @property
+    def num_pages(self) -> int:
+        """Distinct values, null among them."""
+        return len(self._keys)
+
+    def statistics(self) -> dict[str, Any]:
+        """``index_type`` and ``num_bitmaps``."""
+        return {"index_type": self.kind, "num_bitmaps": self.num_pages}
+
+    def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:
+        """See :class:`ScalarIndex`."""
+        return self._rows(self.pages_of_range(low, high))
+
+    def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
+        """See :class:`ScalarIndex`."""
+        return _mask(between(self._keys, low, self.scalar(low), high, self.scalar(high)))
+
+    def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds | None:
+        """See :class:`ScalarIndex`."""
+        return self._rows(self.pages_of(values))
+
+    def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
+        """See :class:`ScalarIndex`."""
+        return _mask(pc.is_in(self._keys, self.choices(values).drop_null()))
+
+    def is_null(self) -> RowIds | None:
+        """See :class:`ScalarIndex`."""
+        return self._rows(_mask(pc.is_null(self._keys)))
+
+    def read(self) -> pa.Table:
+        """All values with the ids of their rows: ``values`` and ``row_ids``.  Raises ``CorruptFileError``."""
+        counts, ids = [], [np.empty(0, np.uint64)]
+        for data in self._bitmaps(np.arange(self.num_pages)):
+            rows = row_ids(parse_map(data.as_py() or b"", self._file.file))
+            if rows is None:
+                raise CorruptFileError(
+                    "the index has a bitmap of more rows than are read", file=self._file.file, help=REMAKE
+                )
+            counts.append(len(rows))
+            ids.append(rows)
+        values = self._keys.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+        return pa.table({"values": values, "row_ids": np.concatenate(ids)})
+
+    def _bitmaps(self, keys: npt.NDArray[np.int64]) -> pa.ChunkedArray:
+        return self._file.take(keys, self._file.schema.project(["bitmaps"])).column(0)
+
+    def _rows(self, keys: Mask) -> RowIds | None:
+        chosen = np.flatnonzero(keys)
+        if not len(chosen):
+            return np.empty(0, np.uint64)
+        maps = (parse_map(data.as_py() or b"", self._file.file) for data in self._bitmaps(chosen))
+        return row_ids(_joined(maps))
+
+
+class LabelListIndex(BitmapIndex):
+    """An index of the items of lists: a row is found by each of its items."""
+
+    kind = "LabelList"
+    answers_items = True
+
+
+def train(store: Store, folder: str, rows: pa.Table, version: StorageVersion) -> tuple[tuple[str, int], ...]:
+    """Write an index of rows, two columns: values of the column, and uint64 row ids.
+
+    Returns the names and sizes of its files.  Raises ``InvalidArgumentError`` for lists and structs.
+    """
+    values, ids = rows.column(0).combine_chunks(), rows.column(1).to_numpy().astype(np.uint64)
+    if pt.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pt.is_nested(values.type) or pt.is_null(values.type):
+        raise InvalidArgumentError(
+            f"values of type {values.type} have no order", help="index a column of single values"
+        )
+    encoded = values.dictionary_encode("encode")
+    keys = encoded.dictionary
+    order = np.roll(pc.sort_indices(keys).to_numpy(), keys.null_count)  # values, NaN, null: null comes first
+    rank = np.empty(len(keys), np.int64)
+    rank[order] = np.arange(len(keys))
+    of = rank[encoded.indices.to_numpy(zero_copy_only=False)] if len(keys) else np.empty(0, np.int64)
+    by_key = np.lexsort((ids, of))
+    cuts = np.searchsorted(of[by_key], np.arange(1, len(keys)))
+    bitmaps = [_serialised(part) for part in np.split(ids[by_key], cuts)] if len(keys) else []
+    schema = pa.schema([pa.field("keys", keys.type), pa.field("bitmaps", pa.binary())])
+    batch = pa.RecordBatch.from_arrays([keys.take(pa.array(order)), pa.array(bitmaps, pa.binary())], schema=schema)
+    metadata = {STATISTICS: f'{{"num_bitmaps":{len(keys)}}}'.encode()}
+    return (write_file(store, f"{folder}/{FILE}", batch, version, metadata),)
+
+
+def _serialised(ids: RowIds) -> bytes:
+    """The map of sorted row ids."""
+    of = (ids >> np.uint64(32)).astype(np.int64)
+    fragments, starts = np.unique(of, return_index=True)
+    out = bytearray(struct.pack("<I", len(fragments)))
+    for fragment, part in zip(fragments.tolist(), np.split(ids, starts[1:])):
+        data = BitMap((part & np.uint64(0xFFFFFFFF)).astype(np.uint32)).serialize()
+        out += struct.pack("<II", fragment, len(data)) + data
+    return bytes(out)
+
+
+#: By the id of a fragment the offsets of rows in it; ``None`` stands for all of its rows.
+RowMap = dict[int, "BitMap | None"]
+
+
+def parse_map(data: bytes, file: str) -> RowMap:
+    """A map of row ids.  Raises ``CorruptFileError``."""
+    try:
+        (count,) = struct.unpack_from("<I", data)
+        at, parsed = 4, {}
+        for _ in range(count):
+            fragment, size = struct.unpack_from("<II", data, at)
+            at += 8 + size
+            if at > len(data) or fragment in parsed:
+                raise ValueError("a bitmap is cut off, or there twice")
+            parsed[fragment] = BitMap.deserialize(data[at - size : at]) if size else None
+    except (struct.error, ValueError, MemoryError) as e:
+        raise CorruptFileError(f"a bitmap of the index is damaged: {e}", file=file, help=REMAKE) from e
+    return parsed
+
+
+def _joined(maps: Iterable[RowMap]) -> RowMap:
+    joined: RowMap = {}
+    for each in maps:
+        for fragment, rows in each.items():
+            other = joined.get(fragment, rows)
+            joined[fragment] = None if rows is None or other is None else other | rows
+    return joined
+
+
+def row_ids(rows: RowMap) -> RowIds | None:
+    """The sorted ids of the rows of a map; ``None`` where they are very many, or all of a fragment."""
+    if any(bitmap is None for bitmap in rows.values()) or sum(map(len, rows.values())) > MOST_ROWS:  # type: ignore[arg-type]
+        return None
+    parts = [
+        np.asarray((rows[fragment] or BitMap()).to_array(), np.uint64) | np.uint64(fragment << 32)
+        for fragment in sorted(rows)
+    ]
+    return np.concatenate([np.empty(0, np.uint64), *parts])
+
+
+def _mask(values: pa.Array) -> Mask:
+    mask: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return mask

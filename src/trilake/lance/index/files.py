@@ -1,0 +1,94 @@
+"""Files of an index: tables in the file format of the dataset, read whole or page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.v1.data_file import V1File
+from trilake.lance.v2.file import V2File
+from trilake.storage.base import Store
+
+#: Rows of a file that is read whole, for each of its bytes: no encoding of distinct values has more.
+_ROWS_PER_BYTE = 64
+#: Rows of a page, at most.
+_LARGEST_PAGE = 1 << 20
+
+
+class PagedFile:
+    """A file of version 2.x, whose rows are read in pages of equal size."""
+
+    def __init__(self, file: V2File, page_rows: int) -> None:
+        if not 1 <= page_rows <= _LARGEST_PAGE:
+            raise CorruptFileError(f"an index cannot have pages of {page_rows} rows", file=file.file)
+        self._file, self._page_rows = file, page_rows
+        #: Name of the file, as errors give it.
+        self.file = file.file
+        #: Columns of the file.
+        self.schema = file.schema
+        #: Rows of the file, and pages of it.
+        self.num_rows, self.num_batches = file.num_rows, -(-file.num_rows // page_rows)
+
+    def read_batch(self, number: int) -> pa.RecordBatch:
+        """The rows of a page.  Raises ``CorruptFileError``."""
+        start = number * self._page_rows
+        return self._file.read_rows(start, min(start + self._page_rows, self.num_rows))
+
+
+def open_file(store: Store, key: str) -> V1File | V2File:
+    """Open a file of either format.
+
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that are not read.
+    """
+    try:
+        return V2File.open(store, key)
+    except UnsupportedProtocolError:
+        return V1File.open(store, key)
+
+
+def open_v2(store: Store, key: str) -> V2File:
+    """Open a file of version 2.x; errors as :func:`open_file`."""
+    return V2File.open(store, key)
+
+
+def read_whole(file: V1File | V2File) -> pa.RecordBatch:
+    """All rows of a small file.  Raises ``CorruptFileError``."""
+    if isinstance(file, V2File):
+        check_rows(file)
+        return file.read_rows(0, file.num_rows)
+    batches = [file.read_batch(i) for i in range(file.num_batches)]
+    table = pa.Table.from_batches(batches, file.schema.to_arrow()).combine_chunks().to_batches()
+    return table[0] if table else pa.RecordBatch.from_pylist([], file.schema.to_arrow())
+
+
+def check_rows(file: V2File) -> None:
+    """Raise ``CorruptFileError`` for a file that claims far more rows than it has bytes."""
+    if file.num_rows > _ROWS_PER_BYTE * file.size:
+        raise CorruptFileError(f"a file of {file.size} bytes claims {file.num_rows} rows", file=file.file)
+
+
+def write_file(
+    store: Store,
+    key: str,
+    batch: pa.RecordBatch,
+    version: StorageVersion,
+    metadata: Mapping[bytes, bytes] | None = None,
+    buffers: Mapping[bytes, bytes] | None = None,
+) -> tuple[str, int]:
+    """Write a file of version 2.x, and return its name and size.
+
+    ``buffers`` are written as global buffers; their numbers are metadata of the schema under these keys.
+    """
+    from trilake.lance.v2.writer import V2Writer  # late: most processes only read
+
+    schema = LanceSchema.from_arrow(batch.schema.with_metadata(dict(metadata or {}) or None))
+    with V2Writer(store, key, schema, version=(version.major, version.minor)) as writer:
+        for name, data in (buffers or {}).items():
+            writer.add_metadata({name: str(writer.add_global_buffer(data)).encode()})
+        writer.write(batch)
+        size = writer.close().size
+    return key.rpartition("/")[2], size
