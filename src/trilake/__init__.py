@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from trilake.sql.spark.install import install, uninstall
     from trilake.sql.spark.start import session
     from trilake.table.comparison.result import TableDiff
+    from trilake.table.dropping import DropResult
     from trilake.table.explanation import Explanation
     from trilake.table.findings import Finding, Findings, Repairs
     from trilake.table.report_page import Advice, Report
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from trilake.table.table import Table
     from trilake.tools.convert import Conversion, convert
     from trilake.tools.diff import diff
+    from trilake.tools.drop import drop
     from trilake.tools.repair import repair
     from trilake.tools.report import report
     from trilake.tools.verify import verify
@@ -66,6 +68,7 @@ _HOME = {
     "unload_ipython_extension": "trilake.common.display",
     "convert_to_delta": "trilake.api",
     "diff": "trilake.tools.diff",
+    "drop": "trilake.tools.drop",
     "repair": "trilake.tools.repair",
     "verify": "trilake.tools.verify",
     "create": "trilake.api",
@@ -93,6 +96,7 @@ _HOME = {
     "RestoreResult": "trilake.delta.commands.maintenance.restore",
     "VacuumResult": "trilake.delta.commands.maintenance.vacuum",
     "Conversion": "trilake.tools.convert",
+    "DropResult": "trilake.table.dropping",
     "DeltaOptimizeBuilder": "trilake.spark.delta.optimize",
     "DeltaTable": "trilake.spark.delta.table",
     "DeltaTableBuilder": "trilake.spark.delta.table_builder",
@@ -123,6 +127,7 @@ __all__ = [
     "DeltaOptimizeBuilder",
     "DeltaTable",
     "DeltaTableBuilder",
+    "DropResult",
     "Explanation",
     "Finding",
     "Findings",
@@ -146,6 +151,7 @@ __all__ = [
     "convert_to_delta",
     "create",
     "diff",
+    "drop",
     "explain",
     "foreach_batch",
     "install",

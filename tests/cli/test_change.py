@@ -269,6 +269,30 @@ def test_vacuum_of_lance_removes_old_versions(tmp_path: Path) -> None:
     assert run("count", place).out == "1\n"
 
 
+def test_drop_deletes_nothing_unless_told(tmp_path: Path) -> None:
+    place = overwritten(tmp_path / "t")
+    listed = run("drop", place, "--dry-run", "--json").json
+    assert (listed["deleted"], listed["files"], len(listed["paths"])) == (False, 4, 4)
+    assert "4 files" in run("drop", place, "--dry-run").err
+    assert run("drop", place).code == 2  # no one can be asked here
+    assert run("count", place).out == "1\n"
+    assert run("drop", place, "--yes", "--json").json == {**listed, "deleted": True}
+    assert not place.exists()
+    assert run("drop", place, "--yes").code == 4
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n\n", 3), ("y\n", 0)])
+def test_drop_lists_and_asks_on_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, code: int
+) -> None:
+    place = overwritten(tmp_path / "t")
+    monkeypatch.setattr("trilake.cli.maintenance.must_be_able_to_ask", lambda json: None)
+    done = run("drop", place, input=answer)
+    assert "_delta_log/00000000000000000000.json" in done.out
+    assert "Delete the table" in done.err
+    assert (done.code, place.exists()) == (code, code != 0)
+
+
 @pytest.mark.parametrize(("format", "old"), [("delta", "0"), ("lance", "1")])
 def test_restore_brings_a_version_back(tmp_path: Path, format: str, old: str) -> None:
     place = overwritten(tmp_path / "t", format)

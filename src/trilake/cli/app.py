@@ -193,7 +193,14 @@ def application() -> typer.Typer:
         ),
         READ: (read.head, read.count, read.explain, read.query, changes.changes, changes.diff),
         CHANGE: (write.write, write.convert),
-        KEEP: (checks.verify, checks.repair, maintenance.optimize, maintenance.vacuum, maintenance.restore),
+        KEEP: (
+            checks.verify,
+            checks.repair,
+            maintenance.optimize,
+            maintenance.vacuum,
+            maintenance.restore,
+            maintenance.drop,
+        ),
     }
     for panel, functions in panels.items():
         for function in functions:

@@ -8,13 +8,14 @@ import typer
 
 from trilake.cli.asking import ask, must_be_able_to_ask
 from trilake.cli.options import Format, Json, Spark, StorageOptions, Uri
-from trilake.cli.output import output
-from trilake.cli.tables import opened, upkeep_of
+from trilake.cli.output import Output, output
+from trilake.cli.tables import key_values, opened, upkeep_of
 from trilake.common.text import printable, size_text
 from trilake.errors import InvalidArgumentError
 from trilake.table.registry import row_named
 
 if TYPE_CHECKING:
+    from trilake.table.dropping import DropResult
     from trilake.table.table import Table
     from trilake.table.upkeep import Unneeded
 
@@ -135,11 +136,65 @@ def _show(table: Table, unneeded: Unneeded, *, deleted: bool, json: bool) -> Non
     if count:
         rows = ({**row, "size": size_text(row["size"])} for row in objects(files))
         out.objects(rows, ["path", "size"], numbers=["size"])
-    out.note(f"{count:,} files, {size_text(unneeded.size)}, {'deleted' if deleted else 'would be deleted'}")
-    if foreign:
-        out.note(f"{len(foreign):,} files that are not the table's own stay, such as {foreign[0]}")
+    out.note(f"{count:,} files, {size_text(unneeded.size)}, {_deleted(deleted)}")
+    _note_foreign(out, foreign)
     if count and not deleted:
         out.note("nothing was deleted: pass --delete for that")
+
+
+# --- drop ------------------------------------------------------------------------------------------------------------
+
+
+def drop(
+    uri: Uri,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the files.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
+    format: Format = None,
+    option: StorageOptions = None,
+    json: Json = False,
+) -> None:
+    """Delete a table with all its versions: its own files and no others.
+
+    On a terminal the files are listed and the command asks first; elsewhere it needs --yes or --dry-run.
+    """
+    from trilake.tools.drop import drop as drop_table
+
+    if not dry_run and not yes:
+        must_be_able_to_ask(json)
+    options, named = key_values(option, "--option"), None if format is None else str(format)
+    listed = dry_run or not yes
+    if listed:
+        _show_drop(uri, drop_table(uri, dry_run=True, format=named, storage_options=options), json=json)
+    if dry_run:
+        return
+    if not yes:
+        ask(f"Delete the table {printable(uri)} with all its versions?")
+    _show_drop(uri, drop_table(uri, format=named, storage_options=options), json=json, list_files=not listed)
+
+
+def _show_drop(uri: str, result: DropResult, *, json: bool, list_files: bool = True) -> None:
+    from trilake.cli.values import objects
+
+    out = output(json)
+    files, foreign = result.files, result.foreign["path"].to_pylist()
+    if json:
+        facts = {"uri": uri, "deleted": not result.dry_run, "files": files.num_rows, "size": result.size}
+        out.facts({**facts, "paths": result.paths, "foreign": foreign})
+        return
+    if list_files:
+        rows = ({**row, "size": size_text(row["size"])} for row in objects(files))
+        out.objects(rows, ["path", "size"], numbers=["size"])
+    out.note(f"{files.num_rows:,} files, {size_text(result.size)}, {_deleted(not result.dry_run)}")
+    _note_foreign(out, foreign)
+
+
+def _deleted(deleted: bool) -> str:
+    return "deleted" if deleted else "would be deleted"
+
+
+def _note_foreign(out: Output, foreign: list[str]) -> None:
+    if foreign:
+        out.note(f"{len(foreign):,} files that are not the table's own stay, such as {foreign[0]}")
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------

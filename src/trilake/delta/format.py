@@ -18,6 +18,7 @@ from trilake.table.table import Table
 
 if TYPE_CHECKING:
     from trilake.table.conversion import Source, Target, TargetRequest
+    from trilake.table.dropping import TableFiles
     from trilake.table.findings import Depth, Finding, Findings, PlannedStep
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
@@ -96,6 +97,11 @@ class DeltaFormat(Format):
         from trilake.delta.upkeep import UPKEEP
 
         return UPKEEP
+
+    def table_files(self, store: Store) -> TableFiles:
+        from trilake.delta.commands.maintenance.drop import table_files
+
+        return table_files(DeltaLog(store, standard_engine()))
 
 
 DELTA = DeltaFormat()

@@ -20,14 +20,15 @@ from trilake.common.display import Displayed
 from trilake.common.runtime import Runtime
 from trilake.errors import CorruptLogError, InvalidArgumentError, ObjectNotFoundError, TrilakeError
 from trilake.lance.file.errors import DatasetNotFoundError, TaggedVersionError
-from trilake.lance.versions.branches import BRANCHES, branch_points, root_store
+from trilake.lance.versions.branches import BRANCHES, TREE, branch_points, root_store
 from trilake.lance.versions.holds import Notice, announce, holds, removals
 from trilake.lance.versions.manifest import ExternalFile, Manifest
 from trilake.lance.versions.transaction import load, read_manifest
 from trilake.lance.versions.versions import LATEST, Listing, list_versions, read_tags
 from trilake.storage import open_store
 from trilake.storage.base import ObjectMeta, Store
-from trilake.storage.ownership import agreed_time, discard, old_temporaries, own_keys
+from trilake.storage.ownership import Territory, agreed_time, discard, old_temporaries, own_keys, tables_of
+from trilake.table.dropping import TableFiles, as_files, drop_files
 
 _log = logging.getLogger("trilake.lance")
 
@@ -342,29 +343,30 @@ def _delete(store: Store, metas: Iterable[ObjectMeta]) -> None:
 def drop(store: Store) -> None:
     """Remove a dataset: all its files, manifests last, so that a drop that dies can be repeated.
 
-    Files in no folder of a dataset's stay, and the folders that they are in.  Raises ``DatasetNotFoundError`` where
-    there is no dataset, ``CorruptLogError`` where its newest manifest cannot be read: then nothing is removed.
+    Files in no folder of a dataset's stay, and the folders that they are in.  Raises as :func:`table_files`.
+    """
+    drop_files(table_files(store))
+
+
+def table_files(store: Store) -> TableFiles:
+    """The files of a dataset, manifests last.
+
+    Raises ``DatasetNotFoundError`` where there is no dataset, ``CorruptLogError`` where its newest manifest cannot be
+    read.
     """
     load(store)
-    trees = ["tree"] if next(iter(store.list(f"{BRANCHES}/")), None) is not None else []
-    for folders in (*_FOLDERS, *trees, "_refs"), ("_versions",):
-        for folder in folders:
-            _delete(store, store.list(f"{folder}/"))
-            _delete(store, store.unfinished(f"{folder}/"))
-            if not store.passes_link(f"{folder}/x"):
-                _remove_empty(store.local_path(folder))
-    store.delete([LATEST])
-    place = store.local_path(LATEST)
-    if place is not None:
-        with suppress(OSError):  # other files are in it
-            os.rmdir(os.path.dirname(place))
-
-
-def _remove_empty(folder: str | None) -> None:
-    """Remove a folder of this machine with all that are in it, as far as they have no files."""
-    for path, _, _ in os.walk(folder, topdown=False) if folder is not None else ():
-        with suppress(OSError):
-            os.rmdir(path)
+    objects = list(store.list())
+    inner = frozenset(f for f in tables_of(m.key for m in objects) if not f.startswith(f"{TREE}/"))
+    territory = Territory(store, inner)
+    trees = [TREE] if next(iter(store.list(f"{BRANCHES}/")), None) is not None else []
+    folders = [*_FOLDERS, *trees, "_refs", "_versions"]
+    inside = [m for m in (*objects, *store.unfinished()) if m.key.partition("/")[0] in folders and "/" in m.key]
+    foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in inside))
+    own = [m for m in inside if m.key.rpartition("/")[0] not in foreign]
+    own.sort(key=lambda m: folders.index(m.key.partition("/")[0]))
+    own += [m for m in objects if m.key == LATEST]
+    names = {m.key for m in own}
+    return TableFiles(store, as_files(own), as_files(m for m in objects if m.key not in names))
 
 
 def cleanup_partial_writes(dataset_uri: str | os.PathLike[str], objects: list[tuple[str, str]]) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from trilake.lance.scan.snapshot import Snapshot
     from trilake.lance.table import LanceTable
     from trilake.table.conversion import Source, Target, TargetRequest
+    from trilake.table.dropping import TableFiles
     from trilake.table.findings import Depth, Finding, Findings, PlannedStep
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
@@ -89,6 +90,11 @@ class LanceFormat(Format):
         from trilake.lance.upkeep import UPKEEP
 
         return UPKEEP
+
+    def table_files(self, store: Store) -> TableFiles:
+        from trilake.lance.cleanup import table_files
+
+        return table_files(store)
 
     def data_files(self) -> FileFormat:
         return LANCE_FILES

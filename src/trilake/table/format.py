@@ -14,6 +14,7 @@ from trilake.storage.base import Store
 if TYPE_CHECKING:
     from trilake.table.conversion import Source, Target, TargetRequest
     from trilake.table.data_files import FileFormat
+    from trilake.table.dropping import TableFiles
     from trilake.table.findings import Depth, Finding, Findings, PlannedStep
     from trilake.table.report_facts import Facts
     from trilake.table.results import WriteResult
@@ -107,6 +108,10 @@ class Format(ABC):
     @abstractmethod
     def upkeep(self) -> Upkeep:
         """What the command line asks of tables of the format."""
+
+    @abstractmethod
+    def table_files(self, store: Store) -> TableFiles:
+        """The files that a drop of the table at the store's root deletes, see :func:`trilake.drop`."""
 
     def data_files(self) -> FileFormat | None:
         """The format as one of data files inside tables of other formats; ``None`` where it is no such."""

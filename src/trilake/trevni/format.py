@@ -20,11 +20,13 @@ from trilake.table.results import WriteResult
 from trilake.table.table import Table
 from trilake.trevni.data_files import TREVNI_FILES
 from trilake.trevni.tables import table_write
+from trilake.trevni.tables.drop import table_files
 from trilake.trevni.tables.table import TrevniTable
 from trilake.trevni.upkeep import UPKEEP
 
 if TYPE_CHECKING:
     from trilake.table.conversion import Source, Target, TargetRequest
+    from trilake.table.dropping import TableFiles
     from trilake.table.findings import Depth, Findings
     from trilake.table.report_facts import Facts
     from trilake.table.table import FilterLike
@@ -97,6 +99,9 @@ class TrevniFormat(Format):
 
     def upkeep(self) -> Upkeep:
         return UPKEEP
+
+    def table_files(self, store: Store) -> TableFiles:
+        return table_files(store)
 
     def data_files(self) -> FileFormat:
         return TREVNI_FILES

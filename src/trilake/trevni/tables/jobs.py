@@ -49,7 +49,7 @@ STAGING = "_staged"
 STALE_MS = 7 * 24 * 3600 * 1000
 
 Outcome = Literal["committed", "aborted"]
-_RECORD = re.compile(rf"{STAGING}/([^/]+)\.(plan|end)")
+RECORD = re.compile(rf"{STAGING}/([^/]+)\.(plan|end)")
 #: Keys that a job may add, and those that one may remove, whatever its plan says: no hidden ones.
 _VISIBLE = r"(?:(?![._])[^/]+/|_[^/]*=[^/]*/)*"
 _ADDED, _REMOVED = rf"{_VISIBLE}part-[^/]+", rf"{_VISIBLE}(?![._])[^/]+"
@@ -211,7 +211,7 @@ def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
     before: list[ObjectMeta] | None = None
     for _ in range(_TRIES):
         objects = list(store.list(prefix))
-        records = [m for m in (store.list(STAGING) if prefix else objects) if _RECORD.fullmatch(m.key)]
+        records = [m for m in (store.list(STAGING) if prefix else objects) if RECORD.fullmatch(m.key)]
         ours = records + [m for m in objects if m.key.rpartition("/")[2].startswith("part-")]
         if ours == before:
             with suppress(ObjectNotFoundError):  # a job ended just now: look again
@@ -236,7 +236,7 @@ def _hidden(store: Store, records: Sequence[str]) -> set[str]:
 
 
 def _jobs(records: Iterable[str], kind: str) -> list[str]:
-    matches = (_RECORD.fullmatch(key) for key in records)
+    matches = (RECORD.fullmatch(key) for key in records)
     return [m[1] for m in matches if m is not None and m[2] == kind]
 
 
@@ -270,7 +270,7 @@ def finish_stale_jobs(store: Store, now_ms: int, *, stale_ms: int = STALE_MS) ->
     staged: dict[str, list[str]] = {}
     records: list[str] = []
     for meta in [*store.list(STAGING), *store.unfinished(STAGING)]:
-        match = _RECORD.fullmatch(meta.key)
+        match = RECORD.fullmatch(meta.key)
         job = match[1] if match is not None else job_of(meta.key.split("/")[1])
         newest[job] = max(newest.get(job, 0), meta.modified_ms)
         if match is None:
@@ -322,7 +322,7 @@ def _remove(store: Store, staged: Sequence[str]) -> None:
 def remove_staged(store: Store, job: str) -> None:
     """Remove all that the tasks of a job have staged, finished or not."""
     keys = {m.key for metas in (store.list(STAGING), store.unfinished(STAGING)) for m in metas}
-    _remove(store, [k for k in sorted(keys) if not _RECORD.fullmatch(k) and job_of(k.split("/")[1]) == job])
+    _remove(store, [k for k in sorted(keys) if not RECORD.fullmatch(k) and job_of(k.split("/")[1]) == job])
     for folder, _ in _folders(store):
         if job_of(os.path.basename(folder)) == job:
             shutil.rmtree(folder, ignore_errors=True)

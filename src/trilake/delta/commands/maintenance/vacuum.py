@@ -219,7 +219,7 @@ def vacuum(
     snapshot = log.update(head)
     files = garbage(listing, cutoff, _needed(log, snapshot, cutoff, kept), names)
     files = own_files(log.store, files, territory, cutoff, links=folders.links)
-    files, foreign = (files, LISTING.empty_table()) if lite else _accounted_for(log, snapshot, files)
+    files, foreign = (files, LISTING.empty_table()) if lite else accounted_for(log, snapshot, files)
     if inventory is None and folders.unfinished:
         files = pa.concat_tables([files, list_unfinished(log.store, LOG if lite else "", cutoff, names)])
     if foreign.num_rows:
@@ -386,7 +386,7 @@ def _latest_times(log: DeltaLog, commits: Sequence[tuple[int, ObjectMeta]], head
     return list(accumulate((max(t, file.modified_ms) for t, (_, file) in zip(stated, commits, strict=True)), max))
 
 
-def _accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
+def accounted_for(log: DeltaLog, snapshot: Snapshot, files: pa.Table) -> tuple[pa.Table, pa.Table]:
     """The files that the table or its writers can have made, and those that no one can account for.
 
     A file that was there before the table, and that no commit names, is of someone else.

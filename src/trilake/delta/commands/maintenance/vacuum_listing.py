@@ -36,8 +36,13 @@ def list_files(store: Store) -> pa.Table:
 
 def listed(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambda _: None) -> pa.Table:
     """Some objects of a table's folder as columns, without those of the log."""
-    table = pa.Table.from_batches(_columns(objects, advance), schema=LISTING)
+    table = listed_with_log(objects, advance)
     return table.filter(pc.invert(pc.starts_with(table["path"], "_delta_log/")))
+
+
+def listed_with_log(objects: Iterator[ObjectMeta], advance: Callable[[int], None] = lambda _: None) -> pa.Table:
+    """Some objects of a table's folder as columns."""
+    return pa.Table.from_batches(_columns(objects, advance), schema=LISTING)
 
 
 def list_unfinished(store: Store, prefix: str, cutoff_ms: int, partition_columns: Sequence[str]) -> pa.Table:

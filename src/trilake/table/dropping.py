@@ -1,0 +1,98 @@
+"""Dropping a table: which files are its own, and removing them in an order that lets a drop be repeated."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trilake.common.display import Displayed
+from trilake.common.progress import progress
+from trilake.common.text import size_text
+from trilake.storage.base import ObjectMeta, Store
+
+#: Columns of files that a drop deletes or leaves.
+DROPPED = pa.schema([("path", pa.string()), ("size", pa.int64())])
+#: Files of one call to the store.
+_CHUNK = 1000
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The files in a table's folder: ``own`` in the order in which a drop deletes them, and ``foreign`` ones.
+
+    What makes the folder a table comes last in ``own``.  ``keep_root`` says that the folder is not the table's.
+    """
+
+    store: Store
+    own: pa.Table
+    foreign: pa.Table = field(default_factory=DROPPED.empty_table)
+    keep_root: bool = False
+
+
+@dataclass(frozen=True)
+class DropResult(Displayed):
+    """What a drop deleted, or, as a dry run, would delete.
+
+    ``files`` has the columns ``path`` (below the table) and ``size`` in bytes.  ``foreign``, with the same columns, are
+    files in the table's folder that are not its own, and stay.
+
+    >>> import trilake
+    >>> _ = trilake.write({"n": [1]}, "memory://doc-drop-result")
+    >>> trilake.drop("memory://doc-drop-result", dry_run=True).files.num_rows
+    2
+    """
+
+    files: pa.Table
+    dry_run: bool
+    foreign: pa.Table
+
+    @property
+    def paths(self) -> list[str]:
+        """Paths of the files, below the table."""
+        paths: list[str] = self.files["path"].to_pylist()
+        return paths
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return int(pc.sum(self.files["size"]).as_py() or 0)
+
+    def __repr__(self) -> str:
+        what = "would be deleted" if self.dry_run else "deleted"
+        left = f", {self.foreign.num_rows:,} foreign files left" if self.foreign.num_rows else ""
+        return f"<DROP: {self.files.num_rows:,} files, {size_text(self.size)} {what}{left}>"
+
+
+def as_files(objects: Iterable[ObjectMeta]) -> pa.Table:
+    """Objects of a store with the columns of :data:`DROPPED`."""
+    metas = list(objects)
+    return pa.table([[m.key for m in metas], [m.size for m in metas]], schema=DROPPED)
+
+
+def drop_files(files: TableFiles) -> None:
+    """Delete a table's own files, then the folders that hold nothing any more."""
+    paths = files.own["path"]
+    with progress("drop", len(paths)) as bar:
+        for start in range(0, len(paths), _CHUNK):
+            chunk = paths.slice(start, _CHUNK).to_pylist()
+            files.store.delete(chunk)
+            bar.advance(len(chunk))
+    place = files.store.local_path("x")
+    if place is not None:
+        _remove_empty_folders(place[: -len("/x")], paths, keep_root=files.keep_root)
+
+
+def _remove_empty_folders(root: str, paths: pa.ChunkedArray, *, keep_root: bool) -> None:
+    tops = pc.unique(pc.replace_substring_regex(paths, r"/.*$|^[^/]*$", "")).to_pylist()
+    for top in filter(None, tops):
+        for folder, _, _ in os.walk(f"{root}/{top}", topdown=False):  # which follows no links
+            with suppress(OSError):  # it holds something, or is a link
+                os.rmdir(folder)
+    if not keep_root:
+        with suppress(OSError):
+            os.rmdir(root)

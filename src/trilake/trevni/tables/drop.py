@@ -1,0 +1,40 @@
+"""The files that a drop of a Trevni table deletes."""
+
+from __future__ import annotations
+
+import re
+
+from trilake.errors import ForeignFilesError
+from trilake.storage.base import Store
+from trilake.storage.ownership import TEMPORARY, Territory, tables_of
+from trilake.table.dropping import TableFiles, as_files
+from trilake.trevni.tables.dataset import find_files
+from trilake.trevni.tables.jobs import RECORD, STAGING
+
+#: Data files in partition folders only: files deeper down may be other tables'.
+_OWN = re.compile(
+    rf"(?:(?!\.)[^/]*=[^/]*/)*(?![._])[^/]+\.trv|{RECORD.pattern}|{STAGING}/[^/]+/.*[^/]+\.trv|(?:.*/)?{TEMPORARY}"
+)
+
+
+def table_files(store: Store) -> TableFiles:
+    """The files of a folder, or one file.
+
+    Raises ``TableNotFoundError``, and ``ForeignFilesError`` for several folders and for names with a star.
+    """
+    place, files = find_files(store.uri, store.options)
+    if place.uri != store.uri:
+        if [f"{place.uri}/{file.key}" for file in files] != [store.uri]:
+            raise ForeignFilesError(
+                "a pattern is not a table", help="drop the folder, or files one by one", file=store.uri
+            )
+        return TableFiles(place, as_files(place.head(file.key) for file in files), keep_root=True)
+    objects = list(store.list())
+    territory = Territory(store, tables_of(m.key for m in objects if not m.key.startswith(f"{STAGING}/")))
+    named = [m for m in (*objects, *store.unfinished()) if _OWN.fullmatch(m.key)]
+    foreign = set(territory.foreign(m.key.rpartition("/")[0] for m in named))
+    own = [m for m in named if m.key.rpartition("/")[0] not in foreign]
+    # Records of jobs go last: until then they say which files count.
+    own.sort(key=lambda m: m.key.startswith(f"{STAGING}/"))
+    names = {m.key for m in own}
+    return TableFiles(store, as_files(own), as_files(m for m in objects if m.key not in names))
