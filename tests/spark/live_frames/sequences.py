@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +296,7 @@ def main(arguments: list[str]) -> None:
     trilake.install(spark)
     frames, first = (int(n) for n in (more + [str(len(FRAMES)), "0"][len(more) :]))
     tried = run(spark, range(first, first + int(count)), int(steps), frames=frames)
-    print(json.dumps({"spark": spark.version, "kind": kind, **asdict(tried)}))
+    print(json.dumps({"spark": spark.version, "kind": kind, **vars(tried)}))
 
 
 if __name__ == "__main__":
