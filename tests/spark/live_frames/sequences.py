@@ -231,7 +231,10 @@ def _clear_cache(seq: Sequence, path: str, frame: DataFrame) -> None:
 COMMITS: dict[str, Callable[[Sequence, str, DataFrame], object]] = {
     "append": lambda seq, path, _: trilake.write(seq.rows(2), path, mode="append"),
     "append by Spark": lambda seq, path, _: (
-        seq.spark.createDataFrame(seq.rows(2)).write.format("delta").mode("append").save(path)
+        seq.spark.createDataFrame(seq.rows(2).to_pylist(), "id long, s string, n long")
+        .write.format("delta")
+        .mode("append")
+        .save(path)
     ),
     "append rows of its own": lambda seq, path, frame: (
         frame.where("n = 6").withColumn("id", F.col("id") + 5000).write.format("delta").mode("append").save(path)
