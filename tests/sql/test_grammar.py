@@ -52,6 +52,8 @@ from trilake.sql.parser.tokens import tokenize
         ),
         ("GENERATE SYMLINK_FORMAT_MANIFEST FOR TABLE t", Generate(("t",), "symlink_format_manifest")),
         ("REORG TABLE t WHERE p = 1 APPLY (PURGE)", Reorg(("t",), "p = 1")),
+        ("REORG TABLE t APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = 2))", Reorg(("t",), compat=2)),
+        ("REORG TABLE t APPLY (UPGRADE UNIFORM(ICEBERG_COMPAT_VERSION=2))", Reorg(("t",), compat=2)),
     ],
 )
 def test_a_statement_of_delta_is_read(text: str, wanted: object) -> None:

@@ -188,6 +188,30 @@ class ArrowDeltaTable(DeltaVersion):
         store = self.log.store
         return purge(self.log, lambda s: purgeable(store, s), where=where, target_size=target_size)
 
+    def upgrade_iceberg_compat(self, version: int = 2) -> OptimizeResult:
+        """Make the table fit for Iceberg readers: ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``.
+
+        Turns on ``icebergCompatV<version>`` with column mapping, and any other version and deletion vectors off; files
+        that were written otherwise are written again.  Iceberg metadata is not written.
+
+        Parameters
+        ----------
+        version: 1, 2 or 3.
+
+        Raises ``InvalidArgumentError`` for a table that breaks a rule of that version, a ``ConflictError`` where other
+        writers changed the table in the meantime.
+
+        >>> import trilake
+        >>> _ = trilake.write({"n": [1]}, "memory://doc-iceberg-compat")
+        >>> trilake.open("memory://doc-iceberg-compat").upgrade_iceberg_compat(2).files_removed
+        1
+        >>> trilake.open("memory://doc-iceberg-compat").properties["delta.enableIcebergCompatV2"]
+        'true'
+        """
+        from trilake.delta.commands.alter.iceberg_upgrade import upgrade_iceberg
+
+        return upgrade_iceberg(self.log, version)
+
     @also_called(predicate="on")
     def merge(
         self,

@@ -229,7 +229,7 @@ def test_versions_that_are_none(versions: tuple[int, int]) -> None:
 
 def test_names_are_checked() -> None:
     assert feature("DELETIONvectors").name == "deletionVectors"
-    for unknown in ("magic", "catalogManaged", "icebergCompatV1"):
+    for unknown in ("magic", "catalogManaged"):
         with pytest.raises(UnsupportedProtocolError, match=unknown):
             add_feature(Protocol(1, 2), unknown)
     assert dependents(protocol_for(table(), ["clustering", "rowTracking"]), "domainMetadata") == [

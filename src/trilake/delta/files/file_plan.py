@@ -15,6 +15,7 @@ import pyarrow as pa
 from trilake.delta.engine import Engine
 from trilake.delta.files.file_statistics import StatisticsPlan
 from trilake.delta.protocol.column_mapping import physical_schema
+from trilake.delta.protocol.iceberg import TAG, compat_versions
 from trilake.delta.protocol.properties import TableProperties
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.protocol.voids import no_typed_column, without_voids
@@ -51,7 +52,7 @@ def parse_compression(text: str) -> str:
 
 
 #: What a plan has of the table, and not of the write.
-_of_table = attrgetter("schema", "partition_columns", "configuration", "provider")
+_of_table = attrgetter("schema", "partition_columns", "configuration", "provider", "materialized")
 
 
 @dataclass(frozen=True)
@@ -86,6 +87,8 @@ class FilePlan:
     extra: tuple[pa.Field, ...] = ()
     #: Most rows of a file, ``None`` for no limit but the size.
     max_records: int | None = None
+    #: Whether files hold the partition columns too.
+    materialized: bool = False
 
     @cached_property
     def target_size(self) -> int:
@@ -129,7 +132,9 @@ class FilePlan:
     @cached_property
     def tags(self) -> Mapping[str, str]:
         """What the action of a file says apart from its statistics: how to read those of floating-point columns."""
-        return self.statistics.tags(self.file_schema)
+        versions = compat_versions(self.configuration)
+        compat = {TAG: str(versions[0])} if versions else {}
+        return {**self.statistics.tags(self.stated_schema), **compat}
 
     @cached_property
     def stored(self) -> StructType:
@@ -141,9 +146,20 @@ class FilePlan:
         return stored
 
     @cached_property
+    def stated_schema(self) -> pa.Schema:
+        """The columns of a file without partition columns, of which the log says the values."""
+        return pa.schema([*physical_schema(self.stored, self.mode), *self.extra])
+
+    @cached_property
     def file_schema(self) -> pa.Schema:
         """The columns of a file, under physical names and with field ids where the table maps its columns."""
-        return pa.schema([*physical_schema(self.stored, self.mode), *self.extra])
+        return pa.schema([*self.stated_schema, *self.partition_schema])
+
+    @cached_property
+    def partition_schema(self) -> pa.Schema:
+        """The partition columns that a file holds, behind all others."""
+        names = self.partition_columns if self.materialized else ()
+        return physical_schema(StructType(tuple(self.schema.field(n) for n in names)), self.mode)
 
 
 @dataclass(frozen=True)

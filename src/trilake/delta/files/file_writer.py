@@ -52,7 +52,7 @@ class ParquetLayout:
     def __init__(self, plan: FilePlan) -> None:
         self.plan, self.schema = plan, plan.file_schema
         self.floats = float_paths(self.schema)
-        self.stated = stated_columns(self.schema, plan.statistics)
+        self.stated = stated_columns(plan.stated_schema, plan.statistics)
         self._known: tuple[pa.Schema, dict[str, pa.DataType], pa.Schema] | None = None
 
     def of(self, rows: pa.Table) -> tuple[dict[str, pa.DataType], pa.Schema]:

@@ -22,7 +22,7 @@ from trilake.delta.files.file_writer import OtherFile, ParquetFile, ParquetLayou
 from trilake.delta.files.spliced_file import OldStatistics, SplicedFile
 from trilake.delta.files.void_columns import without_void_columns
 from trilake.delta.protocol.column_mapping import to_physical
-from trilake.delta.protocol.partitions import format_values, hive_directory
+from trilake.delta.protocol.partitions import format_values, hive_directory, parse_values
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.protocol.voids import has_void
 from trilake.delta.rules.store_assignment import assign_batch
@@ -194,7 +194,7 @@ class TaskWriter:
         rows = pieces[0] if len(pieces) == 1 else pa.concat_tables(pieces)
         if len(pieces) > 1 and rows.num_rows < len(pieces) * _SMALL_PIECE:
             rows = rows.combine_chunks()  # each piece costs what is done with it as much as a thousand rows
-        table = self._physical(rows)
+        table = self._with_partition(self._physical(rows), values)
         size = self.sizes.pop(values) if len(pieces) == 1 else int(table.nbytes)
         self.sizes.pop(values, None)
         most = self.plan.max_records
@@ -215,6 +215,15 @@ class TaskWriter:
         typed = without_void_columns(rows, self.with_voids, self.plan.stored) if self.with_voids else rows
         table = to_physical(typed, self.plan.stored, self.plan.mode)
         self.physical = table.schema if table is rows else self.physical
+        return table
+
+    def _with_partition(self, table: pa.Table, values: tuple[str | None, ...]) -> pa.Table:
+        """Rows of a file with the partition columns that it is to hold."""
+        if self.plan.materialized:
+            fields = zip(self.plan.partition_schema, self.partition_fields, values, strict=True)
+            for column, field, text in fields:
+                value = parse_values(pa.chunked_array([[text]], pa.string()), field)[0]
+                table = table.append_column(column, pa.repeat(value, table.num_rows))
         return table
 
     def _put_whole(self, values: tuple[str | None, ...], table: pa.Table) -> None:

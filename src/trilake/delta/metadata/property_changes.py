@@ -26,6 +26,7 @@ from trilake.delta.protocol.schema_edit import Path, PathLike, path_text, spelle
 from trilake.delta.protocol.table_features import deletion_vectors
 from trilake.delta.rules.change_columns import check_change_columns
 from trilake.delta.rules.constraints import PREFIX, parse_check
+from trilake.delta.rules.iceberg_compat import with_needs
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
 
 #: Where rows that move keep their ids and versions: properties that name columns of the files, and how those begin.
@@ -94,6 +95,7 @@ def prepared(before: Metadata | None, after: Metadata, *, new_id: Callable[[], s
 
     Raises ``InvalidArgumentError`` for properties that do not fit the schema or the table's files.
     """
+    after = with_needs(before, after)
     _check_stats_columns(after)
     check_change_columns(before, after)
     if before is None or not _manifests_fail(before):

@@ -10,6 +10,7 @@ import pyarrow as pa
 from trilake.delta.protocol.field_notes import arrow_notes
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
+    NESTED_IDS,
     PHYSICAL_NAME,
     ArrayType,
     DataType,
@@ -41,9 +42,10 @@ def each_field(t: DataType, change: Callable[[StructField], StructField]) -> Dat
 
 def strip(schema: StructType) -> StructType:
     """The schema without ids and physical names."""
+    mapping = (COLUMN_ID, PHYSICAL_NAME, NESTED_IDS)
 
     def bare(field: StructField) -> StructField:
-        return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in (COLUMN_ID, PHYSICAL_NAME)})
+        return replace(field, metadata={k: v for k, v in field.metadata.items() if k not in mapping})
 
     stripped = each_field(schema, bare)
     assert isinstance(stripped, StructType)

@@ -2,21 +2,23 @@
 
 Protocol: *Column Mapping*.  Every column, nested ones too, has a number and a physical name that never change; files,
 statistics and partition values know a column by these, so that its display name is free to change.  Elements of arrays,
-and keys and values of maps, have neither.
+and keys and values of maps, have neither, but for numbers in tables that Iceberg readers are to understand.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from trilake.delta.protocol.actions import Metadata
 from trilake.delta.protocol.all_fields import each_field, nested_fields, strip
+from trilake.delta.protocol.iceberg import needs_nested_ids
 from trilake.delta.protocol.schema import (
     COLUMN_ID,
+    NESTED_IDS,
     PHYSICAL_NAME,
     ArrayType,
     DataType,
@@ -25,6 +27,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     fields_in,
     paired,
+    parts,
     with_parts,
 )
 from trilake.errors import CorruptLogError, InvalidArgumentError, UnsupportedProtocolError
@@ -70,7 +73,37 @@ def max_column_id(metadata: Metadata) -> int:
         stated = int(text)
     except ValueError as e:
         raise CorruptLogError(f"the table property {MAX_COLUMN_ID} is {text!r}, which is not a number") from e
-    return max([stated, *(f.column_id or 0 for f in nested_fields(metadata.schema))])
+    return max([stated, _highest(metadata.schema)])
+
+
+def _highest(schema: StructType) -> int:
+    """The highest id in a schema."""
+    fields = nested_fields(schema)
+    return max([0, *(f.column_id or 0 for f in fields), *(i for f in fields for i in nested_ids(f).values())])
+
+
+def nested_ids(field: StructField) -> dict[str, int]:
+    """The ids of array elements, and of keys and values of maps, inside a field, by their paths in files.
+
+    Raises ``CorruptLogError`` where the log says something else.
+    """
+    stated = field.metadata.get(NESTED_IDS)
+    if stated is None:
+        return {}
+    if not isinstance(stated, Mapping) or not all(type(i) is int for i in stated.values()):
+        raise CorruptLogError(
+            f"column {field.name!r} has {NESTED_IDS} that are not numbers by path: {str(stated)[:80]!r}",
+            column=field.name,
+        )
+    return dict(stated)
+
+
+def _nested_paths(t: DataType, path: str) -> Iterator[str]:
+    """The paths of array elements, and of keys and values of maps, down to the next structs."""
+    if not isinstance(t, StructType):
+        for name, inner in parts(t):
+            yield f"{path}.{name}"
+            yield from _nested_paths(inner, f"{path}.{name}")
 
 
 def assign(
@@ -79,6 +112,7 @@ def assign(
     mode: str,
     max_id: int = 0,
     existing: bool = False,
+    nested: bool = False,
     new_id: Callable[[], str],
 ) -> tuple[StructType, int]:
     """Give every column that lacks one an id and a physical name; the schema, and the highest id now.
@@ -88,6 +122,7 @@ def assign(
     mode: ``"none"`` leaves the schema as it is.
     max_id: the highest id the table ever gave out; new ids are greater.
     existing: the files of the table are there already under the display names, so those become the physical names.
+    nested: elements of arrays, and keys and values of maps, get ids too.
     new_id: a source of UUID strings for physical names.
 
     Raises ``CorruptLogError`` where two columns have one id or one physical name.
@@ -100,7 +135,7 @@ def assign(
     if parse_mode(mode) == "none":
         return schema, max_id
 
-    top = max([max_id, *(f.column_id or 0 for f in nested_fields(schema))])
+    top = max(max_id, _highest(schema))
 
     def give(field: StructField) -> StructField:
         nonlocal top
@@ -110,6 +145,10 @@ def assign(
             metadata[COLUMN_ID] = top
         if not isinstance(metadata.get(PHYSICAL_NAME), str):
             metadata[PHYSICAL_NAME] = field.name if existing else f"col-{new_id()}"
+        paths = list(_nested_paths(field.type, metadata[PHYSICAL_NAME])) if nested else []
+        if paths:
+            before = nested_ids(field)
+            metadata[NESTED_IDS] = {p: before.get(p) or (top := top + 1) for p in paths}
         return replace(field, metadata=metadata)
 
     mapped = each_field(schema, give)
@@ -151,7 +190,14 @@ def mapped(metadata: Metadata, *, existing: bool = False, new_id: Callable[[], s
     mode = parse_mode(metadata.column_mapping_mode)
     if mode == "none":
         return metadata
-    schema, top = assign(metadata.schema, mode=mode, max_id=max_column_id(metadata), existing=existing, new_id=new_id)
+    schema, top = assign(
+        metadata.schema,
+        mode=mode,
+        max_id=max_column_id(metadata),
+        existing=existing,
+        nested=needs_nested_ids(metadata.configuration),
+        new_id=new_id,
+    )
     configuration = {**metadata.configuration, MAX_COLUMN_ID: str(top)}
     if schema == metadata.schema and configuration == metadata.configuration:
         return metadata
@@ -167,7 +213,7 @@ def reuse(new: StructType, old: StructType) -> StructType:
     for f in new.fields:
         before = old.find(f.name)
         if before is not None and str(before.type) == str(f.type):
-            ids = {k: before.metadata[k] for k in (COLUMN_ID, PHYSICAL_NAME) if k in before.metadata}
+            ids = {k: before.metadata[k] for k in (COLUMN_ID, PHYSICAL_NAME, NESTED_IDS) if k in before.metadata}
             f = replace(f, type=_reuse_type(f.type, before.type), metadata={**f.metadata, **ids})
         fields.append(f)
     return StructType(tuple(fields))
@@ -283,32 +329,47 @@ class _Relabelled:
 def _physical_field(arrow: pa.Field, field: StructField, mode: str, absent: bool = False) -> pa.Field:
     """The field in a file; ``absent`` says that a struct around it may be null, and it then has no value."""
     nullable = arrow.nullable or absent
-    kind = _physical_type(arrow.type, field.type, field.name, mode, nullable)
+    inside = _Inside(field, mode, {} if mode == "none" else nested_ids(field))
+    kind = _physical_type(arrow.type, field.type, inside, field.physical_name, nullable)
     if mode == "none":
         return pa.field(arrow.name, kind, nullable)
     ids = None if field.column_id is None else {FIELD_ID: str(field.column_id)}
     return pa.field(field.physical_name, kind, nullable, ids)
 
 
-def _physical_type(arrow: pa.DataType, t: DataType, path: str, mode: str, nullable: bool) -> pa.DataType:
+@dataclass(frozen=True)
+class _Inside:
+    """What types inside a column share: the column, how columns are mapped, and ids by the paths of parts."""
+
+    column: StructField
+    mode: str
+    ids: Mapping[str, int]
+
+    def part(self, arrow: pa.Field, t: DataType, path: str, nullable: bool) -> pa.Field:
+        """An element, key or value in a file."""
+        field = arrow.with_type(_physical_type(arrow.type, t, self, path, nullable))
+        return field.with_metadata({FIELD_ID: str(self.ids[path])}) if path in self.ids else field
+
+
+def _physical_type(arrow: pa.DataType, t: DataType, inside: _Inside, path: str, nullable: bool) -> pa.DataType:
     """The Arrow type with physical names; everything else about it, nullability included, stays."""
     if isinstance(t, StructType) and pa.types.is_struct(arrow):
         children = list(arrow)
         if [c.name for c in children] == t.names:
             pairs = zip(children, t.fields, strict=True)
-            return pa.struct([_physical_field(c, f, mode, nullable) for c, f in pairs])
+            return pa.struct([_physical_field(c, f, inside.mode, nullable) for c, f in pairs])
     elif isinstance(t, ArrayType) and pa.types.is_list(arrow):
         value = arrow.value_field
-        inner = _physical_type(value.type, t.element, f"{path}.element", mode, value.nullable)
-        return pa.list_(value.with_type(inner))
+        return pa.list_(inside.part(value, t.element, f"{path}.element", value.nullable))
     elif isinstance(t, MapType) and pa.types.is_map(arrow):
         key, item = arrow.key_field, arrow.item_field
         return pa.map_(
-            key.with_type(_physical_type(key.type, t.key, f"{path}.key", mode, False)),
-            item.with_type(_physical_type(item.type, t.value, f"{path}.value", mode, item.nullable)),
+            inside.part(key, t.key, f"{path}.key", False), inside.part(item, t.value, f"{path}.value", item.nullable)
         )
     elif not isinstance(t, StructType | ArrayType | MapType):
         return arrow
     raise InvalidArgumentError(
-        f"rows hold {arrow} where the table has {t}", help="bring the rows to the table's schema first", column=path
+        f"rows hold {arrow} where the table has {t}",
+        help="bring the rows to the table's schema first",
+        column=inside.column.name + path.removeprefix(inside.column.physical_name),
     )

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from trilake.delta.protocol import features
+from trilake.delta.protocol.iceberg import WRITE_PARTITIONS
 from trilake.delta.protocol.isolation import LEVELS, IsolationLevel, parse_level
 from trilake.delta.protocol.property_values import (
     Property,
@@ -66,6 +67,7 @@ _ROWS = (
     Property("delta.targetFileSize", None, size),
     Property("delta.tuneFileSizesForRewrites", None, boolean),
     Property("delta.universalFormat.enabledFormats", None, no_formats),
+    Property(WRITE_PARTITIONS, None, boolean),
 )
 #: What delta-spark calls a value that one of these cannot have; other properties' have no name there.
 _CONDITIONS = {

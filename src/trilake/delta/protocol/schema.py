@@ -23,6 +23,8 @@ from trilake.expr.views import without_views_type
 
 PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
+#: Of a column: the field ids of array elements, and of keys and values of maps, by their paths in files.
+NESTED_IDS = "delta.columnMapping.nested.ids"
 #: Key of an Arrow field's metadata: the Delta type, as JSON, of a column that holds variants, which Arrow has not.
 DELTA_TYPE = "trilake.deltaType"
 #: Deeper than any real schema, and far from Python's recursion limit.

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from trilake.common.display import PublicNames
+from trilake.delta.commands.alter.iceberg_upgrade import upgrade_iceberg
 from trilake.delta.commands.optimize import zcubes
 from trilake.delta.commands.optimize.footers import purgeable
 from trilake.delta.commands.optimize.metrics import OptimizeMetrics, as_row, camel
@@ -101,6 +102,13 @@ class DeltaOptimizeBuilder(PublicNames):
             run=OptimizeRunner(self._spark),
         )
         return self._frame(done)
+
+    def upgrade_iceberg_compat(self, version: int) -> DataFrame:
+        """Make the table fit for Iceberg readers, as ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)`` does.
+
+        Returns one row with ``path`` and ``metrics``.
+        """
+        return self._frame(upgrade_iceberg(self._log(), version, run=OptimizeRunner(self._spark)))
 
     def _log(self) -> DeltaLog:
         return session_log(self._spark, open_store(self._path, self._options))

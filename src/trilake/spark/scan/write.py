@@ -28,6 +28,7 @@ from trilake.delta.files.file_plan import FilePlan, WrittenFiles
 from trilake.delta.files.file_statistics import file_statistics, leaf_paths, type_at
 from trilake.delta.files.file_writer import file_action
 from trilake.delta.protocol.all_fields import nested_fields
+from trilake.delta.protocol.column_mapping import nested_ids
 from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.voids import is_void, without_voids
 from trilake.delta.rules.constraints import forbids_null, verify_not_null
@@ -83,6 +84,8 @@ def native_write_refusal(df: DataFrame, store: Store, plan: FilePlan) -> str | N
         return "values are made or checked on their way in"
     if "delta.targetFileSize" in plan.configuration:
         return "the table says how large its files are to be"
+    if any(nested_ids(f) for f in nested_fields(plan.schema)):
+        return "parts of arrays and maps have field ids"
     reason = _types_refusal(df.schema, plan.schema)
     if reason is not None:
         return reason

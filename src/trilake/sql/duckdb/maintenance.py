@@ -54,6 +54,8 @@ def run_maintenance(context: Context, statement: Maintenance) -> pa.Table:
     if isinstance(statement, Optimize):
         return _metrics(table, table.optimize(statement.where, zorder_by=statement.zorder_by, full=statement.full))
     if isinstance(statement, Reorg):
+        if statement.compat is not None:
+            return _metrics(table, table.upgrade_iceberg_compat(statement.compat))
         return _metrics(table, table.purge(statement.where))
     if isinstance(statement, Vacuum):
         return _vacuum(table, statement)

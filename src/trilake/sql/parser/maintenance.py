@@ -76,10 +76,12 @@ class Generate:
 
 @dataclass(frozen=True)
 class Reorg:
-    """``REORG TABLE table [WHERE condition] APPLY (PURGE)``."""
+    """``REORG TABLE table [WHERE condition] APPLY (PURGE | UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = version))``."""
 
     parts: Name
     where: str | None = None
+    #: The version of Iceberg compatibility to upgrade to, ``None`` to purge.
+    compat: int | None = None
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,14 @@ def _reorg(cursor: Cursor) -> Reorg:
         where = cursor.text[start:end]
     cursor.expect("APPLY")
     cursor.expect_symbol("(")
+    if where is None and cursor.accept("UPGRADE", "UNIFORM"):
+        cursor.expect_symbol("(")
+        cursor.expect("ICEBERG_COMPAT_VERSION")
+        cursor.expect_symbol("=")
+        compat = cursor.whole_number()
+        cursor.expect_symbol(")")
+        cursor.expect_symbol(")")
+        return Reorg(parts, compat=compat)
     cursor.expect("PURGE")
     cursor.expect_symbol(")")
     return Reorg(parts, where)

@@ -203,7 +203,6 @@ def column(kind: PrimitiveType = LONG, **metadata: Any) -> StructType:
         (TableDescription(column(PrimitiveType("binary")), cluster_by=("b",)), "cannot be clustered"),
         (replace(PLAIN, properties={"delta.typo": "1"}), "delta.typo"),
         (replace(PLAIN, properties={"delta.dataSkippingStatsColumns": "x"}), "no column x"),
-        (replace(PLAIN, properties={"delta.enableIcebergCompatV1": "true"}), "icebergCompatV1"),
         (TableDescription(column(delta__generationExpression="c + 1")), "generated column b"),
         (TableDescription(column(delta__generationExpression="a", CURRENT_DEFAULT="1")), "more than one"),
         (TableDescription(column(CURRENT_DEFAULT="a")), "no column 'a'"),

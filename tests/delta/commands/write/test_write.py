@@ -424,7 +424,6 @@ def test_the_change_feed_and_deletion_vectors_raise_the_protocol(uri: str) -> No
         (protocol(1, 7, writerFeatures=["teleportation"]), "teleportation"),
         (protocol(1, 8), "writer version 8"),
         (protocol(3, 7, readerFeatures=["catalogManaged"], writerFeatures=["catalogManaged"]), "catalogManaged"),
-        (protocol(1, 7, writerFeatures=["icebergCompatV1"]), "icebergCompatV1"),
     ],
 )
 def test_features_that_cannot_be_kept_are_refused_by_name(action: dict[str, Any], named: str) -> None:

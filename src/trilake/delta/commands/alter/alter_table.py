@@ -17,6 +17,7 @@ from trilake.delta.metadata.column_definitions import ColumnsLike, TypeLike, new
 from trilake.delta.metadata.column_replacement import replace_columns
 from trilake.delta.metadata.schema_changes import MetadataChange, NewColumn
 from trilake.delta.protocol.column_mapping import MODE, parse_mode
+from trilake.delta.protocol.iceberg import compat_versions
 from trilake.delta.protocol.properties import parse_keys, parse_properties
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema_edit import FIRST, PathLike, Position
@@ -360,6 +361,8 @@ class Alter(FeatureDrops):
                     return version
                 head = self._head()
             wanted, key = change(head).metadata.configuration, row_tracking.ENABLED
+            if set(compat_versions(wanted)) - set(compat_versions(head.metadata.configuration)):
+                return self._iceberg(change)
             if is_on(wanted, key) and not head.properties.is_on(key):
                 return self._tracking(change)
             return self._once(change, head)

@@ -29,9 +29,12 @@ from trilake.delta.log.snapshot import Head, Snapshot
 from trilake.delta.metadata import property_changes as alter_properties
 from trilake.delta.metadata.schema_changes import Condition, MetadataChange
 from trilake.delta.protocol.features import check_writable, features_of
+from trilake.delta.protocol.iceberg import compat_versions
+from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import StructType
 from trilake.delta.rules.constraints import checks_in_zone, parse_check, verify_checks
 from trilake.delta.rules.defaults import JudgeDefault, check_defaults_allowed
+from trilake.delta.rules.iceberg_compat import check_compatible, check_old_files
 from trilake.delta.scan.read import read_tasks
 from trilake.delta.scan.row_text import describe_row
 from trilake.delta.scan.scan import plan_scan
@@ -157,6 +160,25 @@ class MetadataCommits(PublicNames):
         scan = plan_scan(snapshot, columns or None)
         for batch in read_tasks(self.log.store, scan.tasks(), scan.plan):
             verify_checks([check], batch)
+
+    def _iceberg(self, change: Callable[[Head], MetadataChange]) -> int:
+        """Turn Iceberg compatibility on by ``change``, where the files that are there fit it."""
+        snapshot = self._snapshot()
+        for tracked in (False, True):
+            new = change(snapshot)
+            check_compatible(snapshot.metadata, new.metadata, new.protocol)
+            for version in compat_versions(new.metadata.configuration):
+                check_old_files(version, new.metadata, snapshot.adds)
+            needs = is_on(new.metadata.configuration, row_tracking.ENABLED)
+            if tracked or not needs or snapshot.properties.is_on(row_tracking.ENABLED):
+                break
+            self._tracking(
+                lambda h: alter_properties.set_properties(
+                    h.protocol, h.metadata, {row_tracking.ENABLED: "true"}, new_id=self.runtime.new_id
+                )
+            )
+            snapshot = self._snapshot()
+        return self._commit(snapshot, new, whole=True)
 
     def _tracking(self, change: Callable[[Head], MetadataChange]) -> int:
         """Turn row tracking on by ``change``, which promises that all files have row ids: first the feature, then the

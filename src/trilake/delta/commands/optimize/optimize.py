@@ -176,7 +176,8 @@ def optimize(
     parameters: dict[str, Any] = {"predicate": _predicates(request), "auto": request.auto}
     work, finish = _work(snapshot, request, considered, parameters, runtime)
     done = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = replace(_metrics(snapshot, done, len(considered)), start_time_ms=started, end_time_ms=runtime.clock_ms())
+    metrics = rewrite_metrics(snapshot, done, len(considered))
+    metrics = replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms())
     return OptimizeResult(done.version, finish(metrics, done))
 
 
@@ -210,7 +211,7 @@ def purge(
         user_metadata=user_metadata,
     )
     done = rewrite(log, snapshot, work, runtime=runtime, run=run)
-    metrics = _metrics(snapshot, done, len(considered))
+    metrics = rewrite_metrics(snapshot, done, len(considered))
     return OptimizeResult(done.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
 
 
@@ -304,7 +305,8 @@ def _with_zorder_stats(metrics: OptimizeMetrics, _: RewriteOutcome) -> OptimizeM
     return replace(metrics, z_order_stats=stats)
 
 
-def _metrics(snapshot: Snapshot, done: RewriteOutcome, considered: int) -> OptimizeMetrics:
+def rewrite_metrics(snapshot: Snapshot, done: RewriteOutcome, considered: int) -> OptimizeMetrics:
+    """What files written again come to, of as many as were considered."""
     added, removed = [a["size"] for a in done.added], [r["size"] or 0 for r in done.removed]
     vectors = [r["deletionVector"] for r in done.removed if r.get("deletionVector")]
     columns = len(snapshot.schema.fields)

@@ -43,8 +43,9 @@ from trilake.delta.files.file_statistics import type_at
 from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.replay import file_keys
 from trilake.delta.log.snapshot import Snapshot
-from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.column_mapping import MODE
+from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.partition_keys import PartitionKeys
 from trilake.delta.protocol.partitions import partition_fields
 from trilake.delta.rules.identity import only_marks_moved
@@ -77,6 +78,8 @@ class RewriteRequest:
     tags: Sequence[Mapping[str, str]] = ()
     #: What the table's metadata becomes with the commit; the new files are written for it.
     metadata: Metadata | None = None
+    #: What its protocol becomes.
+    protocol: Protocol | None = None
     #: Configurations of metadata domains that the commit sets.
     domains: Mapping[str, str] = field(default_factory=dict)
     memory: int = MEMORY
@@ -140,7 +143,12 @@ def _plan(snapshot: Snapshot, work: RewriteRequest, bins: int, runtime: Runtime)
     if work.metadata is not None:
         after = metadata_plan(work.metadata, snapshot.engine, snapshot.uri, snapshot.version)
         files = replace(files, schema=replace(files.schema, fields=after.fields))
-        files = replace(files, configuration=work.metadata.configuration)
+        protocol = work.protocol or snapshot.protocol
+        files = replace(
+            files,
+            configuration=work.metadata.configuration,
+            materialized=writes_partition_columns(protocol, work.metadata.configuration),
+        )
     # Bins and rows per file have decided on the sizes; this is for data that grow when they are written again.
     files = replace(files, configuration={**files.configuration, "delta.targetFileSize": str(2 * work.limit)})
     cores = os.cpu_count() or 1
@@ -169,7 +177,7 @@ def _as_tasks(snapshot: Snapshot, work: RewriteRequest, files_plan: FilePlan) ->
 
 def _floats(files: FilePlan) -> list[tuple[str, ...]]:
     """The columns of floating point numbers that new files get bounds of, as physical paths."""
-    schema = files.file_schema
+    schema = files.stated_schema
     wanted = (path for path in files.statistics.wanted(schema) if path is not None)
     return [path for path in wanted if pa.types.is_floating(type_at(schema, path))]
 
@@ -207,6 +215,7 @@ def _commit(
             parameters=work.parameters,
             file_actions=[*({"remove": r} for r in done.removed), *({"add": a} for a in done.added)],
             metadata=work.metadata,
+            protocol=work.protocol,
             metrics=history_metrics(
                 [a["size"] for a in done.added],
                 [r["size"] or 0 for r in done.removed],

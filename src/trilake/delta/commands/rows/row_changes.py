@@ -23,7 +23,14 @@ from trilake.delta.commit import row_tracking
 from trilake.delta.files.file_plan import FilePlan, not_written
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata
+from trilake.delta.protocol.column_mapping import FIELD_ID
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.iceberg import (
+    ROW_ID_FIELD,
+    ROW_VERSION_FIELD,
+    compat_versions,
+    writes_partition_columns,
+)
 from trilake.delta.protocol.property_values import is_on
 from trilake.delta.protocol.schema import PrimitiveType, StructField
 from trilake.delta.scan.changes import CHANGE_TYPE
@@ -123,7 +130,18 @@ def changed_rows_plan(snapshot: Snapshot, metadata: Metadata, job_id: str) -> Fi
         snapshot.engine.for_tasks(),
         metadata.configuration,
         provider=metadata.provider.lower(),
-        extra=tuple(pa.field(f.name, pa.int64()) for f in row_columns(snapshot)),
+        extra=_extra_columns(snapshot),
+        materialized=writes_partition_columns(snapshot.protocol, metadata.configuration),
+    )
+
+
+def _extra_columns(snapshot: Snapshot) -> tuple[pa.Field, ...]:
+    """The columns of :func:`row_columns` in files, with Iceberg's ids where its readers are to know them."""
+    ids = (ROW_ID_FIELD, ROW_VERSION_FIELD)
+    with_ids = 3 in compat_versions(snapshot.metadata.configuration)
+    return tuple(
+        pa.field(f.name, pa.int64(), metadata={FIELD_ID: str(i)} if with_ids else None)
+        for f, i in zip(row_columns(snapshot), ids, strict=False)
     )
 
 
@@ -133,6 +151,7 @@ def change_file_plan(files: FilePlan) -> FilePlan:
         files,
         schema=read_schema(files.schema),
         action="cdc",
+        materialized=False,
         extra=(pa.field(CHANGE_TYPE, pa.string()),),
         rules=None,
         required=None,

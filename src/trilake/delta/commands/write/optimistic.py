@@ -27,6 +27,7 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules
@@ -121,6 +122,7 @@ class OptimisticTransaction:
             metadata.configuration,
             provider=metadata.provider.lower(),
             rules=RowRules.of(metadata, source, uri=self.log.store.uri, now_ms=now),
+            materialized=writes_partition_columns(self.snapshot.protocol, metadata.configuration),
         )
         batches = data.to_batches() if isinstance(data, pa.Table) else data
         part = write_files(self.log.store, plan, batches, tasks=1, runtime=self.runtime)

@@ -108,7 +108,8 @@ class Splicing:
         rules: those of whole rows.
         """
         own = files.provider == "parquet" and files.engine.format(files.provider) is None
-        if not own or files.extra or rules.generated or rules.identities or rules.defaults or rules.needs_spark:
+        more = bool(files.extra) or len(files.partition_schema) > 0
+        if not own or more or rules.generated or rules.identities or rules.defaults or rules.needs_spark:
             return None
         schema = files.schema
         assigned = tuple(f for f in schema.fields if f.name in {t.path[0] for t in assignments.targets})

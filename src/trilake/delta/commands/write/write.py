@@ -43,6 +43,7 @@ from trilake.delta.metadata.write_schema import (
 )
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.properties import TableProperties, parse_properties
 from trilake.delta.protocol.schema_edit import path_text
@@ -161,6 +162,7 @@ def plan_write(
         rules=rules,
         required=required_of_rows(request, metadata),
         open_partitions=_MANY_OPEN if request.optimizes(metadata.configuration) else _OPEN,
+        materialized=writes_partition_columns(protocol, metadata.configuration),
         **request.files_limits(metadata.provider.lower()),
     )
     return WritePlan(request, files, metadata, protocol, base, domains=domains)

@@ -76,6 +76,8 @@ def run_maintenance(session: SqlSession, statement: Statement) -> DataFrame:
             return builder.executeZOrderBy(list(statement.zorder_by))
         return builder.executeCompaction(full=statement.full)
     if isinstance(statement, Reorg):
+        if statement.compat is not None:
+            return _optimize(session, target, None).upgrade_iceberg_compat(statement.compat)
         return _optimize(session, target, statement.where).executePurge()
     if isinstance(statement, Vacuum):
         return _vacuum(session, target, statement)

@@ -1,0 +1,85 @@
+"""``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)``: a table made fit for Iceberg readers, its files included.
+
+Files that were not written for the version of the compatibility, and those with deletion vectors, are written again in
+the commit that turns it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from trilake.common.runtime import Runtime
+from trilake.delta.commands.alter.alter_table import Alter
+from trilake.delta.commands.optimize.bins import purge_bins
+from trilake.delta.commands.optimize.optimize import TARGET_SIZE, OptimizeResult, rewrite_metrics
+from trilake.delta.commands.optimize.run import RewriteOutcome, RewriteRequest, rewrite
+from trilake.delta.commands.rows.row_changes import Runner, run_here
+from trilake.delta.log.log import DeltaLog
+from trilake.delta.log.snapshot import Snapshot
+from trilake.delta.metadata.property_changes import set_properties
+from trilake.delta.protocol.column_mapping import MODE
+from trilake.delta.protocol.iceberg import ENABLED
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
+from trilake.delta.rules.iceberg_compat import check_compatible, unfit_files
+from trilake.errors import InvalidArgumentError
+
+#: What delta-spark's history calls it.
+_OPERATION = "REORG TABLE UPGRADE UNIFORM"
+
+
+def upgrade_iceberg(
+    log: DeltaLog, version: int, *, runtime: Runtime | None = None, run: Runner = run_here
+) -> OptimizeResult:
+    """Turn a version of Iceberg compatibility on, and any other off, and write the files again that do not fit it.
+
+    Raises ``InvalidArgumentError`` for a version that does not exist and for a table that breaks a rule of it,
+    ``ConflictError`` where other writers changed the table in the meantime.
+    """
+    if type(version) is not int or version not in ENABLED:
+        raise InvalidArgumentError(
+            f"ICEBERG_COMPAT_VERSION is {version!r}",
+            help="it is 1, 2 or 3",
+            condition="DELTA_ICEBERG_COMPAT_VIOLATION.COMPAT_VERSION_NOT_SUPPORTED",
+        )
+    runtime = runtime or log.engine.runtime
+    started, snapshot = runtime.clock_ms(), log.snapshot()
+    properties = _properties(snapshot, version)
+    change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
+    check_compatible(snapshot.metadata, change.metadata, change.protocol)
+    if version == 3 and not snapshot.properties.is_on(row_tracking.KEY):
+        Alter(log, runtime=runtime, run=run).set_properties({row_tracking.KEY: "true"})
+        snapshot = log.snapshot()
+        change = set_properties(snapshot.protocol, snapshot.metadata, properties, new_id=runtime.new_id)
+    others, vectors = unfit_files(version, snapshot.adds)
+    unfit = np.flatnonzero(others | vectors)
+    done = RewriteOutcome(snapshot.version)
+    if len(unfit):
+        work = RewriteRequest(
+            purge_bins(snapshot, unfit, limit=TARGET_SIZE),
+            _OPERATION,
+            change.parameters,
+            TARGET_SIZE,
+            metadata=change.metadata,
+            protocol=None if change.protocol == snapshot.protocol else change.protocol,
+        )
+        done = rewrite(log, snapshot, work, runtime=runtime, run=run)
+    elif change.changes(snapshot.protocol, snapshot.metadata):
+        made = Alter(log, runtime=runtime, run=run).set_properties(properties)
+        done = replace(done, version=made)
+    metrics = rewrite_metrics(snapshot, done, snapshot.adds.num_rows)
+    return OptimizeResult(done.version, replace(metrics, start_time_ms=started, end_time_ms=runtime.clock_ms()))
+
+
+def _properties(snapshot: Snapshot, version: int) -> dict[str, str]:
+    """The properties that the upgrade sets."""
+    now = snapshot.metadata.configuration
+    out = {ENABLED[version]: "true"}
+    out |= {key: "false" for v, key in ENABLED.items() if v != version and is_on(now, key)}
+    if snapshot.metadata.column_mapping_mode == "none":
+        out[MODE] = "name"
+    if version < 3 and is_on(now, deletion_vectors.KEY):
+        out[deletion_vectors.KEY] = "false"
+    return out

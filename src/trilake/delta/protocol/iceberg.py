@@ -1,0 +1,45 @@
+"""What a table's properties ask of files that Iceberg readers are to understand.
+
+Protocol: *Iceberg Compatibility V1*, *V2* and, of the protocol's proposals, *V3* and *Materialize Partition Columns*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trilake.delta.protocol.actions import Protocol
+from trilake.delta.protocol.property_values import is_on
+
+#: Table properties that turn a version of the compatibility on.
+ENABLED: Mapping[int, str] = {v: f"delta.enableIcebergCompatV{v}" for v in (1, 2, 3)}
+#: Writer feature: files hold the partition columns too.
+MATERIALIZED = "materializePartitionColumns"
+#: Table property: the same as a wish, which other writers may ignore.
+WRITE_PARTITIONS = "delta.writePartitionColumnsToParquet"
+#: Tag of a file: the version of the compatibility for which it was written.
+TAG = "ICEBERG_COMPAT_VERSION"
+#: Iceberg's own ids of the columns that keep the id of a row and the version that last changed it.
+ROW_ID_FIELD, ROW_VERSION_FIELD = 2147483540, 2147483539
+
+
+def compat_versions(configuration: Mapping[str, str]) -> list[int]:
+    """The versions of the compatibility that are on; more than one is a mistake.
+
+    >>> compat_versions({"delta.enableIcebergCompatV2": "true"})
+    [2]
+    """
+    return [v for v, key in ENABLED.items() if is_on(configuration, key)]
+
+
+def needs_nested_ids(configuration: Mapping[str, str]) -> bool:
+    """Whether elements of arrays, and keys and values of maps, need field ids."""
+    return any(v > 1 for v in compat_versions(configuration))
+
+
+def writes_partition_columns(protocol: Protocol, configuration: Mapping[str, str]) -> bool:
+    """Whether files hold the partition columns too, behind all others."""
+    return (
+        MATERIALIZED in (protocol.writer_features or ())
+        or bool(compat_versions(configuration))
+        or is_on(configuration, WRITE_PARTITIONS)
+    )

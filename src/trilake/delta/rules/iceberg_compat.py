@@ -1,0 +1,292 @@
+"""Rules of Iceberg compatibility: what a commit must not make of a table, nor add to it.
+
+Protocol: *Writer Requirements for IcebergCompatV1*, *V2* and, of the protocol's proposals, *V3*.  Pure: metadata,
+protocol and actions in, an error that names the broken rule out.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+from sqlglot import exp
+
+from trilake.delta.protocol.actions import Metadata, Protocol
+from trilake.delta.protocol.all_fields import nested_fields
+from trilake.delta.protocol.column_mapping import MODE
+from trilake.delta.protocol.features import has_feature
+from trilake.delta.protocol.iceberg import ENABLED, TAG, compat_versions
+from trilake.delta.protocol.property_values import is_on
+from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, fields_in, parts
+from trilake.delta.protocol.table_features import deletion_vectors, row_tracking
+from trilake.delta.protocol.type_widening import type_changes
+from trilake.delta.rules.defaults import default_text
+from trilake.errors import FilterError, InvalidArgumentError
+from trilake.expr.sql.constants import simple_constant
+from trilake.expr.sql.parse import parse_text
+
+_CONDITION = "DELTA_ICEBERG_COMPAT_VIOLATION"
+_INTEGERS = ("byte", "short", "integer", "long")
+_PRIMITIVES = {*_INTEGERS, "float", "double", "string", "binary", "boolean", "timestamp", "timestamp_ntz", "date"}
+
+#: One bit a file.
+Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+#: What a rule looks at: version of the compatibility, metadata before (``None`` for a new table) and after, protocol.
+Change: TypeAlias = tuple[int, Metadata | None, Metadata, Protocol]
+
+
+def with_needs(before: Metadata | None, after: Metadata) -> Metadata:
+    """Metadata with the properties that the compatibility needs, where they are not set.
+
+    Column mapping is turned on for new tables only; row tracking, which V3 needs, for all.
+    """
+    versions = compat_versions(after.configuration)
+    needs = {MODE: "name"} if versions and before is None else {}
+    needs |= {row_tracking.KEY: "true"} if 3 in versions else {}
+    lacking = {k: v for k, v in needs.items() if k not in after.configuration}
+    return replace(after, configuration={**after.configuration, **lacking}) if lacking else after
+
+
+def check_compatible(before: Metadata | None, after: Metadata, protocol: Protocol) -> None:
+    """Raise ``InvalidArgumentError`` where Iceberg compatibility is on and the metadata breaks one of its rules.
+
+    ``before`` is the table's metadata, ``None`` for a new table.
+    """
+    versions = compat_versions(after.configuration)
+    if len(versions) > 1:
+        raise InvalidArgumentError(
+            f"icebergCompatV{versions[0]} and icebergCompatV{versions[1]} exclude each other, and both are on",
+            help=f"set {' or '.join(ENABLED[v] for v in versions)} to false",
+            condition=f"{_CONDITION}.VERSION_MUTUAL_EXCLUSIVE",
+        )
+    for version in versions:
+        for rule in _RULES:
+            rule((version, before, after, protocol))
+
+
+def check_files(metadata: Metadata, adds: Iterable[Mapping[str, Any]]) -> None:
+    """Raise ``InvalidArgumentError`` where Iceberg compatibility is on and a file that is added breaks its rules."""
+    versions = compat_versions(metadata.configuration)
+    files = list(adds) if versions else []
+    for version in versions:
+        stats = orjson.loads("[" + ",".join(a.get("stats") or "null" for a in files) + "]")
+        for add, stated in zip(files, stats, strict=True):
+            if not isinstance(stated, Mapping) or type(stated.get("numRecords")) is not int:
+                raise _violated(
+                    version,
+                    f"numRecords in the statistics of every file, and {add['path']!r} has none",
+                    "let trilake write the rows, or compute statistics first",
+                )
+            if version < 3 and add.get("deletionVector") is not None:
+                raise _violated(
+                    version,
+                    f"files without deletion vectors, and {add['path']!r} has one",
+                    "purge them first (REORG TABLE ... APPLY (PURGE))",
+                    "DELETION_VECTORS_NOT_PURGED",
+                )
+
+
+def _violated(version: int, what: str, help: str, rule: str | None = None, **where: Any) -> InvalidArgumentError:
+    condition = f"{_CONDITION}.{rule}" if rule else _CONDITION
+    return InvalidArgumentError(f"icebergCompatV{version} requires {what}", help=help, condition=condition, **where)
+
+
+def _maps_columns(change: Change) -> None:
+    version, _, after, _ = change
+    if after.column_mapping_mode not in ("name", "id"):
+        raise _violated(
+            version,
+            f"column mapping: expected {MODE} 'name' or 'id', got {after.column_mapping_mode!r}",
+            f"set {MODE} to 'name' as well",
+            "WRONG_REQUIRED_TABLE_PROPERTY",
+            property=MODE,
+        )
+
+
+def _tracks_rows(change: Change) -> None:
+    version, _, after, _ = change
+    if version == 3 and not is_on(after.configuration, row_tracking.KEY):
+        raise _violated(
+            version,
+            f"row tracking: expected {row_tracking.KEY} 'true', got {after.configuration.get(row_tracking.KEY)!r}",
+            f"set {row_tracking.KEY} to 'true' as well",
+            "WRONG_REQUIRED_TABLE_PROPERTY",
+            property=row_tracking.KEY,
+        )
+
+
+def _has_no_vectors(change: Change) -> None:
+    version, _, after, protocol = change
+    if version == 3 or not has_feature(protocol, deletion_vectors.FEATURE.name):
+        return
+    if is_on(after.configuration, deletion_vectors.KEY):
+        what, help = f"{deletion_vectors.KEY} is 'true'", f"set {deletion_vectors.KEY} to 'false' and purge the table"
+    elif version == 1:
+        what, help = "the table has the feature deletionVectors", "drop that feature first, or use icebergCompatV2"
+    else:
+        return
+    rule = "DELETION_VECTORS_SHOULD_BE_DISABLED"
+    raise _violated(version, f"a table without deletion vectors, and {what}", help, rule)
+
+
+def _is_parquet(change: Change) -> None:
+    version, _, after, _ = change
+    if after.provider.lower() != "parquet":
+        raise _violated(version, f"Parquet files, and the table's are {after.provider}", "use a table of Parquet files")
+
+
+def _types(t: DataType, path: str) -> Iterator[tuple[str, DataType]]:
+    yield path, t
+    for name, inner in parts(t):
+        yield from _types(inner, f"{path}.{name}")
+
+
+def _allowed(version: int, t: DataType) -> bool:
+    nested = isinstance(t, ArrayType | MapType)
+    if version == 1:
+        return not nested and not (isinstance(t, PrimitiveType) and t.name == "void")
+    if not isinstance(t, PrimitiveType):
+        return True
+    return t.name in _PRIMITIVES or t.name.startswith("decimal") or (version == 3 and t.name == "variant")
+
+
+def _has_allowed_types(change: Change) -> None:
+    version, _, after, _ = change
+    for f in after.schema.fields:
+        for path, t in _types(f.type, f.name):
+            if not _allowed(version, t):
+                raise _violated(
+                    version,
+                    f"columns of types that Iceberg has, and {path} is {t}",
+                    "leave the column out, or use icebergCompatV2, which allows arrays and maps"
+                    if isinstance(t, ArrayType | MapType)
+                    else "cast or leave out the column",
+                    "UNSUPPORTED_DATA_TYPE",
+                    column=path,
+                )
+
+
+def _keeps_partitions(change: Change) -> None:
+    version, before, after, _ = change
+    if before is not None and before.partition_columns and before.partition_columns != after.partition_columns:
+        raise _violated(
+            version,
+            f"the partition columns that the table has: expected {', '.join(before.partition_columns)},"
+            f" got {', '.join(after.partition_columns) or 'none'}",
+            f"partition by the same columns, or set {ENABLED[version]} to false first",
+            "REPLACE_TABLE_CHANGE_PARTITION_NAMES",
+        )
+
+
+def _widens_as_iceberg(change: Change) -> None:
+    version, _, after, protocol = change
+    if not has_feature(protocol, "typeWidening"):
+        return
+    for path, f in fields_in(after.schema):
+        for noted in type_changes(f):
+            old, new = str(noted.get("fromType")), str(noted.get("toType"))
+            if not _iceberg_widens(old, new):
+                raise _violated(
+                    version,
+                    f"changes of type that Iceberg has, and {'.'.join(path)} was changed from {old} to {new}",
+                    "copy the rows into a new table",
+                    "UNSUPPORTED_TYPE_WIDENING",
+                    column=".".join(path),
+                )
+
+
+def _iceberg_widens(old: str, new: str) -> bool:
+    """Whether Iceberg can read values of one type as another's.
+
+    >>> _iceberg_widens("decimal(5,2)", "decimal(9,2)"), _iceberg_widens("integer", "double")
+    (True, False)
+    """
+    if old in _INTEGERS and new in _INTEGERS:
+        return _INTEGERS.index(old) <= _INTEGERS.index(new)
+    if old.startswith("decimal(") and new.startswith("decimal("):
+        (p, s), (q, t) = ([int(n) for n in d[8:-1].split(",")] for d in (old, new))
+        return s == t and p <= q
+    return (old, new) == ("float", "double")
+
+
+def _has_literal_defaults(change: Change) -> None:
+    version, _, after, _ = change
+    for f in nested_fields(after.schema) if version == 3 else ():
+        text = default_text(f)
+        if text is not None and not _is_literal(text):
+            raise _violated(
+                version,
+                f"defaults that are literals, and that of column {f.name} is {text}",
+                "give it a literal, or drop the default",
+                column=f.name,
+            )
+
+
+def _is_literal(text: str) -> bool:
+    """Whether SQL is a value that stands there, and not computed.
+
+    >>> _is_literal("-1"), _is_literal("1 + 1"), _is_literal("current_date()")
+    (True, False, False)
+    """
+    try:
+        node = parse_text(text)
+        calls = (exp.CurrentDate, exp.CurrentTimestamp, exp.Anonymous)
+        return not isinstance(node, calls) and simple_constant(node, lambda: dt.datetime.now(dt.UTC)) is not None
+    except FilterError:
+        return False
+
+
+_RULES: tuple[Callable[[Change], None], ...] = (
+    _is_parquet,
+    _maps_columns,
+    _tracks_rows,
+    _has_no_vectors,
+    _has_allowed_types,
+    _keeps_partitions,
+    _widens_as_iceberg,
+    _has_literal_defaults,
+)
+
+
+def files_to_rewrite(version: int, metadata: Metadata) -> str | None:
+    """Why files that were written without the compatibility do not fit it, ``None`` where they do.
+
+    >>> files_to_rewrite(2, Metadata("t", '{"type":"struct","fields":[]}'))
+    """
+    if version == 1:
+        return "hold no partition columns" if metadata.partition_columns else None
+    kinds = [t for f in metadata.schema.fields for _, t in _types(f.type, f.name)]
+    if any(isinstance(t, ArrayType | MapType) for t in kinds):
+        return "have no field ids inside arrays and maps"
+    times = any(isinstance(t, PrimitiveType) and t.name.startswith("timestamp") for t in kinds)
+    return "may hold timestamps as INT96" if times else None
+
+
+def unfit_files(version: int, adds: pa.Table) -> tuple[Mask, Mask]:
+    """Of a snapshot's files those that were not written for the compatibility, and those with deletion vectors."""
+    tags = pc.map_lookup(adds["tags"], pa.scalar(TAG), "first") if adds.num_rows else pa.array([], pa.string())
+    fitting = pa.array([str(v) for v in ENABLED if v >= min(version, 2)])
+    vectors = np.asarray(pc.is_valid(adds["deletionVector"]), dtype=np.bool_)
+    return ~np.asarray(pc.is_in(tags, value_set=fitting), dtype=np.bool_), vectors
+
+
+def check_old_files(version: int, metadata: Metadata, adds: pa.Table) -> None:
+    """Raise ``InvalidArgumentError`` where the compatibility is turned on for files that do not fit it."""
+    others, vectors = unfit_files(version, adds)
+    number, reason = int(others.sum()), files_to_rewrite(version, metadata)
+    if version < 3 and vectors.any():
+        number, reason = int(vectors.sum()), "have deletion vectors"
+    if number and reason is not None:
+        raise _violated(
+            version,
+            f"files that are written for it, and {number} of {adds.num_rows} {reason}",
+            "write them again while it is turned on:"
+            f" REORG TABLE ... APPLY (UPGRADE UNIFORM (ICEBERG_COMPAT_VERSION = {version}))",
+            "CHANGE_VERSION_NEED_REWRITE",
+        )
