@@ -245,3 +245,81 @@ def test_pylance_updates_what_was_compacted_in_the_middle(who: str, tmp_path: Pa
     assert dataset.update({"v": "'b'"}, where="id % 2 = 0") == {"num_rows_updated": 110}
     dataset.merge_insert("id").when_matched_update_all().when_not_matched_insert_all().execute(rows(0, 300))
     assert agree(uri).num_rows == 300
+
+
+def indexed_rows() -> pa.Table:
+    ids = range(600)
+    values = pa.array([float(i * 37 % 101) for i in range(600 * 8)], pa.float32())
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "x": pa.array([None if i % 10 == 0 else i % 50 for i in ids], pa.int32()),
+            "c": pa.array([None if i % 7 == 0 else ["red", "green", ""][i % 3] for i in ids]),
+            "tags": pa.array([["a", "b", "c"][: i % 4] for i in ids]),
+            "v": pa.FixedSizeListArray.from_arrays(values, 8),
+        }
+    )
+
+
+FILTERS = ["x = 7", "x IS NULL", "x > 45", "c = 'red'", "c = ''", "c IS NULL", "x IN (1, 2) AND c = 'green'"]
+
+
+@pytest.mark.parametrize("who", SIDES)
+def test_each_uses_the_indices_of_the_other(who: str, tmp_path: Path) -> None:
+    """Before and after changes and compactions of both."""
+    uri, rows = str(tmp_path / "t"), indexed_rows()
+    ds = SIDES[who].write_dataset(rows, uri, max_rows_per_file=200, data_storage_version="2.2")
+    ds.create_scalar_index("x", "BTREE")
+    ds.create_scalar_index("c", "BITMAP")
+    ds.create_index("v", "IVF_PQ", num_partitions=2, num_sub_vectors=4)
+
+    def check() -> None:
+        mine, theirs = ours.dataset(uri), pylance.dataset(uri)
+        for filter in FILTERS:
+            expected = sorted(theirs.to_table(["id"], filter=filter, use_scalar_index=False)["id"].to_pylist())
+            for one in (mine, theirs):
+                assert sorted(one.to_table(["id"], filter=filter)["id"].to_pylist()) == expected, filter
+                assert "query=" in one.scanner(["id"], filter=filter).explain_plan()
+        search = {"column": "v", "q": rows["v"][5].as_py(), "k": 5, "nprobes": 2}
+        found = [one.to_table(["id", "_distance"], nearest=search)["_distance"].to_pylist() for one in (mine, theirs)]
+        assert found[0] == pytest.approx(found[1], rel=1e-3, abs=0.01)
+        assert "ANN" in theirs.scanner(["id"], nearest=search).explain_plan()
+        assert "KNNIndex" in mine.scanner(["id"], nearest=search).explain_plan()
+        assert trilake.verify(uri).findings == ()
+
+    check()
+    for other in (ours, pylance):
+        other.dataset(uri).delete("id % 10 = 3" if other is ours else "id % 10 = 4")
+        other.write_dataset(rows.slice(0, 30), uri, mode="append")
+        other.dataset(uri).optimize.compact_files()
+        check()
+        other.dataset(uri).optimize.optimize_indices()
+        check()
+
+
+@pytest.mark.parametrize("kind", ["IVF_FLAT", "IVF_SQ", "IVF_HNSW_PQ", "IVF_HNSW_SQ"])
+@pytest.mark.parametrize("metric", ["l2", "cosine", "dot"])
+def test_other_vector_indices_of_pylance_are_searched(kind: str, metric: str, tmp_path: Path) -> None:
+    uri, rows = str(tmp_path / "t"), indexed_rows()
+    more = {"num_sub_vectors": 4} if kind.endswith("PQ") else {}
+    pylance.write_dataset(rows, uri).create_index("v", kind, metric=metric, num_partitions=2, **more)
+    mine = ours.dataset(uri)
+    assert [i.index_type for i in mine.describe_indices()] == [kind]
+    search = {"column": "v", "q": rows["v"][5].as_py(), "k": 5, "nprobes": 2, "refine_factor": 40, "metric": metric}
+    found = mine.to_table(["id"], nearest=search)["_distance"].to_pylist()
+    exact = mine.to_table(["id"], nearest={**search, "use_index": False})["_distance"].to_pylist()
+    assert found == pytest.approx(exact)
+
+
+def test_label_lists_and_zones_of_pylance(tmp_path: Path) -> None:
+    uri = str(tmp_path / "t")
+    ds = pylance.write_dataset(indexed_rows(), uri)
+    ds.create_scalar_index("tags", "LABEL_LIST")
+    ds.create_scalar_index("id", "ZONEMAP", rows_per_zone=100)
+    mine = ours.dataset(uri)
+    assert {i.index_type for i in mine.describe_indices()} == {"ZoneMap", "LabelList"}
+    for filter in ("id < 20", "id = 599", "id IN (3, 404)", "array_has(tags, 'a')", "array_has_all(tags, ['a', 'c'])"):
+        found = mine.to_table(["id"], filter=filter)
+        assert found.to_pylist() == pylance.dataset(uri).to_table(["id"], filter=filter).to_pylist()
+        if filter.startswith("id"):
+            assert "query=" in mine.scanner(["id"], filter=filter).explain_plan()

@@ -9,6 +9,7 @@ from trilake.lance.commands import vector_indices
 from trilake.lance.commands.indices import TRAINED, find, kind_of, trained
 from trilake.lance.commands.replan import replanned
 from trilake.lance.commands.vector_indices import VectorIndexPlan
+from trilake.lance.index.ivf_pq import Model
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
@@ -74,7 +75,7 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
     field = fields[0] if len(fields) == 1 else None
     vectors = snapshot.indices.vector(index)
     kind = kind_of(snapshot, index).upper()
-    if field is None or (vectors is None and kind not in TRAINED):
+    if field is None or kind not in {*TRAINED, "IVF_PQ"}:
         return None
     is_complete = not {f.id for f in snapshot.manifest.fragments} - set(index.fragment_bitmap or ())
     if is_complete and len(same) == 1 and not retrain:
@@ -89,5 +90,6 @@ def _renewed(snapshot: Snapshot, same: list[IndexMetadata], *, retrain: bool) ->
 def _plan_of(column: str, name: str, index: VectorIndex) -> VectorIndexPlan:
     """The plan of an index like the one that there is."""
     model = index.model
+    assert isinstance(model, Model)
     size, partitions, pieces = model.dimension, len(model.centroids), len(model.words)
     return VectorIndexPlan(column, name, model.metric, size, partitions, pieces, replace=True)

@@ -28,6 +28,7 @@ from trilake.lance.file.errors import (
     WrongTypeError,
 )
 from trilake.lance.file.schema import Field
+from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
 from trilake.lance.file.types import LISTS
 from trilake.lance.index import bitmap, btree
 from trilake.lance.index.bitmap import BitmapIndex
@@ -105,8 +106,9 @@ def _own(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
 
 def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
     """The kind of an index, as its files or its writer say it: ``BTree``, ``IVF_PQ``, ``Bitmap`` and so on."""
-    if snapshot.indices.vector(index) is not None:
-        return "IVF_PQ"
+    vector = snapshot.indices.vector(index)
+    if vector is not None:
+        return vector.kind
     scalar = snapshot.indices.scalar(index)
     if scalar is not None:
         return scalar.kind
@@ -151,7 +153,7 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
             centres = opened.model.centroids
             return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
     raise UnknownIndexError(
-        f"there is no IVF_PQ index of column {column!r}" if name is None else f"{name} is no IVF_PQ"
+        f"there is no index of vectors of column {column!r}" if name is None else f"{name} is not an index of vectors"
     )
 
 
@@ -256,9 +258,16 @@ def _indexable(snapshot: Snapshot, column: str) -> Field:
     return field
 
 
+def file_version(snapshot: Snapshot, *, modern: bool) -> StorageVersion:
+    """The version of new files of an index that has files of 2.x, or of the first format."""
+    newest = snapshot.manifest.storage_version
+    return FIRST if not modern else STABLE if newest.is_first else newest
+
+
 def described(snapshot: Snapshot, entry: IndexMetadata, files: tuple[tuple[str, int], ...]) -> IndexMetadata:
     """The entry as today's format has it: with the version of its files, their sizes, and the time."""
-    version = 1 if entry.details == VECTOR_DETAILS else 0
+    is_vector = entry.details is not None and entry.details.type_url == VECTOR_DETAILS.type_url
+    version = 1 if is_vector else 0
     return replace(entry, index_version=version, files=files, created_at_ms=snapshot.runtime.clock_ms())
 
 
@@ -315,10 +324,12 @@ def remap(snapshot: Snapshot, before: RowIds, after: RowIds, rewritten: set[int]
             rows = scalar.read()
             ids, keep = move(rows["row_ids"].to_numpy())
             rows = rows.set_column(1, "row_ids", pa.array(ids)).filter(pa.array(keep))
-            train(snapshot.store, new, rows, snapshot.manifest.storage_version)
-        elif vector is not None:
+            # In the format that the index has: an index without nulls would say that there are none.
+            train(snapshot.store, new, rows, file_version(snapshot, modern=scalar.has_nulls))
+        elif vector is not None and vector.kind == "IVF_PQ":
             details = VECTOR_DETAILS
-            vector.write_with(snapshot.store, new, move=move)
+            version = file_version(snapshot, modern=vector.model.modern)
+            vector.write_with(snapshot.store, new, move=move, version=version)
         else:
             _log.warning(
                 "index %s of %s cannot follow its rows: it does not cover the compacted rows; make it again",

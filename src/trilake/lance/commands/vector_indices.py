@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -17,16 +17,17 @@ from trilake.common.arguments import count
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.index_names import check_name
+from trilake.lance.commands.indices import described, file_version
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import TooFewVectorsError, UnsupportedIndexError, WrongTypeError
-from trilake.lance.index import ivf_pq
+from trilake.lance.index import ivf_files, ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.search import in_fragments, metric_name, storage, vector_type, vectors_of
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations as op
-from trilake.lance.versions.manifest import IndexMetadata
+from trilake.lance.versions.manifest import VECTOR_DETAILS, IndexMetadata
 
 #: Vectors of the sample for each partition, and at least: as many for each of 256 words.
 SAMPLE_RATE, SAMPLE_LEAST = 256, 1 << 16
@@ -173,22 +174,28 @@ def create_vector_index(snapshot: Snapshot, what: VectorIndexPlan) -> Snapshot:
 def made(snapshot: Snapshot, what: VectorIndexPlan) -> IndexMetadata:
     """Learn an index from a version's rows and write it; the entry that makes it count."""
     rng = np.random.default_rng(what.seed)
-    model = learned(what, sample(snapshot, what, rng), rng)
+    modern = is_modern(snapshot)
+    model = learned(what, sample(snapshot, what, rng), rng, modern=modern)
     return write_index(snapshot, what.column, what.name, model, encoded(snapshot, what.column, model))
 
 
-def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator) -> ivf_pq.Model:
+def is_modern(snapshot: Snapshot) -> bool:
+    """Whether indices of a dataset are in files of version 2.x."""
+    return not snapshot.manifest.storage_version.is_first
+
+
+def learned(what: VectorIndexPlan, vectors: Floats, rng: np.random.Generator, *, modern: bool = False) -> ivf_pq.Model:
     """Centroids and words from a sample, as far as they are not given."""
     if what.centroids is None and what.words is None:
-        return ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric)
+        return ivf_pq.train(vectors, what.partitions, what.pieces, rng, metric=what.metric, modern=modern)
     centroids = what.centroids
     if centroids is None:
-        centroids = ivf_pq.kmeans(vectors, what.partitions, rng, metric=what.metric)
+        centroids = ivf_pq.train_centroids(vectors, what.partitions, rng, metric=what.metric, modern=modern)
     words = what.words
     if words is None:
-        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, what.metric)]
+        residuals = ivf_pq.sample_residuals(vectors, centroids, what.metric, modern=modern)
         words = ivf_pq.train_words(residuals, what.pieces, rng)
-    return ivf_pq.Model(what.metric, centroids, words)
+    return ivf_pq.Model(what.metric, centroids, words, modern)
 
 
 def sample(snapshot: Snapshot, what: VectorIndexPlan, rng: np.random.Generator) -> Floats:
@@ -256,17 +263,45 @@ def encoded_rows(
 def write_index(snapshot: Snapshot, column: str, name: str, model: ivf_pq.Model, rows: Encoded) -> IndexMetadata:
     """Write an index of all rows of a version; the entry that makes it count."""
     uuid = UUID(snapshot.runtime.new_id())
-    version = snapshot.version
-    folder = f"_indices/{uuid}"
-    ivf_pq.write(snapshot.store, folder, model, *rows, name=name, column=column, dataset_version=version)
-    return index_entry(snapshot, uuid, column, name)
+    by_partition = ivf_pq.by_partition(model, *rows)
+    files = write_partitions(snapshot, f"_indices/{uuid}", model, by_partition, name=name, column=column)
+    return index_entry(snapshot, uuid, column, name, model, files)
 
 
-def index_entry(snapshot: Snapshot, uuid: UUID, column: str, name: str) -> IndexMetadata:
+def write_partitions(
+    snapshot: Snapshot,
+    folder: str,
+    model: ivf_pq.Model,
+    rows: Callable[[int], tuple[ivf_pq.Codes, ivf_pq.RowIds]],
+    *,
+    name: str,
+    column: str,
+) -> tuple[tuple[str, int], ...]:
+    """Write an index of a dataset, partition by partition, in files of its version; their names and sizes."""
+    store, version = snapshot.store, snapshot.manifest.storage_version
+    if not version.is_first:
+        return ivf_files.write_index(store, folder, model, rows, version)
+    of = snapshot.version
+    ivf_pq.write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=of)
+    return ()
+
+
+def index_entry(
+    snapshot: Snapshot,
+    uuid: UUID,
+    column: str,
+    name: str,
+    model: ivf_pq.Model,
+    files: tuple[tuple[str, int], ...],
+) -> IndexMetadata:
     """The entry of an index of all rows of a version."""
     field = snapshot.view.schema.field(column)
     covered = FrozenBitMap([f.id for f in snapshot.manifest.fragments])
-    return IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+    entry = IndexMetadata(uuid, (field.id,), name, snapshot.version, covered)
+    if not model.modern:
+        return entry
+    details = replace(VECTOR_DETAILS, value=ivf_files.details(model))
+    return described(snapshot, replace(entry, details=details), files)
 
 
 def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: VectorIndex) -> IndexMetadata:
@@ -274,17 +309,19 @@ def extended(snapshot: Snapshot, column: str, index: IndexMetadata, opened: Vect
 
     Rows whose vectors were changed in place are of fragments that it does not cover any more.
     """
+    assert isinstance(opened.model, ivf_pq.Model)
     uuid = UUID(snapshot.runtime.new_id())
     covered = index.fragment_bitmap or FrozenBitMap()
     new = [r for r in snapshot.readers if r.fragment.id not in covered]
-    opened.write_with(
+    files = opened.write_with(
         snapshot.store,
         f"_indices/{uuid}",
         move=lambda ids: (ids, snapshot.live_rows(ids) & in_fragments(snapshot, covered, ids)),
         more=encoded(snapshot, column, opened.model, new),
         dataset_version=snapshot.version,
+        version=file_version(snapshot, modern=opened.model.modern),
     )
-    return index_entry(snapshot, uuid, column, index.name)
+    return index_entry(snapshot, uuid, column, index.name, opened.model, files)
 
 
 def _centroids(values: Any, partitions: int, size: int) -> Floats:

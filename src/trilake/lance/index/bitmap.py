@@ -20,7 +20,7 @@ from pyroaring import BitMap
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file.storage_version import StorageVersion
-from trilake.lance.index.files import check_rows, open_v2, write_file
+from trilake.lance.index.files import check_rows, write_file
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
@@ -53,7 +53,7 @@ class BitmapIndex(ScalarIndex):
     @classmethod
     def open(cls, store: Store, folder: str) -> Self:
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
-        file = open_v2(store, f"{folder}/{FILE}")
+        file = V2File.open(store, f"{folder}/{FILE}")
         if file.schema.names != _SCHEMA_NAMES or file.schema.fields[1].arrow_type != pa.binary():
             raise CorruptFileError(f"the file of the index has the columns {file.schema.names}", file=file.file)
         check_rows(file)

@@ -8,8 +8,10 @@ import pyarrow as pa
 
 from trilake.errors import CorruptFileError, UnsupportedProtocolError
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.sources import open_source
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.v1.data_file import V1File
+from trilake.lance.v2.container import FOOTER
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -44,15 +46,19 @@ def open_file(store: Store, key: str) -> V1File | V2File:
 
     Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for versions that are not read.
     """
+    return open_if_2x(store, key) or V1File.open(store, key)
+
+
+def open_if_2x(store: Store, key: str) -> V2File | None:
+    """Open a file of version 2.x; ``None`` for one of another format.  Raises as :func:`open_file`."""
     try:
         return V2File.open(store, key)
     except UnsupportedProtocolError:
-        return V1File.open(store, key)
-
-
-def open_v2(store: Store, key: str) -> V2File:
-    """Open a file of version 2.x; errors as :func:`open_file`."""
-    return V2File.open(store, key)
+        return None
+    except CorruptFileError:
+        if open_source(store, key).size >= FOOTER.size:
+            raise
+        return None  # files of the first format can be so short
 
 
 def read_whole(file: V1File | V2File) -> pa.RecordBatch:

@@ -47,25 +47,111 @@ _TOLERANCE = 1e-6
 Sums = tuple[npt.NDArray[Any], npt.NDArray[Any]]
 
 
+class Partitioned:
+    """What all indices of vectors have: a metric, and centroids by which vectors are parted."""
+
+    metric: str
+    centroids: Floats
+    modern: bool
+
+    @property
+    def dimension(self) -> int:
+        """Numbers in a vector."""
+        return int(self.centroids.shape[1])
+
+    @property
+    def has_residuals(self) -> bool:
+        """Whether codes are of what is left of a vector, not of the vector."""
+        return not (self.modern and self.metric == "dot")
+
+    @property
+    def partition_metric(self) -> str:
+        """The metric by which a prepared vector finds its partition."""
+        return "l2" if self.modern and self.metric == "cosine" else self.metric
+
+    def prepared(self, vectors: Floats) -> Floats:
+        """Vectors as they are compared with centroids and words."""
+        return unit(vectors) if self.modern and self.metric == "cosine" else vectors
+
+
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Partitioned):
     """What was learnt from a sample of vectors.
 
     Parameters
     ----------
     metric: ``l2``, ``cosine`` or ``dot``; by it partitions are chosen and distances are given.
     centroids: of the partitions, shape (partitions, dimension).
-    words: shape (pieces, 256, dimension / pieces).
+    words: shape (pieces, 256, dimension / pieces); 16 words where a code has 4 bits.
+    modern: whether the index is in files of version 2.x.  There vectors of ``cosine`` have length 1 and are compared by
+        L2, and codes of ``dot`` are of vectors, not of residuals.
     """
 
     metric: str
     centroids: Floats
     words: Floats
+    modern: bool = False
 
     @property
-    def dimension(self) -> int:
-        """Numbers in a vector."""
-        return int(self.centroids.shape[1])
+    def bits(self) -> int:
+        """Of a code."""
+        return int(self.words.shape[1]).bit_length() - 1
+
+    def residuals(self, vectors: Floats, partition: npt.NDArray[np.int32]) -> Floats:
+        """What codes are of: prepared vectors without their centroids, where these are taken off."""
+        return vectors - self.centroids[partition] if self.has_residuals else vectors
+
+
+@dataclass(frozen=True, eq=False)
+class VectorModel(Partitioned):
+    """A model of an index that keeps whole vectors: as they are, or each number as a byte.
+
+    Parameters
+    ----------
+    metric, centroids: see :class:`Model`.
+    bounds: what the least and the greatest byte stand for; ``None`` where vectors are kept as they are.
+    """
+
+    metric: str
+    centroids: Floats
+    bounds: tuple[float, float] | None = None
+    modern: bool = True
+
+    def vectors(self, codes: npt.NDArray[Any]) -> Floats:
+        """The vectors that rows stand for."""
+        if self.bounds is None:
+            return np.asarray(codes, np.float32)
+        low, high = self.bounds
+        step = (high - low) / 255
+        # Numbers were rounded down: the middle of a step is nearest to them.
+        decoded: Floats = codes.astype(np.float32) * np.float32(step) + np.float32(low + step / 2)
+        return decoded
+
+
+def unit(vectors: Floats) -> Floats:
+    """The vectors with length 1; those without a direction stay."""
+    lengths = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))[:, None]
+    whole: Floats = np.divide(vectors, lengths, out=vectors.copy(), where=lengths > 0)
+    return whole
+
+
+def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
+    """The distance of each vector from ``query``: the squared L2 distance, 1 - cosine, or 1 - the dot product.
+
+    >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
+    [18.0, 0.0]
+    """
+    distance: Floats
+    if metric == "l2":
+        difference = vectors - query
+        distance = np.einsum("ij,ij->i", difference, difference)
+        return distance
+    product = vectors @ query
+    if metric == "cosine":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            product = product / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(query @ query))
+    distance = 1 - product
+    return distance
 
 
 # --- learning --------------------------------------------------------------------------------------------------------
@@ -166,6 +252,7 @@ def train(
     *,
     metric: str = "l2",
     iterations: int = 20,
+    modern: bool = False,
 ) -> Model:
     """Learn centroids and words from a sample of vectors.
 
@@ -175,14 +262,50 @@ def train(
     partitions: number of centroids; the square root of the number of rows is usual.
     pieces: in how many a vector is cut; must divide the dimension.
     rng: the only source of chance.
+    modern: see :class:`Model`.
 
     Raises ``InvalidArgumentError``.
     """
     check(metric, sample.shape[1], pieces)
     sample = sample[np.isfinite(sample).all(axis=1)].astype(np.float32, copy=False)
-    centroids = kmeans(sample, partitions, rng, metric=metric, iterations=iterations)
-    residuals = sample - centroids[assign(sample, centroids, metric)]
-    return Model(metric, centroids, train_words(residuals, pieces, rng, iterations=iterations))
+    centroids = train_centroids(sample, partitions, rng, metric=metric, iterations=iterations, modern=modern)
+    residuals = sample_residuals(sample, centroids, metric, modern=modern)
+    return Model(metric, centroids, train_words(residuals, pieces, rng, iterations=iterations), modern)
+
+
+def train_centroids(
+    vectors: Floats,
+    partitions: int,
+    rng: np.random.Generator,
+    *,
+    metric: str = "l2",
+    iterations: int = 20,
+    modern: bool = False,
+    sums: Callable[[Floats, Floats], Sums] | None = None,
+) -> Floats:
+    """The centroids of the partitions of an index, see :func:`kmeans` and :class:`Model`.
+
+    Modern ones are found among vectors of length 1, except for ``l2``, and those of ``dot`` have length 1 themselves:
+    else the longest would be the nearest to most vectors.
+    """
+    if not modern or metric == "l2":
+        return kmeans(vectors, partitions, rng, metric=metric, iterations=iterations, sums=sums)
+    centroids = kmeans(unit(vectors), partitions, rng, iterations=iterations, sums=sums)
+    return unit(centroids) if metric == "dot" else centroids
+
+
+def step_vectors(vectors: Floats, metric: str, *, modern: bool) -> tuple[Floats, str]:
+    """The vectors, and the metric, of a step of k-means that :func:`train_centroids` leaves to ``sums``."""
+    return (unit(vectors), "l2") if modern and metric != "l2" else (vectors, metric)
+
+
+def sample_residuals(vectors: Floats, centroids: Floats, metric: str, *, modern: bool = False) -> Floats:
+    """What the words of an index are learned from."""
+    model = Model(metric, centroids, np.empty((0, 0, 0), np.float32), modern)
+    vectors = model.prepared(vectors)
+    if not model.has_residuals:
+        return vectors
+    return model.residuals(vectors, assign(vectors, centroids, model.partition_metric))
 
 
 def train_words(residuals: Floats, pieces: int, rng: np.random.Generator, *, iterations: int = 20) -> Floats:
@@ -220,9 +343,10 @@ def encode(model: Model, vectors: Floats) -> tuple[npt.NDArray[np.int32], Codes]
     Vectors with NaN or infinity have no place in an index: the caller leaves them out.
     """
     pieces = len(model.words)
-    partition = assign(vectors, model.centroids, model.metric)
+    vectors = model.prepared(vectors)
+    partition = assign(vectors, model.centroids, model.partition_metric)
     codes = np.empty((len(vectors), pieces), np.uint8)
-    residuals = (vectors - model.centroids[partition]).reshape(len(vectors), pieces, -1)
+    residuals = model.residuals(vectors, partition).reshape(len(vectors), pieces, -1)
     for m in range(pieces):
         codes[:, m] = kernels.nearest(np.ascontiguousarray(residuals[:, m]), model.words[m], np.uint8)
     return partition, codes
@@ -244,6 +368,14 @@ def write(
     dataset_version: int,
 ) -> None:
     """Write the index of encoded rows, in any order, to ``folder``: ``_indices/<uuid>``."""
+    rows = by_partition(model, partition, codes, row_ids)
+    write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
+
+
+def by_partition(
+    model: Model, partition: npt.NDArray[np.int32], codes: Codes, row_ids: RowIds
+) -> Callable[[int], tuple[Codes, RowIds]]:
+    """The codes and ids of encoded rows, in any order, by the number of their partition."""
     order = np.argsort(partition, kind="stable")
     codes, row_ids = codes[order], row_ids[order].astype("<u8", copy=False)
     lengths = np.bincount(partition, minlength=len(model.centroids))
@@ -253,7 +385,7 @@ def write(
         part = slice(int(ends[number] - lengths[number]), int(ends[number]))
         return codes[part], row_ids[part]
 
-    write_partitions(store, folder, model, rows, name=name, column=column, dataset_version=dataset_version)
+    return rows
 
 
 def write_partitions(
@@ -272,11 +404,11 @@ def write_partitions(
     vector = index.vector_index
     vector.spec_version, vector.dimension, vector.metric_type = 1, model.dimension, METRICS[model.metric]
     ivf = vector.stages.add().ivf
-    ivf.centroids_tensor.CopyFrom(_tensor(model.centroids, model.centroids.shape))
+    ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
     pq = vector.stages.add().pq
     pq.num_bits, pq.num_sub_vectors, pq.dimension = 8, pieces, model.dimension
     # The shape is what the format says; the numbers are in the order of pieces.
-    pq.codebook_tensor.CopyFrom(_tensor(model.words, (WORDS, pieces * width)))
+    pq.codebook_tensor.CopyFrom(tensor(model.words, (WORDS, pieces * width)))
     position = 0
     with store.open_output(f"{folder}/{FILE}") as out:
         for number in range(len(model.centroids)):
@@ -299,7 +431,8 @@ def model_checksum(model: Model, offsets: Sequence[int], lengths: Sequence[int])
     return crc32(np.array([offsets, lengths], "<u8").tobytes(), checksum)
 
 
-def _tensor(values: Floats, shape: Sequence[int]) -> index_pb2.Tensor:
+def tensor(values: Floats, shape: Sequence[int]) -> index_pb2.Tensor:
+    """The message of an array, which may say another shape."""
     return index_pb2.Tensor(
         data_type=index_pb2.Tensor.FLOAT32, shape=list(shape), data=values.astype("<f4", copy=False).tobytes()
     )

@@ -10,38 +10,42 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from math import prod
-from typing import Any
-from zlib import crc32
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from trilake.errors import CorruptFileError, InvalidArgumentError, UnsupportedProtocolError
-from trilake.lance.file import framing
-from trilake.lance.file.framing import FOOTER
-from trilake.lance.file.sources import Source, open_source
-from trilake.lance.index import kernels
+from trilake.errors import InvalidArgumentError
+from trilake.lance.file.storage_version import FIRST, StorageVersion
+from trilake.lance.index import ivf_files, ivf_first, kernels
+from trilake.lance.index.files import open_if_2x
 from trilake.lance.index.ivf_pq import (
     FILE,
-    METRICS,
-    WORDS,
     Codes,
     Floats,
     Model,
     RowIds,
+    VectorModel,
     centroid_distances,
-    model_checksum,
+    distances,
     write_partitions,
 )
-from trilake.lance.proto import index_pb2
-from trilake.lance.v1.data_file import read_message
 from trilake.storage.base import Store
 
 #: Says of row ids which may be found.
 Allowed = Callable[[RowIds], npt.NDArray[np.bool_]]
 
-REMAKE = "make the index anew: create_index(..., replace=True)"
+
+class PartitionRows(Protocol):
+    """The partitions in a file: of each where it begins and its rows."""
+
+    file: str
+    offsets: list[int]
+    lengths: list[int]
+
+    def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
+        """Codes and row ids of some partitions.  Raises ``CorruptFileError``."""
+
 
 #: Partitions that are kept where nobody says how many.
 _KEPT = 256
@@ -93,21 +97,30 @@ class PartitionCache:
 
 
 class VectorIndex:
-    """An open index.  May be used by several threads."""
+    """An open index.  May be used by several threads.
 
-    def __init__(self, source: Source, model: Model, message: index_pb2.Index, offsets: Any, lengths: Any) -> None:
-        self._source = source
-        self._offsets, self._lengths = offsets, lengths
+    Parameters
+    ----------
+    rows: the partitions in its file.
+    model: what the index was made with.
+    kind: ``IVF_PQ``, ``IVF_FLAT``, ``IVF_HNSW_SQ`` and so on; graphs are not searched, but whole partitions.
+    name, columns, dataset_version: of the index, as its own file says; not in files of version 2.x.
+    """
+
+    def __init__(
+        self,
+        rows: PartitionRows,
+        model: Model | VectorModel,
+        kind: str,
+        name: str = "",
+        columns: tuple[str, ...] = (),
+        dataset_version: int = 0,
+    ) -> None:
+        self._rows = rows
         #: Where partitions that were read are kept; several indices may share one.
         self.partitions = PartitionCache()
-        self._checksums = list(message.checksums.partitions)
-        self._checked: set[int] = set()
-        #: What the index was made with.
-        self.model = model
-        #: Name of the index, and the column's.
-        self.name, self.columns = message.name, tuple(message.columns)
-        #: Version of the dataset that it was made of.
-        self.dataset_version = int(message.dataset_version)
+        self.model, self.kind = model, kind
+        self.name, self.columns, self.dataset_version = name, columns, dataset_version
 
     @classmethod
     def open(cls, store: Store, folder: str) -> VectorIndex:
@@ -115,39 +128,11 @@ class VectorIndex:
 
         Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds of index.
         """
-        source = open_source(store, f"{folder}/{FILE}")
-        file, size = source.file, source.size
-        tail = source.read(max(size - FOOTER.size, 0), min(size, FOOTER.size)).to_pybytes()
-        position = framing.parse_footer(tail, size, file=file, damaged=CorruptFileError)
-        message = read_message(source, position, index_pb2.Index)
-        vector = message.vector_index
-        stages = [stage.WhichOneof("stage") for stage in vector.stages]
-        metric = next((name for name, number in METRICS.items() if number == vector.metric_type), None)
-        if stages != ["ivf", "pq"] or metric is None or vector.stages[1].pq.num_bits != 8:
-            raise UnsupportedProtocolError(
-                f"the index is none of IVF_PQ with 8 bits, but of stages {stages}", file=file
-            )
-        ivf, pq = vector.stages[0].ivf, vector.stages[1].pq
-        dimension, pieces = vector.dimension, pq.num_sub_vectors
-        if not pieces or not dimension or dimension % pieces or pq.dimension != dimension:
-            raise CorruptFileError(f"an index of {pieces} pieces of {dimension} numbers cannot be", file=file)
-        offsets, lengths = np.array(ivf.offsets, np.uint64), np.array(ivf.lengths, np.uint64)
-        limit = np.uint64(size)
-        if len(offsets) != len(lengths) or not len(offsets) or (offsets > limit).any() or (lengths > limit).any():
-            raise CorruptFileError("a partition of the index is not in its file", file=file)
-        sizes = lengths * np.uint64(pieces + 8)
-        _check_places(offsets, sizes, position, file)
-        centroids = _numbers(ivf.centroids_tensor, ivf.centroids, (len(offsets), dimension), file)
-        words = _numbers(pq.codebook_tensor, pq.codebook, (pieces, WORDS, dimension // pieces), file)
-        if not (np.isfinite(centroids).all() and np.isfinite(words).all()):
-            raise CorruptFileError("the index has centroids or words that are no numbers", file=file)
-        model = Model(metric, centroids, words)
-        if message.HasField("checksums") and (
-            message.checksums.model != model_checksum(model, offsets.tolist(), lengths.tolist())
-            or len(message.checksums.partitions) != len(offsets)
-        ):
-            raise CorruptFileError("the index has another checksum than it says", file=file, help=REMAKE)
-        return cls(source, model, message, offsets.tolist(), lengths.tolist())
+        file = open_if_2x(store, f"{folder}/{FILE}")
+        if file is None:
+            rows, model, message = ivf_first.open_index(store, folder)
+            return cls(rows, model, "IVF_PQ", message.name, tuple(message.columns), int(message.dataset_version))
+        return cls(*ivf_files.open_index(store, folder, file))
 
     @property
     def metric(self) -> str:
@@ -162,27 +147,28 @@ class VectorIndex:
     @property
     def num_rows(self) -> int:
         """Rows in the index."""
-        return int(sum(self._lengths))
+        return int(sum(self._rows.lengths))
 
     def statistics(self) -> dict[str, Any]:
         """What the index is, under the names that users of the format know, and where its partitions are."""
-        return {
-            "index_type": "IVF",
-            "uri": self._source.file.removeprefix("file://"),
+        numbers = {
+            "uri": self._rows.file.removeprefix("file://"),
             "metric_type": self.metric,
-            "num_partitions": len(self._lengths),
-            "sub_index": {
-                "index_type": "PQ",
-                "dimension": self.dimension,
-                "metric_type": self.metric,
-                "nbits": 8,
-                "num_sub_vectors": len(self.model.words),
-            },
-            "partitions": [
-                {"index": i, "length": int(n), "offset": int(at), "centroid": c.tolist()}
-                for i, (n, at, c) in enumerate(zip(self._lengths, self._offsets, self.model.centroids))
-            ],
+            "num_partitions": len(self._rows.lengths),
         }
+        sub: dict[str, Any] = {"index_type": self.kind.rpartition("_")[2], "dimension": self.dimension}
+        sub["metric_type"] = self.metric
+        if isinstance(self.model, Model):
+            sub |= {"nbits": self.model.bits, "num_sub_vectors": len(self.model.words)}
+        if self.model.modern:
+            sizes = [{"size": int(n)} for n in self._rows.lengths]
+            centroids = self.model.centroids.tolist()
+            return {"index_type": self.kind, **numbers, "sub_index": sub, "partitions": sizes, "centroids": centroids}
+        partitions = [
+            {"index": i, "length": int(n), "offset": int(at), "centroid": c.tolist()}
+            for i, (n, at, c) in enumerate(zip(self._rows.lengths, self._rows.offsets, self.model.centroids))
+        ]
+        return {"index_type": "IVF", **numbers, "sub_index": sub, "partitions": partitions}
 
     # --- rows --------------------------------------------------------------------------------------------------------
 
@@ -192,43 +178,16 @@ class VectorIndex:
 
     def prewarm(self) -> None:
         """Read the partitions, as many as are kept."""
-        self._partitions(range(min(len(self._lengths), self.partitions.size)))
+        self._partitions(range(min(len(self._rows.lengths), self.partitions.size)))
 
     def _partitions(self, numbers: Sequence[int]) -> list[tuple[Codes, RowIds]]:
-        partitions = self.partitions.find(self._source.file, numbers)
-        ranges = [self._range(i) for i in numbers if i not in partitions]
-        if ranges:
-            source = self._source.window(ranges)  # one round of requests for all of them
-            read = {i: self._decoded(source, i) for i in numbers if i not in partitions}
-            self.partitions.add(self._source.file, read)
+        partitions = self.partitions.find(self._rows.file, numbers)
+        missing = [i for i in numbers if i not in partitions]
+        if missing:
+            read = self._rows.read(missing)
+            self.partitions.add(self._rows.file, read)
             partitions |= read
         return [partitions[i] for i in numbers]
-
-    def _range(self, number: int) -> tuple[int, int]:
-        return self._offsets[number], self._lengths[number] * (len(self.model.words) + 8)
-
-    def _decoded(self, source: Source, number: int) -> tuple[Codes, RowIds]:
-        pieces, rows = len(self.model.words), self._lengths[number]
-        data = np.frombuffer(source.read(*self._range(number)), np.uint8)
-        codes, ids = data[: rows * pieces].reshape(rows, pieces), np.frombuffer(data[rows * pieces :].tobytes(), "<u8")
-        if number not in self._checked:  # once: the file does not change
-            self._check(number, data, ids)
-            self._checked.add(number)
-        return codes, ids
-
-    def _check(self, number: int, data: npt.NDArray[np.uint8], ids: RowIds) -> None:
-        """Raise ``CorruptFileError`` unless a partition is what was written, as far as its file can tell."""
-        if self._checksums:
-            if crc32(data.tobytes()) != self._checksums[number]:
-                raise CorruptFileError(
-                    f"partition {number} of the index has another checksum than it says",
-                    help=REMAKE,
-                    file=self._source.file,
-                )
-        elif len(np.unique(ids)) < len(ids):
-            raise CorruptFileError(
-                f"partition {number} of the index has a row twice", help=REMAKE, file=self._source.file
-            )
 
     def write_with(
         self,
@@ -238,15 +197,18 @@ class VectorIndex:
         move: Callable[[RowIds], tuple[RowIds, npt.NDArray[np.bool_]]] | None = None,
         more: tuple[npt.NDArray[np.int32], Codes, RowIds] | None = None,
         dataset_version: int | None = None,
-    ) -> None:
-        """Write the index to another folder.
+        version: StorageVersion = FIRST,
+    ) -> tuple[tuple[str, int], ...]:
+        """Write the index, which is of PQ, to another folder; return the names and sizes of files of version 2.x.
 
         Parameters
         ----------
         move: gives the row ids that rows have now, and says which stay.
         more: rows to add: partitions, codes and row ids.
         dataset_version: of the dataset that it covers then.
+        version: of the files; that of those that it is in.
         """
+        assert isinstance(self.model, Model)
         extra: dict[int, npt.NDArray[np.int64]] = {}
         if more is not None:
             order = np.argsort(more[0], kind="stable")
@@ -263,9 +225,12 @@ class VectorIndex:
                 codes, ids = np.concatenate([codes, more[1][added]]), np.concatenate([ids, more[2][added]])
             return codes, ids
 
-        version = self.dataset_version if dataset_version is None else dataset_version
+        if not version.is_first:
+            return ivf_files.write_index(store, folder, self.model, rows, version)
+        made_of = self.dataset_version if dataset_version is None else dataset_version
         column = self.columns[0] if self.columns else ""
-        write_partitions(store, folder, self.model, rows, name=self.name, column=column, dataset_version=version)
+        write_partitions(store, folder, self.model, rows, name=self.name, column=column, dataset_version=made_of)
+        return ()
 
     # --- searching ---------------------------------------------------------------------------------------------------
 
@@ -281,7 +246,7 @@ class VectorIndex:
         nprobes: partitions to look into.
         allowed: says which rows may be found; ``None`` for all.
 
-        Distances are those of the vectors that the words stand for, see :func:`trilake.lance.scan.search.distances`.
+        Distances are those of the vectors that the words stand for, see :func:`trilake.lance.index.ivf_pq.distances`.
         Raises ``InvalidArgumentError``.
         """
         model = self.model
@@ -291,17 +256,23 @@ class VectorIndex:
                 f"a search for {k} rows by a vector of shape {query.shape} in {nprobes} partitions cannot be",
                 help=f"the index has vectors of {model.dimension} numbers; k and nprobes are 1 or more",
             )
-        near = centroid_distances(query[None], model.centroids, model.metric)[0]
+        query = model.prepared(query[None])[0]
+        near = centroid_distances(query[None], model.centroids, model.partition_metric)[0]
         numbers = _least(near, min(nprobes, len(near)))
-        tables = _tables(model, numbers, query)
-        ids, distances = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
+        tables = _tables(model, numbers, query) if isinstance(model, Model) else None
+        ids, nearness = [np.empty(0, np.uint64)], [np.empty(0, np.float32)]
         for i, (codes, rows) in enumerate(self._partitions(numbers.tolist())):
             if allowed is not None:
                 keep = allowed(rows)
                 codes, rows = codes[keep], rows[keep]
             ids.append(rows)
-            distances.append(_code_distances(model, int(numbers[i]), codes, query, tables[i]))
-        all_ids, all_distances = np.concatenate(ids), np.concatenate(distances)
+            if isinstance(model, Model) and tables is not None:
+                nearness.append(_code_distances(model, int(numbers[i]), codes, query, tables[i]))
+            elif isinstance(model, VectorModel):
+                nearness.append(distances(model.vectors(codes), query, model.partition_metric))
+        all_ids, all_distances = np.concatenate(ids), np.concatenate(nearness)
+        if model.partition_metric != model.metric:  # of vectors of length 1, half the square is the cosine distance
+            all_distances *= np.float32(0.5)
         best = nearest_first(all_distances, all_ids, k)
         return all_ids[best], all_distances[best]
 
@@ -326,14 +297,14 @@ def _least(values: Floats, k: int) -> npt.NDArray[np.int64]:
 
 
 def _tables(model: Model, numbers: npt.NDArray[np.int64], query: Floats) -> Floats:
-    """For each of some partitions what every word adds to the distance of a query, shape (partitions, pieces, 256)."""
+    """For each of some partitions what words add to the distance of a query, shape (partitions, pieces, words)."""
     pieces, _, width = model.words.shape
-    residuals = query - model.centroids[numbers] if model.metric == "l2" else query
+    residuals = query - model.centroids[numbers] if model.partition_metric == "l2" else query
     cut = np.broadcast_to(residuals, (len(numbers), model.dimension)).reshape(len(numbers), pieces, width)
     products: Floats = np.matmul(model.words, cut.transpose(1, 2, 0)).transpose(2, 0, 1)
-    if model.metric == "cosine":
+    if model.partition_metric == "cosine":
         return products
-    if model.metric == "dot":
+    if model.partition_metric == "dot":
         return np.negative(products)
     squares = np.einsum("mwd,mwd->mw", model.words, model.words)
     lengths = np.einsum("pmd,pmd->pm", cut, cut)
@@ -344,8 +315,10 @@ def _tables(model: Model, numbers: npt.NDArray[np.int64], query: Floats) -> Floa
 def _code_distances(model: Model, partition: int, codes: Codes, query: Floats, table: Floats) -> Floats:
     """The distances of a query from the rows of a partition, by their codes: one look-up a piece."""
     total = kernels.sum_of(table, codes)
-    if model.metric == "l2":
+    if model.partition_metric == "l2":
         return total
+    if not model.has_residuals:
+        return np.asarray(total + 1, np.float32)
     centroid = model.centroids[partition]
     if model.metric == "dot":
         return np.asarray(total + (1 - query @ centroid), np.float32)
@@ -355,37 +328,3 @@ def _code_distances(model: Model, partition: int, codes: Codes, query: Floats, t
     with np.errstate(divide="ignore", invalid="ignore"):
         cosine: Floats = (1 - (total + query @ centroid) / norms).astype(np.float32)
     return cosine
-
-
-def _check_places(offsets: npt.NDArray[np.uint64], sizes: npt.NDArray[np.uint64], end: int, file: str) -> None:
-    """Raise ``CorruptFileError`` unless partitions lie one behind the other, from the beginning up to the message.
-
-    One that is longer or shorter than it was would take codes for row ids.
-    """
-    full = sizes > 0
-    starts, ends = offsets[full].astype(np.int64), (offsets + sizes)[full].astype(np.int64)
-    order = np.argsort(starts)
-    starts, ends = starts[order], ends[order]
-    if len(starts) and (starts[0] != 0 or (starts[1:] != ends[:-1]).any() or ends[-1] > end):
-        raise CorruptFileError("the partitions of the index are not one behind the other", file=file, help=REMAKE)
-
-
-def _numbers(tensor: index_pb2.Tensor, old: Sequence[float], shape: tuple[int, ...], file: str) -> Floats:
-    """The numbers of a tensor, or of the list that there was before; exactly as many as ``shape`` says."""
-    kinds: dict[int, Any] = {
-        index_pb2.Tensor.FLOAT16: np.dtype("<f2"),
-        index_pb2.Tensor.FLOAT32: np.dtype("<f4"),
-        index_pb2.Tensor.FLOAT64: np.dtype("<f8"),
-    }
-    if len(old):
-        values = np.array(old, np.float32)
-    elif tensor.data_type not in kinds:
-        raise UnsupportedProtocolError("the numbers of the index are of a type that numpy does not have", file=file)
-    else:
-        kind = kinds[tensor.data_type]
-        whole = len(tensor.data) // kind.itemsize * kind.itemsize
-        with np.errstate(over="ignore"):
-            values = np.frombuffer(tensor.data[:whole], kind).astype(np.float32)
-    if len(values) != prod(shape):
-        raise CorruptFileError(f"the index has {len(values)} numbers for an array of shape {shape}", file=file)
-    return values.reshape(shape)

@@ -15,8 +15,9 @@ import pyarrow.compute as pc
 
 from trilake.errors import CorruptFileError
 from trilake.lance.index.bitmap import MOST_ROWS
-from trilake.lance.index.files import open_v2, read_whole
+from trilake.lance.index.files import read_whole
 from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex
+from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
 FILE = "zonemap.lance"
@@ -39,7 +40,7 @@ class ZoneMapIndex(ScalarIndex):
     @classmethod
     def open(cls, store: Store, folder: str) -> ZoneMapIndex:
         """Open the index in a folder, ``_indices/<uuid>``.  Raises ``MissingFileError`` and ``CorruptFileError``."""
-        file = open_v2(store, f"{folder}/{FILE}")
+        file = V2File.open(store, f"{folder}/{FILE}")
         types = [field.arrow_type for field in file.schema.fields]
         if (
             file.schema.names != _COLUMNS

@@ -22,6 +22,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter
 from trilake.lance.file.errors import UnknownColumnError, WrongTypeError
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.index.ivf_pq import distances
 from trilake.lance.index.ivf_pq_index import Allowed, VectorIndex, nearest_first
 from trilake.lance.scan import scan
 from trilake.lance.scan.fragment_reader import ROW_ID, FragmentReader, split
@@ -224,27 +225,16 @@ def _nearest_rows(
     snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, readers: Sequence[FragmentReader], *, prefilter: bool
 ) -> pa.Table:
     condition = plan.filter if prefilter else None
-    index = vector_index(snapshot, nearest)
-    metric = nearest.metric or (index.opened.metric if index is not None else "l2")
-    covered = [r for r in readers if index is not None and r.fragment.id in index.fragments]
-    rest = [r for r in readers if r not in covered]
+    parts = vector_index(snapshot, nearest)
+    metric = nearest.metric or (parts[0].opened.metric if parts else "l2")
+    covered = [[r for r in readers if r.fragment.id in part.fragments] for part in parts]
+    rest = [r for r in readers if not any(r in of_part for of_part in covered)]
     neighbours = _flat(snapshot, rest, nearest, metric, condition, plan.use_index)
-    if index is not None and covered:
-        # Distances of codes are not comparable with those of vectors.
-        exact = bool(rest or nearest.refine_factor)
-        # What is too near must not take the places of others.
-        every = nearest.distance_range[0] is not None
-        many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
-        allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
-        some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
-        if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
-            # It has rows that it does not cover any more, as their vectors were changed, in place or by a move.
-            of_covered = partial(in_fragments, snapshot, index.fragments)
-            some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=of_covered)
-        snapshot.check_indexed(some[0])
-        if exact:
-            some = some[0], _exact(snapshot, nearest, some[0], metric)
-        neighbours.append(some)
+    # Distances of codes are not comparable with those of vectors.
+    exact = bool(rest or nearest.refine_factor)
+    for part, of_part in zip(parts, covered, strict=True):
+        if of_part:
+            neighbours.append(_by_index(snapshot, plan, nearest, part, of_part, condition, metric if exact else None))
     ids = np.concatenate([np.array([], np.uint64), *(f[0] for f in neighbours)])
     distance = np.concatenate([np.array([], np.float32), *(f[1] for f in neighbours)])
     within = nearest.in_range(distance)
@@ -254,29 +244,59 @@ def _nearest_rows(
     return _rows(snapshot, plan, nearest, ids[order], distance[order], None if prefilter else plan.filter)
 
 
+def _by_index(
+    snapshot: Snapshot,
+    plan: ScanPlan,
+    nearest: Nearest,
+    index: SearchIndex,
+    covered: Sequence[FragmentReader],
+    condition: Filter | None,
+    exact: str | None,
+) -> tuple[Ids, Floats]:
+    """The nearest rows of some fragments, by an index; ``exact`` is the metric by which their vectors are compared."""
+    # What is too near must not take the places of others.
+    every = nearest.distance_range[0] is not None
+    many = sum(r.physical_rows for r in covered) if every else nearest.k * (nearest.refine_factor or 1)
+    allowed = _allowed(snapshot, covered, condition, index, plan.use_index)
+    some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=allowed)
+    if allowed is None and not in_fragments(snapshot, index.fragments, some[0]).all():
+        # It has rows that it does not cover any more, as their vectors were changed, in place or by a move.
+        of_covered = partial(in_fragments, snapshot, index.fragments)
+        some = index.opened.search(nearest.q, many, nprobes=nearest.nprobes, allowed=of_covered)
+    snapshot.check_indexed(some[0])
+    return some if exact is None else (some[0], _exact(snapshot, nearest, some[0], exact))
+
+
 @dataclass(frozen=True)
 class SearchIndex:
-    """An index that serves a search: its id, its file, and the ids of the fragments it covers."""
+    """A part of an index that serves a search: its id, its file, and the ids of the fragments it covers."""
 
     uuid: str
     opened: VectorIndex
     fragments: FrozenBitMap
 
 
-def vector_index(snapshot: Snapshot, nearest: Nearest) -> SearchIndex | None:
-    """The index that a search uses: of its column and metric, and of a kind that can be searched here."""
+def vector_index(snapshot: Snapshot, nearest: Nearest) -> list[SearchIndex]:
+    """The parts of the index that a search uses: of its column and metric, and of a kind that can be searched here.
+
+    Vectors of fragments that no part covers, also of parts that cannot be opened, are compared one by one.
+    """
     if not nearest.use_index:
-        return None
+        return []
     field = snapshot.view.schema.field(nearest.column)
+    parts: list[SearchIndex] = []
+    name = metric = None
     for entry in snapshot.manifest.indices:
-        if entry.fields != (field.id,) or entry.fragment_bitmap is None:
+        if entry.fields != (field.id,) or entry.fragment_bitmap is None or name not in (None, entry.name):
             continue
         opened = snapshot.indices.vector(entry)
         if opened is None:
-            continue  # of another kind, or of a newer writer: all vectors are compared instead
-        if opened.dimension == len(nearest.q) and nearest.metric in (None, opened.metric):
-            return SearchIndex(str(entry.uuid), opened, entry.fragment_bitmap)
-    return None
+            continue  # of another kind, or of a newer writer
+        if opened.dimension == len(nearest.q) and (nearest.metric or metric or opened.metric) == opened.metric:
+            name, metric = entry.name, opened.metric
+            before = FrozenBitMap.union(FrozenBitMap(), *(part.fragments for part in parts))
+            parts.append(SearchIndex(str(entry.uuid), opened, entry.fragment_bitmap - before))
+    return parts
 
 
 def in_fragments(snapshot: Snapshot, fragments: FrozenBitMap, ids: Ids) -> npt.NDArray[np.bool_]:
@@ -334,25 +354,6 @@ def vectors_of(column: pa.Array, size: int) -> Floats:
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
     valid: npt.NDArray[np.bool_] = column.is_valid().to_numpy(zero_copy_only=False)
     return valid
-
-
-def distances(vectors: Floats, query: Floats, metric: str) -> Floats:
-    """The distance of each vector from ``query``: the squared L2 distance, 1 - cosine, or 1 - the dot product.
-
-    >>> distances(np.array([[3, 4], [0, 1]], np.float32), np.array([0, 1], np.float32), "l2").tolist()
-    [18.0, 0.0]
-    """
-    distance: Floats
-    if metric == "l2":
-        difference = vectors - query
-        distance = np.einsum("ij,ij->i", difference, difference)
-        return distance
-    product = vectors @ query
-    if metric == "cosine":
-        with np.errstate(divide="ignore", invalid="ignore"):
-            product = product / (np.sqrt(np.einsum("ij,ij->i", vectors, vectors)) * np.sqrt(query @ query))
-    distance = 1 - product
-    return distance
 
 
 def storage(column: pa.Array) -> pa.Array:
@@ -424,14 +425,14 @@ def _rows(
 
 def explain(snapshot: Snapshot, plan: ScanPlan, nearest: Nearest, *, prefilter: bool) -> list[str]:
     """The steps of a search, the last one first, each with the depth that it is shown at."""
-    index = vector_index(snapshot, nearest)
-    metric = nearest.metric or (index.opened.metric if index is not None else "l2")
+    parts = vector_index(snapshot, nearest)
+    metric = nearest.metric or (parts[0].opened.metric if parts else "l2")
     lines = [] if prefilter or plan.filter is None else [f"FilterExec: {plan.filter}"]
-    flat = index is None or any(f.id not in index.fragments for f in snapshot.manifest.fragments)
+    covered = [id for part in parts for id in part.fragments]
+    flat = not parts or any(f.id not in covered for f in snapshot.manifest.fragments)
     if flat or nearest.refine_factor:
         lines.append(f"KNNFlat: k={nearest.k} metric={metric}")
-    if index is not None:
-        lines.append(f"KNNIndex: name={index.uuid}, k={nearest.k}, nprobes={nearest.nprobes}")
+    lines += [f"KNNIndex: name={part.uuid}, k={nearest.k}, nprobes={nearest.nprobes}" for part in parts]
     if prefilter and plan.filter is not None:
         lines += explain_filter(snapshot, plan, whole="ScalarIndexQuery")
     return lines

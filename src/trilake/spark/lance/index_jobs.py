@@ -27,9 +27,11 @@ from trilake.lance.commands.vector_indices import (
     VectorIndexPlan,
     encoded_rows,
     index_entry,
+    is_modern,
     plan_index,
     sample_part,
     sample_ranks,
+    write_partitions,
 )
 from trilake.lance.index import ivf_pq
 from trilake.lance.index.ivf_pq_index import VectorIndex
@@ -97,8 +99,8 @@ def create_index(
         what.check(current)
         model = _model(spark, current, what)
         uuid = UUID(current.runtime.new_id())
-        _encode(spark, current, what, model, f"_indices/{uuid}")
-        return op.CreateIndex((index_entry(current, uuid, what.column, what.name),))
+        files = _encode(spark, current, what, model, f"_indices/{uuid}")
+        return op.CreateIndex((index_entry(current, uuid, what.column, what.name, model, files),))
 
     return replanned(start, plan)
 
@@ -109,12 +111,13 @@ def _model(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> iv
         large = plan.sample_size(snapshot.count()) * plan.size >= _LARGE
         centroids = _centroids_by_jobs(spark, snapshot, plan) if large else _centroids(snapshot, plan)
     words = plan.words if plan.words is not None else _words(spark, snapshot, plan, centroids)
-    return ivf_pq.Model(plan.metric, centroids, words)
+    return ivf_pq.Model(plan.metric, centroids, words, is_modern(snapshot))
 
 
 def _centroids(snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
     vectors = plan.checked_sample(sample_part(snapshot, plan, sample_ranks(snapshot, plan)))
-    return ivf_pq.kmeans(vectors, plan.partitions, np.random.default_rng(plan.seed), metric=plan.metric)
+    rng = np.random.default_rng(plan.seed)
+    return ivf_pq.train_centroids(vectors, plan.partitions, rng, metric=plan.metric, modern=is_modern(snapshot))
 
 
 def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan) -> Floats:
@@ -123,26 +126,30 @@ def _centroids_by_jobs(spark: SparkSession, snapshot: Snapshot, plan: VectorInde
     rng = np.random.default_rng(plan.seed)
     chosen = np.sort(rng.choice(ranks, min(len(ranks), 4 * plan.partitions), replace=False))
     first = plan.checked_sample(sample_part(snapshot, plan, chosen))
-    place, parts = Place.of(snapshot), _PARTS
+    place, parts, modern = Place.of(snapshot), _PARTS, is_modern(snapshot)
 
     def sums(_: Floats, centroids: Floats) -> ivf_pq.Sums:
         def job(text: str) -> str:
             current = place.open()
             share = np.array_split(sample_ranks(current, plan), parts)[int(text)]
             vectors = sample_part(current, plan, share)
-            vector_sums, counts = ivf_pq.kmeans_sums(vectors[np.isfinite(vectors).all(axis=1)], centroids, plan.metric)
+            vectors = vectors[np.isfinite(vectors).all(axis=1)]
+            vectors, metric = ivf_pq.step_vectors(vectors, plan.metric, modern=modern)
+            vector_sums, counts = ivf_pq.kmeans_sums(vectors, centroids, metric)
             return json.dumps([vector_sums.tobytes().hex(), counts.tolist()])
 
         done = [json.loads(text) for text in run_tasks(spark, [str(i) for i in range(parts)], job)]
         total = sum(np.frombuffer(bytes.fromhex(text)).reshape(centroids.shape) for text, _ in done)
         return np.asarray(total), np.sum([counts for _, counts in done], axis=0)
 
-    return ivf_pq.kmeans(first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, sums=sums)
+    return ivf_pq.train_centroids(
+        first, plan.partitions, rng, metric=plan.metric, iterations=_STEPS, modern=modern, sums=sums
+    )
 
 
 def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centroids: Floats) -> Floats:
     """The words of all pieces, some pieces a task."""
-    place = Place.of(snapshot)
+    place, modern = Place.of(snapshot), is_modern(snapshot)
     # A word needs no more vectors than a partition does, however many partitions there are.
     most = 256 * ivf_pq.WORDS
     groups = [part.tolist() for part in np.array_split(np.arange(plan.pieces), min(plan.pieces, 8))]
@@ -152,7 +159,7 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
         ranks = sample_ranks(current, plan)
         ranks = ranks[:: max(1, len(ranks) // most)]
         vectors = plan.checked_sample(sample_part(current, plan, ranks), least=1)
-        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, plan.metric)]
+        residuals = ivf_pq.sample_residuals(vectors, centroids, plan.metric, modern=modern)
         words = [
             ivf_pq.piece_words(residuals, plan.pieces, m, np.random.default_rng([plan.seed, m]))
             for m in json.loads(text)
@@ -164,8 +171,10 @@ def _words(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, centr
     return np.concatenate([np.frombuffer(bytes.fromhex(text), np.float32).reshape(shape) for text in done])
 
 
-def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model, folder: str) -> None:
-    """Write the index of all live rows."""
+def _encode(
+    spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, model: ivf_pq.Model, folder: str
+) -> tuple[tuple[str, int], ...]:
+    """Write the index of all live rows; the names and sizes of its files, where an entry has these."""
     place = Place.of(snapshot)
     rows = max(_ROWS, sum(r.physical_rows for r in snapshot.readers) // _TASKS)
     pieces = [
@@ -205,5 +214,6 @@ def _encode(spark: SparkSession, snapshot: Snapshot, plan: VectorIndexPlan, mode
         codes = np.concatenate([np.empty((0, plan.pieces), np.uint8), *(f[0] for f in partitions)])
         return codes, np.concatenate([np.empty(0, np.uint64), *(f[1] for f in partitions)])
 
-    ivf_pq.write_partitions(snapshot.store, folder, model, partition_of, **named, dataset_version=version)
+    files = write_partitions(snapshot, folder, model, partition_of, **named)
     snapshot.store.delete([f"{part}/{ivf_pq.FILE}" for part in done])
+    return files

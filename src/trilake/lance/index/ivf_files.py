@@ -1,0 +1,238 @@
+"""Indices of vectors in files of version 2.x, as pylance 14 writes them: opened, and IVF_PQ written.
+
+``auxiliary.idx`` has the rows, partition by partition: ``_rowid``, and ``flat`` (vectors), ``__pq_code`` or
+``__sq_code``; within a partition the codes of PQ lie column by column.  Global buffers have where partitions begin, and
+the words of PQ.  ``index.idx`` has the centroids, and of HNSW the graphs, which are not read: partitions are searched
+whole, which finds what a graph finds, and what it misses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.errors import CorruptFileError, UnsupportedProtocolError
+from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import StorageVersion
+from trilake.lance.index.files import write_file
+from trilake.lance.index.ivf_first import REMAKE, numbers_of
+from trilake.lance.index.ivf_pq import FILE, METRICS, Codes, Model, RowIds, VectorModel, tensor
+from trilake.lance.proto import DecodeError, index_pb2
+from trilake.lance.v2.file import V2File
+from trilake.storage.base import Store
+
+ROWS_FILE = "auxiliary.idx"
+_IVF, _INDEX, _FLAT = b"lance:ivf", b"lance:index", b"lance:flat"
+_METRIC, _STORAGE = b"distance_type", b"storage_metadata"
+_CODES = {"flat": "FLAT", "__pq_code": "PQ", "__sq_code": "SQ"}
+#: Bytes of codes for each byte of their file, at most; none that were written are packed more tightly.
+_MOST_PACKED = 64
+
+
+class ModernRows:
+    """The partitions in ``auxiliary.idx``.
+
+    Parameters
+    ----------
+    file: which it is.
+    offsets, lengths: the first row and the rows of each partition.
+    bits: of a code of PQ; ``None`` where codes are not of PQ.
+    """
+
+    def __init__(self, file: V2File, offsets: list[int], lengths: list[int], bits: int | None) -> None:
+        self._file, self._bits = file, bits
+        self._checked: set[int] = set()
+        #: Name of the file.
+        self.file = file.file
+        self.offsets, self.lengths = offsets, lengths
+
+    def read(self, numbers: Sequence[int]) -> dict[int, tuple[Codes, RowIds]]:
+        """Codes and row ids of some partitions.  Raises ``CorruptFileError``."""
+        ranges = [(self.offsets[i], self.offsets[i] + self.lengths[i]) for i in numbers]
+        return {i: self._decoded(i, self._file.read_rows(*each)) for i, each in zip(numbers, ranges, strict=True)}
+
+    def _decoded(self, number: int, batch: pa.RecordBatch) -> tuple[Codes, RowIds]:
+        values = batch.column(1).flatten()
+        if batch.column(0).null_count or batch.column(1).null_count or values.null_count:
+            raise CorruptFileError(f"partition {number} of the index has nulls", file=self.file, help=REMAKE)
+        ids = batch.column(0).to_numpy()
+        if number not in self._checked:  # once: the file does not change
+            if len(np.unique(ids)) < len(ids):
+                raise CorruptFileError(f"partition {number} of the index has a row twice", file=self.file, help=REMAKE)
+            self._checked.add(number)
+        width = batch.schema.field(1).type.list_size
+        codes = values.to_numpy(zero_copy_only=False)
+        if self._bits is None:
+            return codes.reshape(len(ids), width), ids
+        codes = codes.reshape(width, len(ids)).T
+        if self._bits == 4:
+            codes = np.stack([codes & 15, codes >> 4], axis=2).reshape(len(ids), 2 * width)
+        return np.ascontiguousarray(codes), ids
+
+
+def open_index(store: Store, folder: str, index: V2File) -> tuple[ModernRows, Model | VectorModel, str]:
+    """The rows, the model and the kind of the index in a folder, whose ``index.idx`` is open.
+
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for other kinds.
+    """
+    rows = V2File.open(store, f"{folder}/{ROWS_FILE}")
+    names = rows.schema.names
+    metric = rows.schema.metadata.get(_METRIC, b"").decode("utf-8", "replace")
+    kind = _json(index, _INDEX).get("type", "")
+    if len(names) != 2 or names[0] != "_rowid" or names[1] not in _CODES or metric not in METRICS:
+        raise UnsupportedProtocolError(
+            f"an index of kind {kind!r} with the columns {names} and the metric {metric!r} is not read", file=rows.file
+        )
+    codes = rows.schema.fields[1].arrow_type
+    wanted = {pa.float16(), pa.float32(), pa.float64()} if names[1] == "flat" else {pa.uint8()}
+    if rows.schema.fields[0].arrow_type != pa.uint64() or not pa.types.is_fixed_size_list(codes):
+        found = rows.schema.to_arrow().types
+        raise CorruptFileError(f"the index has row ids and codes of types {found}", file=rows.file)
+    if codes.value_type not in wanted:
+        raise UnsupportedProtocolError(f"codes of type {codes} are not read", file=rows.file)
+    if codes.list_size * codes.value_type.bit_width // 8 * rows.num_rows > _MOST_PACKED * rows.size:
+        raise CorruptFileError(f"a file of {rows.size} bytes claims {rows.num_rows} rows", file=rows.file)
+    places, ivf = _message(rows, _IVF, index_pb2.IVF), _message(index, _IVF, index_pb2.IVF)
+    offsets, lengths = np.array(places.offsets, np.uint64), np.array(places.lengths, np.uint64)
+    if not len(offsets) or len(offsets) != len(lengths) or max(offsets.max(), lengths.max()) > rows.num_rows:
+        raise CorruptFileError("a partition of the index is not in its file", file=rows.file, help=REMAKE)
+    ends = offsets + lengths
+    order = np.argsort(offsets, kind="stable")
+    order = order[lengths[order] > 0]
+    starts = np.append(offsets[order], np.uint64(rows.num_rows))
+    if starts[0] != 0 or (starts[1:] != ends[order]).any():
+        raise CorruptFileError("the partitions of the index are not one behind the other", file=rows.file, help=REMAKE)
+    model, bits = _model(rows, ivf, len(offsets), metric, names[1], codes.list_size)
+    return ModernRows(rows, offsets.tolist(), lengths.tolist(), bits), model, kind or f"IVF_{_CODES[names[1]]}"
+
+
+def _model(
+    rows: V2File, ivf: index_pb2.IVF, partitions: int, metric: str, column: str, width: int
+) -> tuple[Model | VectorModel, int | None]:
+    storage, bits = _json(rows, _STORAGE), None
+    try:
+        if column == "__pq_code":
+            bits, pieces, dimension = (int(storage[name]) for name in ("nbits", "num_sub_vectors", "dimension"))
+            if bits not in (4, 8) or not storage.get("transposed", True):
+                raise UnsupportedProtocolError(f"codes of {bits} bits in this order are not read", file=rows.file)
+            if pieces < 1 or dimension < 1 or dimension % pieces or width * 8 != pieces * bits:
+                raise ValueError(f"{pieces} pieces of {dimension} numbers in {width} bytes")
+            tensor = _parsed(rows, int(storage["codebook_position"]), index_pb2.Tensor)
+            words = numbers_of(tensor, (), (pieces, 1 << bits, dimension // pieces), rows.file)
+        else:
+            dimension, words = width, None
+            bounds = storage.get("bounds") if column == "__sq_code" else None
+            limits = None if bounds is None else (float(bounds["start"]), float(bounds["end"]))
+            if column == "__sq_code" and (limits is None or not np.isfinite(limits).all()):
+                raise ValueError(f"bounds {bounds}")
+    except (KeyError, TypeError, ValueError, OverflowError) as e:
+        raise CorruptFileError(f"the description of codes is damaged: {e!r}", file=rows.file, help=REMAKE) from e
+    centroids = numbers_of(ivf.centroids_tensor, ivf.centroids, (partitions, dimension), rows.file)
+    if not np.isfinite(centroids).all() or (words is not None and not np.isfinite(words).all()):
+        raise CorruptFileError("the index has centroids or words that are no numbers", file=rows.file)
+    if words is None:
+        return VectorModel(metric, centroids, limits), None
+    return Model(metric, centroids, words, modern=True), bits
+
+
+def _json(file: V2File, key: bytes) -> dict[str, Any]:
+    """An object in the metadata of a file, or in the first string of a list there."""
+    try:
+        found = json.loads(file.schema.metadata.get(key, b"{}"))
+        found = json.loads(found[0]) if isinstance(found, list) else found
+    except (ValueError, TypeError, IndexError, RecursionError) as e:
+        raise CorruptFileError(f"the metadata {key.decode()} is damaged: {e}", file=file.file, help=REMAKE) from e
+    if not isinstance(found, dict):
+        raise CorruptFileError(f"the metadata {key.decode()} is not an object", file=file.file, help=REMAKE)
+    return found
+
+
+def _message(file: V2File, key: bytes, kind: Any) -> Any:
+    said = file.schema.metadata.get(key, b"")
+    if not said.isdigit():
+        raise CorruptFileError(f"the metadata {key.decode()} is {said!r}, not a number", file=file.file, help=REMAKE)
+    return _parsed(file, int(said[:10]), kind)
+
+
+def _parsed(file: V2File, number: int, kind: Any) -> Any:
+    try:
+        return kind.FromString(file.global_buffer(number).to_pybytes())
+    except DecodeError as e:
+        raise CorruptFileError(f"global buffer {number} cannot be parsed: {e}", file=file.file, help=REMAKE) from e
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def details(model: Model) -> bytes:
+    """What a manifest says of an index: its metric, and the bits and pieces of its codes."""
+    pq = b"\x08" + _varint(model.bits) + b"\x10" + _varint(len(model.words))
+    metric = METRICS[model.metric]
+    return (b"\x08" + _varint(metric) if metric else b"") + b"\x22" + _varint(len(pq)) + pq
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def write_index(
+    store: Store,
+    folder: str,
+    model: Model,
+    rows: Callable[[int], tuple[Codes, RowIds]],
+    version: StorageVersion,
+) -> tuple[tuple[str, int], ...]:
+    """Write an IVF_PQ index, whose rows are asked for by the number of their partition, one after another.
+
+    Returns the names and sizes of its files.
+    """
+    from trilake.lance.v2.writer import V2Writer  # late: most processes only read
+
+    pieces, count, width = model.words.shape
+    bits = model.bits
+    bytes_of_row = pieces * bits // 8
+    schema = pa.schema([pa.field("_rowid", pa.uint64()), pa.field("__pq_code", pa.list_(pa.uint8(), bytes_of_row))])
+    places, position = index_pb2.IVF(), 0
+    key = f"{folder}/{ROWS_FILE}"
+    with V2Writer(store, key, LanceSchema.from_arrow(schema), version=(version.major, version.minor)) as writer:
+        for number in range(len(model.centroids)):
+            codes, ids = rows(number)
+            places.offsets.append(position)
+            places.lengths.append(len(ids))
+            position += len(ids)
+            if len(ids):
+                packed = codes[:, ::2] | (codes[:, 1::2] << 4) if bits == 4 else codes
+                columns = pa.array(np.ascontiguousarray(packed.T).ravel())
+                batch = [pa.array(ids, pa.uint64()), pa.FixedSizeListArray.from_arrays(columns, bytes_of_row)]
+                writer.write(pa.RecordBatch.from_arrays(batch, schema=schema))
+        number = writer.add_global_buffer(places.SerializeToString())
+        codebook = writer.add_global_buffer(tensor(model.words, (count, pieces * width)).SerializeToString())
+        storage = {
+            "codebook_position": codebook,
+            "nbits": bits,
+            "num_sub_vectors": pieces,
+            "dimension": model.dimension,
+            "codebook_tensor": [],
+            "transposed": True,
+        }
+        metadata = {_METRIC: model.metric, _IVF: str(number), _STORAGE: json.dumps([json.dumps(storage)])}
+        writer.add_metadata({name: value.encode() for name, value in metadata.items()})
+        size = writer.close().size
+    partitions = len(model.centroids)
+    ivf = index_pb2.IVF(offsets=[0] * partitions, lengths=[0] * partitions)
+    ivf.centroids_tensor.CopyFrom(tensor(model.centroids, model.centroids.shape))
+    empty = pa.RecordBatch.from_pylist([], pa.schema([pa.field("__flat_marker", pa.uint64(), nullable=False)]))
+    said = {
+        _INDEX: json.dumps({"type": "IVF_PQ", "distance_type": model.metric}).encode(),
+        _FLAT: json.dumps([""] * partitions).encode(),
+    }
+    buffers = {_IVF: ivf.SerializeToString()}
+    return (ROWS_FILE, size), write_file(store, f"{folder}/{FILE}", empty, version, said, buffers)
