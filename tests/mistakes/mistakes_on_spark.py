@@ -111,7 +111,8 @@ MISTAKES: dict[str, Callable[[OnSpark], Any]] = {
     ),
     "write: vectors of Spark ML": lambda s: (
         s.spark.createDataFrame([(1, Vectors.dense([1.0]))], ["id", "v"])
-        .write.format("delta")
+        .write.format("trevni")
+        .mode("append")
         .save(f"{s.tables.folder}/vectors")
     ),
     "stream: other columns into Lance": lambda s: s.stream("id; 1 AS x", "lance", s.tables.lance),

@@ -29,8 +29,8 @@ from trilake.delta.protocol.schema import (
     StructField,
     StructType,
     from_arrow,
-    holds_variants,
     marked,
+    needs_mark,
     parts,
     with_parts,
 )
@@ -208,7 +208,7 @@ def _with_metadata(field: StructField, one: pa.Field, *, top: bool) -> StructFie
         if _T.is_fixed_size_list(plain) or _T.is_dictionary(plain):
             text = base64.b64encode(pa.schema([pa.field("", plain)]).serialize()).decode()
             metadata[ARROW_TYPE] = text
-    has_variants = metadata.pop(DELTA_TYPE, None) is not None and holds_variants(kind)
+    has_variants = metadata.pop(DELTA_TYPE, None) is not None and needs_mark(kind)
     return replace(field, type=kind if has_variants else _nested(kind, one.type), metadata=metadata)
 
 

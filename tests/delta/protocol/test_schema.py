@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+from typing import Any
 
-from trilake.delta.protocol.schema import ArrayType, PrimitiveType, StructField, StructType, all_nullable
+import pyarrow as pa
+import pytest
+
+from trilake.delta.protocol.all_fields import described_schema
+from trilake.delta.protocol.partitions import check_partition_columns
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    all_nullable,
+    from_arrow,
+    parse_schema,
+    types_in,
+)
+from trilake.errors import CorruptLogError, InvalidArgumentError
 
 _LONG = PrimitiveType("long")
 
@@ -33,3 +51,54 @@ def test_a_schema_that_travels_is_its_fields_alone() -> None:
     assert len(data) == before
     assert copy == schema
     assert copy.find("A") is None
+
+
+POINT = {
+    "type": "udt",
+    "class": "example.PointUDT",
+    "sqlType": {"type": "array", "elementType": "double", "containsNull": False},
+    "later": 1,
+}
+
+
+def _schema(kind: Any) -> str:
+    fields = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
+    fields.append({"name": "p", "type": kind, "nullable": True, "metadata": {}})
+    return json.dumps({"type": "struct", "fields": fields})
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        POINT,
+        {"type": "array", "elementType": POINT, "containsNull": False},
+        {"type": "struct", "fields": [{"name": "in", "type": POINT, "nullable": False, "metadata": {}}]},
+    ],
+)
+def test_a_user_defined_type_stays_as_it_was_written(kind: Any) -> None:
+    schema = parse_schema(_schema(kind))
+    assert json.loads(schema.json()) == json.loads(_schema(kind))
+    (inner,) = (t for _, t in types_in(schema) if isinstance(t, UserDefinedType))
+    assert inner.arrow == pa.list_(pa.field("element", pa.float64()))
+    assert all_nullable(inner) is inner
+    assert from_arrow(described_schema(schema)).field("p").type in (
+        schema.field("p").type,
+        schema.nullable.field("p").type,
+    )
+
+
+def test_user_defined_types_are_one_by_their_class() -> None:
+    other = {**POINT, "pyClass": "example.Point", "later": 2}
+    assert parse_schema(_schema(POINT)) == parse_schema(_schema(other))
+    assert parse_schema(_schema(POINT)) != parse_schema(_schema({**POINT, "class": "example.Other"}))
+
+
+@pytest.mark.parametrize("wrong", [{"sqlType": None}, {"class": 3}, {"class": None}, {"sqlType": {"type": {}}}])
+def test_a_damaged_user_defined_type_is_a_corrupt_log(wrong: dict[str, Any]) -> None:
+    with pytest.raises(CorruptLogError, match="schemaString is not a schema"):
+        parse_schema(_schema({**POINT, **wrong}))
+
+
+def test_no_table_is_partitioned_by_a_user_defined_type() -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot be partitioned by a column of type array<double>"):
+        check_partition_columns(parse_schema(_schema(POINT)), ["p"])

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
 from pyspark.ml.linalg import MatrixUDT, VectorUDT
 from pyspark.sql import types as T
+from pyspark.testing.objects import PythonOnlyUDT
 
+from trilake.delta.protocol.schema import UserDefinedType, parse_schema
 from trilake.errors import SchemaMismatchError
-from trilake.spark.session.schemas import from_spark
+from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns, to_spark
 
 
 def _frame(kind: T.DataType) -> T.StructType:
     return T.StructType([T.StructField("id", T.LongType()), T.StructField("v", kind)])
 
 
-def test_a_column_of_vectors_is_named_with_what_to_do() -> None:
-    """The message was that the schema uses the data type 'udt', and that a newer trilake may read this table."""
+def test_a_format_without_user_types_names_what_to_do() -> None:
     with pytest.raises(SchemaMismatchError, match="column v is of the user-defined type VectorUDT") as raised:
-        from_spark(_frame(VectorUDT()))
+        arrow_columns(_frame(VectorUDT()))
     assert raised.value.context == {"column": "v"}
     assert "vector_to_array" in str(raised.value.help)
 
@@ -25,7 +27,24 @@ def test_a_column_of_vectors_is_named_with_what_to_do() -> None:
 def test_a_nested_user_defined_type_is_named_by_its_path() -> None:
     inner = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(MatrixUDT())))])
     with pytest.raises(SchemaMismatchError, match=r"column v.m.value.element is of the user-defined type MatrixUDT"):
-        from_spark(_frame(inner))
+        new_columns(_frame(inner))
+
+
+@pytest.mark.parametrize("kind", [VectorUDT(), MatrixUDT(), PythonOnlyUDT()], ids=repr)
+def test_user_defined_types_come_back_from_a_schema(kind: T.UserDefinedType) -> None:
+    inner = T.StructType([T.StructField("m", T.MapType(T.StringType(), T.ArrayType(kind)))])
+    for schema in (_frame(kind), _frame(inner)):
+        assert to_spark(from_spark(schema)) == schema
+
+
+def test_a_user_defined_type_without_its_class_is_its_sql_type() -> None:
+    known = parse_schema(orjson.dumps(_frame(VectorUDT()).jsonValue()).decode())
+    kind = known.field("v").type
+    assert isinstance(kind, UserDefinedType)
+    for lost in ({"pyClass": "no.such.Class"}, {"pyClass": "json.JSONDecoder"}, {"pyClass": None}, {"sqlType": "long"}):
+        node = {"type": "struct", "fields": [{"name": "v", "type": {**kind.to_json(), **lost}}]}
+        spark = to_spark(parse_schema(orjson.dumps(node).decode()))
+        assert spark["v"].dataType == (T.LongType() if "sqlType" in lost else VectorUDT().sqlType())
 
 
 def test_what_another_table_left_on_nested_columns_stays_behind() -> None:

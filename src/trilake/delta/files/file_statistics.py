@@ -20,7 +20,10 @@ import pyarrow.parquet as pq
 
 from trilake.common.arrow_types import leaf_count, parts
 from trilake.delta.protocol.properties import TableProperties
-from trilake.delta.protocol.schema import PrimitiveType, StructType
+from trilake.delta.protocol.schema import (
+    StructType,
+    UserDefinedType,
+)
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.delta.scan.statistics import IN_FILE, NAN_TAG
 
@@ -44,7 +47,7 @@ class StatisticsPlan:
 
     count: int = 32
     named: tuple[tuple[str, ...], ...] | None = None
-    #: Columns of type variant: their parts are not columns of the table.
+    #: Columns of variants and user-defined types: their parts are not columns of the table.
     variants: tuple[tuple[str, ...], ...] = ()
     #: Columns without bounds: those that the footer states are not of the values that are read.
     unbounded: frozenset[tuple[str, ...]] = frozenset()
@@ -85,7 +88,7 @@ def _variants(schema: StructType, path: tuple[str, ...]) -> Iterator[tuple[str, 
         name = (*path, f.physical_name)
         if isinstance(f.type, StructType):
             yield from _variants(f.type, name)
-        elif isinstance(f.type, PrimitiveType) and f.type.name == "variant":
+        elif isinstance(f.type, UserDefinedType) or str(f.type) == "variant":
             yield name
 
 

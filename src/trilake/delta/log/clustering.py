@@ -12,7 +12,11 @@ import orjson
 
 from trilake.delta.log.snapshot import Head
 from trilake.delta.protocol.features import has_feature
-from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
+from trilake.delta.protocol.partitions import can_partition
+from trilake.delta.protocol.schema import (
+    DataType,
+    StructType,
+)
 from trilake.delta.protocol.schema_edit import Path, PathLike, field_at, path_text, spelled
 from trilake.errors import CorruptLogError, InvalidArgumentError
 
@@ -20,7 +24,7 @@ FEATURE = "clustering"
 DOMAIN = "delta.clustering"
 MOST_COLUMNS = 4
 #: Types without bounds, which cannot cluster rows.
-_UNBOUNDED = frozenset(("boolean", "binary", "void", "variant"))
+_UNBOUNDED = frozenset(("boolean", "binary"))
 
 
 def clustering_columns(head: Head) -> list[Path]:
@@ -73,7 +77,7 @@ def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partit
     for path in columns:
         names = spelled(schema, path)
         f = field_at(schema, names)
-        if not isinstance(f.type, PrimitiveType) or f.type.name in _UNBOUNDED:
+        if not can_partition(f.type) or str(f.type) in _UNBOUNDED:
             raise InvalidArgumentError(
                 f"a table cannot be clustered by column {path_text(names)} of type {f.type}",
                 column=path_text(names),

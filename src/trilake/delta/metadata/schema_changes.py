@@ -22,7 +22,7 @@ from trilake.delta.protocol.char_varchar import TYPE_STRING
 from trilake.delta.protocol.column_mapping import check_can_rename, check_names, mapped
 from trilake.delta.protocol.features import upgraded
 from trilake.delta.protocol.property_values import column_list
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import StructField, StructType
 from trilake.delta.protocol.schema_edit import (
     Path,
     PathLike,
@@ -116,7 +116,8 @@ def _edited(schema: StructType, step: Callable[[StructType], StructType], *, lim
 
 def logged_column(path: Path, f: StructField) -> dict[str, Any]:
     """A column as the history shows it."""
-    kind = f.type.name if isinstance(f.type, PrimitiveType) else str(f.type.to_json()["type"])
+    json = f.type.to_json()
+    kind = json if isinstance(json, str) else str(json["type"])
     return {"name": path_text(path), "type": kind, "nullable": f.nullable, "metadata": dict(f.metadata)}
 
 

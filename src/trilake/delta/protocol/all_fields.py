@@ -22,6 +22,7 @@ from trilake.delta.protocol.schema import (
     arrow_map,
     fields_in,
     marked,
+    needs_mark,
     parts,
     with_parts,
 )
@@ -53,7 +54,7 @@ def strip(schema: StructType) -> StructType:
 
 
 def described_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema of the rows, each field with its comment and other notes, and a mark where it holds variants.
+    """The Arrow schema of the rows, each field with its notes, and a mark where Arrow lacks the type.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> noted = StructField("a", PrimitiveType("long"), metadata={"comment": "x"})
@@ -64,7 +65,7 @@ def described_schema(schema: StructType) -> pa.Schema:
 
 
 def _is_plain(t: DataType) -> bool:
-    return isinstance(t, PrimitiveType) and t.name != "variant"
+    return isinstance(t, PrimitiveType) and not needs_mark(t)
 
 
 def _field(f: StructField) -> pa.Field:

@@ -9,19 +9,30 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    DataType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    UserDefinedType,
+)
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
 #: Years before 0 and after 9999, which Arrow's parser does not take; such strings are few.
 _FAR_YEAR = r"^(?:[+-]|\d{5,}-)"
 _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
+
+
+def can_partition(t: DataType) -> TypeGuard[PrimitiveType]:
+    """Whether a column of this type has values that the name of a folder can say."""
+    return isinstance(t, PrimitiveType) and not isinstance(t, UserDefinedType) and t.name not in ("void", "variant")
 
 
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:
@@ -60,7 +71,7 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
                 column=name,
                 condition="DELTA_PARTITION_COLUMN_NOT_FOUND",
             )
-        if not isinstance(f.type, PrimitiveType) or f.type.name in ("void", "variant"):
+        if not can_partition(f.type):
             raise InvalidArgumentError(
                 f"a table cannot be partitioned by a column of type {f.type}",
                 column=f.name,

@@ -25,7 +25,7 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
 #: Of a column: the field ids of array elements, and of keys and values of maps, by their paths in files.
 NESTED_IDS = "delta.columnMapping.nested.ids"
-#: Key of an Arrow field's metadata: the Delta type, as JSON, of a column that holds variants, which Arrow has not.
+#: Key of an Arrow field's metadata: the Delta type, as JSON, of a column with variants or user-defined types.
 DELTA_TYPE = "trilake.deltaType"
 #: Deeper than any real schema, and far from Python's recursion limit.
 MAX_DEPTH = 100
@@ -91,6 +91,28 @@ class PrimitiveType:
 
     def __str__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class UserDefinedType(PrimitiveType):
+    """A type of Spark's that a class describes: a column of it holds values of ``sql_type``.
+
+    ``name`` is ``udt:`` and the class: types of one class are the same.  ``definition`` is the type as JSON.  It may
+    hold a pickled class, which is kept and never loaded.
+    """
+
+    sql_type: DataType = field(compare=False)
+    definition: str = field(compare=False, repr=False)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return all_nullable(self.sql_type).arrow
+
+    def to_json(self) -> Any:
+        return orjson.loads(self.definition)
+
+    def __str__(self) -> str:
+        return str(self.sql_type)
 
 
 @dataclass(frozen=True)
@@ -415,6 +437,11 @@ def _parse_type(node: Any, depth: int) -> DataType:
     if kind == "map":
         key, value = _parse_type(node["keyType"], depth + 1), _parse_type(node["valueType"], depth + 1)
         return MapType(key, value, bool(node.get("valueContainsNull", True)))
+    if kind == "udt":
+        class_name = node.get("class") or node["pyClass"]
+        return UserDefinedType(
+            f"udt:{_name(class_name)}", _parse_type(node["sqlType"], depth + 1), orjson.dumps(node).decode()
+        )
     if isinstance(kind, str):
         return parse_primitive(kind)
     return _parse_type(kind, depth + 1)
@@ -474,14 +501,14 @@ def from_arrow(schema: pa.Schema) -> StructType:
     """The Delta schema for rows of an Arrow schema.
 
     Integers without sign take the next wider signed type; times of day, durations and unions have no Delta type and
-    raise ``SchemaMismatchError`` naming the column.  What users note on fields comes along, and so do variants, which
-    Arrow has as structs: their column is marked with :data:`DELTA_TYPE`.
+    raise ``SchemaMismatchError`` naming the column.  What users note on fields comes along, and so do variants and
+    user-defined types, of which Arrow has the parts: their column is marked with :data:`DELTA_TYPE`.
 
     >>> str(from_arrow(pa.schema([("a", pa.int64()), ("t", pa.timestamp("ns", "UTC"))])))
     'struct<a:long,t:timestamp>'
     """
     check_distinct(schema.names)
-    return StructType(tuple(_with_variants(_from_arrow_field(f, f.name), f) for f in schema))
+    return StructType(tuple(_with_mark(_from_arrow_field(f, f.name), f) for f in schema))
 
 
 def _from_arrow_field(f: pa.Field, path: str) -> StructField:
@@ -521,8 +548,8 @@ def _from_arrow_type(t: pa.DataType, path: str) -> DataType:
     return PrimitiveType(primitive_name(t, path))
 
 
-def _with_variants(field: StructField, f: pa.Field) -> StructField:
-    """The field with the variants that a mark on its Arrow field names."""
+def _with_mark(field: StructField, f: pa.Field) -> StructField:
+    """The field with the types that a mark on its Arrow field names."""
     mark = (f.metadata or {}).get(DELTA_TYPE.encode())
     if mark is None:
         return field
@@ -530,29 +557,31 @@ def _with_variants(field: StructField, f: pa.Field) -> StructField:
         named = parse_schema(mark.decode("utf-8", "replace"))
     except (CorruptLogError, UnsupportedProtocolError):
         return field
-    return replace(field, type=where_variants(field.type, named.fields[0].type)) if named.fields else field
+    return replace(field, type=where_marked(field.type, named.fields[0].type)) if named.fields else field
 
 
-def where_variants(type_: DataType, named: DataType) -> DataType:
-    """The type with variants for the structs of their two binaries, where another type has variants."""
+def where_marked(type_: DataType, named: DataType) -> DataType:
+    """The type with what Arrow has no type for, variants and user-defined types, where another type has such."""
+    if isinstance(named, UserDefinedType):
+        return named if all_nullable(type_) == all_nullable(named.sql_type) else type_
     if isinstance(named, PrimitiveType):
         binaries = {(name, str(inner)) for name, inner in parts(type_)}
         return named if named.name == "variant" and binaries == _VARIANT_PARTS else type_
     if isinstance(named, StructType) and isinstance(type_, StructType):
         pairs = ((f.type, named.find(f.name)) for f in type_.fields)
-        return with_parts(type_, [t if n is None else where_variants(t, n.type) for t, n in pairs])
+        return with_parts(type_, [t if n is None else where_marked(t, n.type) for t, n in pairs])
     pairs_inside = paired(type_, named)
-    return type_ if pairs_inside is None else with_parts(type_, [where_variants(a, b) for _, a, b in pairs_inside])
+    return type_ if pairs_inside is None else with_parts(type_, [where_marked(a, b) for _, a, b in pairs_inside])
 
 
-def holds_variants(type_: DataType) -> bool:
-    """Whether a variant is somewhere in a type."""
-    return contains_type(type_, "variant")
+def needs_mark(type_: DataType) -> bool:
+    """Whether something that Arrow has no type for is in a type: a variant, or a user-defined type."""
+    return any(isinstance(t, UserDefinedType) or str(t) == "variant" for _, t in types_in(type_))
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:
-    """The Arrow field of a column of this type, which names its type, as JSON, where it holds variants."""
-    if not holds_variants(type_):
+    """The Arrow field of a column of this type, which names its type, as JSON, where Arrow has none for it."""
+    if not needs_mark(type_):
         return field
     return field.with_metadata({**(field.metadata or {}), DELTA_TYPE: StructType((StructField("c", type_),)).json()})
 

@@ -20,6 +20,7 @@ from trilake.delta.protocol.schema import (
     PrimitiveType,
     StructField,
     StructType,
+    UserDefinedType,
     each_type,
     parse_primitive,
     parts,
@@ -263,6 +264,8 @@ def spelled(t: DataType, field: Callable[[StructField, str], str], *, upper: boo
     >>> spelled(ArrayType(PrimitiveType("long")), lambda f, inner: inner, upper=True)
     'ARRAY<BIGINT>'
     """
+    if isinstance(t, UserDefinedType):
+        return spelled(t.sql_type, field, upper=upper)
     if isinstance(t, PrimitiveType):
         name = _SPARK_NAMES.get(t.name, t.name)
         return name.upper() if upper else name

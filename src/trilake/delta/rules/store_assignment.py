@@ -18,9 +18,11 @@ from trilake.delta.protocol.schema import (
     MapType,
     PrimitiveType,
     StructType,
-    holds_variants,
+    UserDefinedType,
+    all_nullable,
+    needs_mark,
     paired,
-    where_variants,
+    where_marked,
 )
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
@@ -60,9 +62,9 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
         )
 
 
-def with_variants(rows: StructType, table: StructType) -> StructType:
-    """The schema of Arrow rows for a table: others, as deltalake, hand variants over as structs without a mark."""
-    named = where_variants(rows, table)
+def with_marked(rows: StructType, table: StructType) -> StructType:
+    """The schema of Arrow rows for a table, with the types that Arrow lacks: they may come without a mark."""
+    named = where_marked(rows, table)
     assert isinstance(named, StructType)
     return named
 
@@ -154,6 +156,8 @@ def _problems(source: StructType, target: StructType, prefix: str, filled: Colle
 def _type_problems(source: DataType, target: DataType, path: str) -> list[str]:
     if isinstance(source, PrimitiveType) and source.name == "void":
         return []
+    if source != target:  # values of a user-defined type are those of its SQL type
+        source, target = (t.sql_type if isinstance(t, UserDefinedType) else t for t in (source, target))
     if isinstance(source, StructType) and isinstance(target, StructType):
         return _problems(source, target, f"{path}.")
     inside = paired(source, target)
@@ -183,7 +187,7 @@ def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
     forbidden null.
     """
     wanted = target.to_arrow_schema()
-    if not batch.schema.equals(wanted) or holds_variants(target):
+    if not batch.schema.equals(wanted) or needs_mark(target):
         columns = assign_columns(batch, target)
         batch = as_batch([columns.get(f.name) for f in target.fields], batch.num_rows, target)
     verify_not_null(batch, target)
@@ -211,16 +215,18 @@ def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructTy
 
 def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     """Values as a column of the table's type.  Raises ``SchemaMismatchError`` for one that would lose something."""
+    if isinstance(target, UserDefinedType):
+        return assign_array(array, all_nullable(target.sql_type), path)
     wanted = target.arrow
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
         array = _without_hidden_nulls(plain_array(array))
-    if array.type == wanted and (isinstance(target, PrimitiveType) or not holds_variants(target)):
+    if array.type == wanted and (isinstance(target, PrimitiveType) or not needs_mark(target)):
         return array
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = decode_dictionary(array)
-    if array.null_count == len(array) and not holds_variants(target):
+    if array.null_count == len(array) and not needs_mark(target):
         return pa.nulls(len(array), wanted)  # whatever type they have, as Spark's void may come as another one
     array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):

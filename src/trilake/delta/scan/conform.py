@@ -13,7 +13,16 @@ from typing import TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.delta.protocol.schema import ArrayType, DataType, MapType, PrimitiveType, StructField, StructType
+from trilake.delta.protocol.schema import (
+    ArrayType,
+    DataType,
+    MapType,
+    PrimitiveType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    all_nullable,
+)
 from trilake.errors import CorruptFileError
 from trilake.expr.views import list_of_view, plain_array
 
@@ -64,6 +73,8 @@ def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver:
     """
     if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema names one, such as arrow.json
         array = array.storage
+    if isinstance(target, UserDefinedType):  # whose parts are no columns: column mapping leaves them alone
+        return conform_array(array, source, all_nullable(target.sql_type), Resolver(), path)
     if isinstance(target, StructType):
         return _struct(array, source, target, resolver, path)
     if isinstance(target, ArrayType):

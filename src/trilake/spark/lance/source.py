@@ -35,7 +35,7 @@ from trilake.spark.lance import ml_vectors
 from trilake.spark.lance.stream import LANCE_STREAM_OPTIONS, LanceStreamReader, LanceStreamWriter, stored_names
 from trilake.spark.lance.vectors import Vectors, with_vectors
 from trilake.spark.session.options import Options, table_path
-from trilake.spark.session.schemas import from_spark, new_columns
+from trilake.spark.session.schemas import arrow_columns, new_columns
 from trilake.spark.session.sources.api import (
     DataSource,
     DataSourceArrowWriter,
@@ -294,7 +294,7 @@ class LanceWriter(DataSourceArrowWriter):
         plan = plan_write(open_store(path, dict(store)), mode, standard_engine().runtime, options)
         arrays, ml = ml_vectors.plain(schema)
         appends = plan.mode == "append" and plan.base is not None
-        arrow = from_spark(arrays).to_arrow_schema() if appends else new_columns(arrays)
+        arrow = arrow_columns(arrays) if appends else new_columns(arrays)
         vectors = (vectors or Vectors()).and_ml(ml, arrow)
         stored: LanceSchema | None = None
         if plan.mode == "append" and plan.base is not None:

@@ -21,13 +21,14 @@ from trilake.delta.protocol.schema import (
     MapType,
     StructField,
     StructType,
+    UserDefinedType,
     all_nullable,
     check_distinct,
     parse_schema,
 )
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
-from trilake.errors import InvalidArgumentError, SchemaMismatchError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, SchemaMismatchError
 from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.type_tree import types_in
 
@@ -60,6 +61,8 @@ def _spark_struct(t: StructType) -> dict[str, Any]:
 
 
 def _spark_type(t: DataType) -> Any:
+    if isinstance(t, UserDefinedType):
+        return orjson.loads(t.definition) if _loads(t) else _spark_type(t.sql_type)
     if isinstance(t, StructType):
         return _spark_struct(t)
     if isinstance(t, ArrayType):
@@ -87,15 +90,10 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
     Spark makes of a query; else they are strings.
 
     Raises ``UnsupportedProtocolError`` for a type that Delta does not have, ``SchemaMismatchError`` for two columns of
-    one name and for a user-defined type, such as ``VectorUDT``.
+    one name.
     """
     check_distinct(schema.names)
-    try:
-        parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
-    except UnsupportedProtocolError:
-        for path, kind in _user_defined(schema):
-            raise _no_column_of(kind, path) from None
-        raise
+    parsed = parse_schema(orjson.dumps(schema.jsonValue()).decode())
     nullable = parsed if keep_nullability else cast(StructType, all_nullable(parsed))
     clean = cast(StructType, _clean(nullable))
     if not limits:
@@ -106,12 +104,40 @@ def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: 
 def new_columns(schema: T.StructType) -> pa.Schema:
     """The columns that a new dataset, or a new file, has for rows of a DataFrame.
 
-    Raises as :func:`from_spark`, and ``InvalidArgumentError`` for one with a collation, which no format of trilake
+    Raises as :func:`arrow_columns`, and ``InvalidArgumentError`` for one with a collation, which no format of trilake
     keeps.
     """
-    columns = from_spark(schema)
+    columns = _without_user_types(schema)
     check_collations(columns)
     return columns.to_arrow_schema()
+
+
+def arrow_columns(schema: T.StructType) -> pa.Schema:
+    """The columns of rows for a format that keeps no user-defined types.
+
+    Raises as :func:`from_spark`, and ``SchemaMismatchError`` for a user-defined type, such as ``VectorUDT``.
+    """
+    return _without_user_types(schema).to_arrow_schema()
+
+
+def _without_user_types(schema: T.StructType) -> StructType:
+    for path, kind in _user_defined(schema):
+        raise _no_column_of(kind, path)
+    return from_spark(schema)
+
+
+def _loads(t: UserDefinedType) -> bool:
+    """Whether Spark in this process has the class of a user-defined type, whose values are of the same SQL type.
+
+    Spark imports the class, or loads it from the type itself where it was pickled into it, as for any file's schema.
+    """
+    try:
+        found = T.UserDefinedType.fromJson(orjson.loads(t.definition))
+        fields = T.StructType([T.StructField("v", found.sqlType())])
+        same = parse_schema(orjson.dumps(fields.jsonValue()).decode()).fields[0].type
+    except Exception:  # noqa: BLE001 - of a class of any user
+        return False
+    return all_nullable(same) == all_nullable(t.sql_type)
 
 
 def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
@@ -137,7 +163,7 @@ def _no_column_of(kind: T.UserDefinedType, path: str) -> SchemaMismatchError:
     name = type(kind).__name__
     is_vector = name == "VectorUDT" and "." not in path
     return SchemaMismatchError(
-        f"column {path} is of the user-defined type {name}, which no column of a table can have",
+        f"column {path} is of the user-defined type {name}, which no column of this format can have",
         help=f'make it an array: df.withColumn("{path}", pyspark.ml.functions.vector_to_array("{path}"))'
         if is_vector
         else "write its parts as arrays, structs or columns of their own",

@@ -15,8 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trilake.delta.metadata.column_definitions import TypeLike, new_columns
-from trilake.delta.protocol.partitions import HIVE_NULL, format_values, parse_values
-from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
+from trilake.delta.protocol.partitions import HIVE_NULL, can_partition, format_values, parse_values
+from trilake.delta.protocol.schema import (
+    PrimitiveType,
+    StructField,
+    StructType,
+)
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.errors import CorruptLogError, InvalidArgumentError, SchemaMismatchError
 
@@ -187,7 +191,7 @@ def _casts(texts: pa.Array, type_: pa.DataType) -> bool:
 
 def _as_logged(values: pa.Array, field: StructField, timezone: str, uri: str | None) -> list[str | None]:
     """Values in the spelling of the log.  Raises ``InvalidArgumentError``."""
-    if not isinstance(field.type, PrimitiveType) or field.type.name in ("void", "variant"):
+    if not can_partition(field.type):
         raise InvalidArgumentError(
             f"a table cannot be partitioned by a column of type {field.type}",
             column=field.name,

@@ -61,7 +61,7 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.delta.protocol.actions import Metadata, Protocol
 from trilake.delta.protocol.schema import StructType, from_arrow
 from trilake.delta.rules.row_rules import RowPipeline
-from trilake.delta.rules.store_assignment import assign_batch, with_variants
+from trilake.delta.rules.store_assignment import assign_batch, with_marked
 from trilake.delta.scan.read import Positions, RowsOfFiles, keys_mask
 from trilake.delta.scan.scan import read_schema
 from trilake.errors import AmbiguousMergeError
@@ -147,7 +147,7 @@ class _ArrowMerge:
         cls, log: DeltaLog, snapshot: Snapshot, source: pa.Table, request: MergeRequest, runtime: Runtime
     ) -> _ArrowMerge:
         """Settle what the clauses mean."""
-        source_schema, uri = with_variants(from_arrow(source.schema), snapshot.schema), snapshot.uri
+        source_schema, uri = with_marked(from_arrow(source.schema), snapshot.schema), snapshot.uri
         protocol, metadata = snapshot.protocol, snapshot.metadata
         if request.evolve:
             protocol, metadata = evolved(

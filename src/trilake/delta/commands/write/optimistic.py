@@ -31,7 +31,7 @@ from trilake.delta.protocol.iceberg import writes_partition_columns
 from trilake.delta.protocol.isolation import IsolationLevel, parse_level
 from trilake.delta.protocol.schema import from_arrow
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.rules.store_assignment import with_variants
+from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.delta.scan.skipping import skip_files
 from trilake.errors import InvalidArgumentError
@@ -113,7 +113,7 @@ class OptimisticTransaction:
     def write(self, data: pa.Table | pa.RecordBatchReader) -> None:
         """Write the rows of ``data`` into new files, which the commit adds; the table's rules hold for them."""
         metadata = self._metadata or self.snapshot.metadata
-        source, now = with_variants(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
+        source, now = with_marked(from_arrow(data.schema), metadata.schema), self.runtime.clock_ms()
         plan = FilePlan(
             metadata.schema,
             metadata.partition_columns,

@@ -51,7 +51,7 @@ from trilake.delta.rules.append_only import APPEND_ONLY, removal_refused
 from trilake.delta.rules.defaults import columns_of_rows
 from trilake.delta.rules.identity import updated_schema
 from trilake.delta.rules.row_rules import RowRules
-from trilake.delta.rules.store_assignment import with_variants
+from trilake.delta.rules.store_assignment import with_marked
 from trilake.delta.scan.scan import parse_table_filter
 from trilake.errors import (
     ConflictError,
@@ -143,7 +143,7 @@ def plan_write(
         check_writable(base.protocol, base.metadata, uri=uri, version=base.version)
         request = settled_overwrite(base, request, uri)
         if arrow and request.schema_mode != "overwrite":
-            request = replace(request, schema=with_variants(request.schema, base.schema))
+            request = replace(request, schema=with_marked(request.schema, base.schema))
         _check_existing(base, request, uri)
         protocol, metadata, domains = _changed(log, base, request, runtime)
     if not metadata.schema.fields:
