@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+import trilake
 from trilake import lance
 from trilake.errors import CorruptFileError, InvalidArgumentError, TrilakeError
 from trilake.lance.file.errors import UnsupportedIndexError
@@ -19,6 +20,7 @@ from trilake.lance.index.files import write_file
 from trilake.lance.index.scalar import Bound
 from trilake.lance.index.zonemap import ZoneMapIndex
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.pylance.operation import Index
 from trilake.storage.memory import MemoryStore
 
 VALUES: dict[str, pa.Array] = {
@@ -89,7 +91,7 @@ def test_indices_follow_changes(stable: bool) -> None:
             assert found == scanned, filter
             assert "query=" in ds.scanner(["id"], filter=filter).explain_plan()
         assert [d.num_rows_indexed for d in ds.describe_indices()] == [indexed] * 4
-        assert trilake_findings(ds) == []
+        assert findings(ds) == []
 
     check(600)
     ds.delete("id % 3 = 1 OR id < 12")
@@ -107,9 +109,7 @@ def test_indices_follow_changes(stable: bool) -> None:
     ]
 
 
-def trilake_findings(ds: LanceDataset) -> list[str]:
-    import trilake
-
+def findings(ds: LanceDataset) -> list[str]:
     return [f.code for f in trilake.verify(ds.uri).findings]
 
 
@@ -190,3 +190,26 @@ def test_pylances_own_are_used(shared: Path) -> None:
         ds = lance.dataset(str(shared / "corpus" / "lance2" / "cases" / case / "ds.lance"))
         assert "query=" in ds.scanner(filter=filter).explain_plan()
         assert ds.to_table(filter=filter) == ds.to_table(filter=filter, use_scalar_index=False)
+
+
+def labels(values: pa.Array, items: pa.Array) -> LanceDataset:
+    """A dataset of lists with a LABEL_LIST of some of their items, as pylance makes it."""
+    ds = lance.write_dataset(pa.table({"l": values}), f"memory://labels-{items.type}", data_storage_version="2.2")
+    rows = pa.table({"values": items, "row_ids": pa.array(range(len(items)), pa.uint64())})
+    uuid = "00000000-0000-0000-0000-000000000007"
+    bitmap.train(ds.snapshot.store, f"_indices/{uuid}", rows, STABLE)
+    details = ("/lance.table.LabelListIndexDetails", b"")
+    operation = lance.LanceOperation.CreateIndex([Index(uuid, "l_idx", [0], 1, {0}, 1, details)], [])
+    return lance.LanceDataset.commit(ds.uri, operation, read_version=ds.version)
+
+
+def test_lists_are_found_by_their_items() -> None:
+    ds = labels(pa.array([["a"], ["it's", "b"], [], None]), pa.array(["a", "it's"]))
+    for filter, rows in (("array_has(l, 'a')", 1), ("array_has(l, 'it''s')", 1), ("array_has_any(l, ['a', 'x'])", 1)):
+        assert ds.count_rows(filter) == rows
+        assert "query=" in ds.scanner(filter=filter).explain_plan()
+    assert ds.count_rows("array_has(l, 'b')") == 0  # which the index does not have
+    assert ds.count_rows("NOT array_has(l, 'b')") == 2
+    numbers = labels(pa.array([[1], [2, 3]], pa.list_(pa.int64())), pa.array([1, 3]))
+    assert numbers.to_table(filter="array_has(l, 3)")["l"].to_pylist() == [[2, 3]]
+    assert "query=" in numbers.scanner(filter="array_has(l, 3)").explain_plan()

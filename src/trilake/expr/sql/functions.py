@@ -6,6 +6,7 @@ others are refused by name.  ``tests/expr/test_spark_semantics.py`` compares eac
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from sqlglot import exp
@@ -145,13 +146,32 @@ def _size(call: Call) -> Sql:
 
 
 def _array_contains(call: Call) -> Sql:
-    a, v = _alike(call)
-    contained = f"list_contains({a}, {v})"
-    return Sql(
-        f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN {contained} THEN TRUE "
-        f"WHEN list_count({a}) < len({a}) THEN NULL ELSE FALSE END)",
-        "BOOLEAN",
+    return Sql(_contains(*_alike(call)), "BOOLEAN")
+
+
+def _contains(a: str, v: str) -> str:
+    return (
+        f"(CASE WHEN {a} IS NULL OR {v} IS NULL THEN NULL WHEN list_contains({a}, {v}) THEN TRUE "
+        f"WHEN list_count({a}) < len({a}) THEN NULL ELSE FALSE END)"
     )
+
+
+#: The beginning of what :func:`_contains` makes of a column and a string or an integer.
+_CONTAINS_LITERAL = re.compile(
+    r"\(CASE WHEN (c_\w+) IS NULL OR ('((?:[^']|'')*)'|(?:CAST\()?\((-?\d+)\)::\w+(?: AS \w+\))?) IS NULL THEN"
+)
+
+
+def contained_literal(sql: str) -> str | int | None:
+    """The string or integer that a predicate looks for in a column of lists; ``None`` for any other predicate.
+
+    >>> contained_literal(_contains("c_6c", "'it''s'")), contained_literal(_contains("c_6c", "(5)::INTEGER"))
+    ("it's", 5)
+    """
+    match = _CONTAINS_LITERAL.match(sql)
+    if match is None or sql != _contains(match[1], match[2]):
+        return None
+    return int(match[4]) if match[4] is not None else match[3].replace("''", "'")
 
 
 #: Numbers, each of which Spark brings to the wider one where it looks for a value among others.

@@ -19,7 +19,8 @@ from pyroaring import FrozenBitMap
 
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.expr import Filter
-from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Or, Predicate, StartsWith
+from trilake.expr.sql.functions import contained_literal
+from trilake.expr.terms.predicate import And, Compare, In, IsNull, Not, Opaque, Or, Predicate, StartsWith
 from trilake.lance.file.null_masks import companions
 from trilake.lance.file.schema import LanceSchema
 from trilake.lance.index.scalar import REMAKE, Bound, RowIds, ScalarIndex
@@ -37,8 +38,18 @@ _MANY = 1 << 16
 _TIMES = 64
 
 Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Contains:
+    """The lists of a column have a value among their items."""
+
+    path: tuple[str, ...]
+    value: str | int
+
+
 #: Parts of a filter that an index can answer.
-IndexedLeaf = Compare | In | StartsWith | IsNull
+IndexedLeaf = Compare | In | StartsWith | IsNull | Contains
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,8 @@ class _QueryBuilder:
                 return _union([self.index_query(p) for p in parts])
             case Compare() | In() | StartsWith() | IsNull():
                 return self.leaf(predicate)
+            case Opaque(sql, (path,)) if (value := contained_literal(sql)) is not None:
+                return self.leaf(Contains(path, value))
             case Not(IsNull() as leaf) if is_of_ids(leaf, self.schema):
                 # Which pyarrow says beside each list of values: all rows have an id.
                 return IndexQuery(f"{leaf.path[0]} IS NOT NULL", self.everywhere, True, lambda: None, certain=True)
@@ -115,11 +128,17 @@ class _QueryBuilder:
 
     def answer(self, entry: IndexMetadata, leaf: IndexedLeaf) -> IndexQuery | None:
         index = self.indices.scalar(entry)
-        if index is None or index.answers_items or (index.by_address and self.manifest.has_stable_row_ids):
+        if (
+            index is None
+            or index.answers_items != isinstance(leaf, Contains)
+            or (index.by_address and self.manifest.has_stable_row_ids)
+        ):
             return None
         covered = entry.fragment_bitmap or FrozenBitMap()
         if isinstance(leaf, IsNull):
             return IndexQuery(_text(leaf), covered, True, index.is_null) if index.has_nulls else None
+        if isinstance(leaf, Contains):
+            return self.of_items(index, leaf, covered)
         if isinstance(leaf, In) and _is_nanoseconds(index.value_type):
             if len(leaf.values) > _TIMES:
                 return None
@@ -133,6 +152,14 @@ class _QueryBuilder:
             return None  # a literal that the index's type cannot hold: the scan knows what it means
         few = int(np.count_nonzero(pages())) <= max(_FEW, index.num_pages // _PART)
         return IndexQuery(_text(leaf), covered, True, row_ids if few else lambda: None)
+
+    def of_items(self, index: ScalarIndex, leaf: Contains, covered: FrozenBitMap) -> IndexQuery | None:
+        """Rows whose lists have an item."""
+        try:
+            index.pages_of([leaf.value])
+        except InvalidArgumentError:
+            return None  # a literal that the items' type cannot hold
+        return IndexQuery(_text(leaf), covered, True, lambda: index.is_in([leaf.value]))
 
     def of_ids(self, leaf: Compare | In) -> IndexQuery | None:
         """Rows that are named by their ids, which need no index."""
@@ -304,6 +331,8 @@ def _text(leaf: IndexedLeaf) -> str:
     match leaf:
         case IsNull():
             return f"{name} IS NULL"
+        case Contains(_, value):
+            return f"array_contains({name}, {value!r})"
         case Compare(_, op, literal):
             return f"{name} {op} {literal.as_py()}"
         case In(_, values):
