@@ -227,6 +227,29 @@ def test_versions_that_are_none(versions: tuple[int, int]) -> None:
         upgrade_protocol(Protocol(1, 2), *versions)
 
 
+@pytest.mark.parametrize(
+    ("name", "reads", "help"),
+    [
+        ("catalogManaged", False, "connected to that catalogue"),
+        ("catalogOwned-preview", False, "connected to that catalogue"),
+        ("redirectReaderWriter-preview", False, "its property delta.redirectReaderWriter-preview names"),
+        ("redirectWriterOnly-preview", True, "its property delta.redirectWriterOnly-preview names"),
+        ("geospatial", False, "a newer trilake"),
+    ],
+)
+def test_a_refusal_says_what_the_table_needs(name: str, reads: bool, help: str) -> None:
+    protocol = Protocol(3, 7, () if reads else (name,), (name,))
+    checks = [lambda: check_writable(protocol, table(), uri="t", version=1)]
+    if reads:
+        check_readable(protocol, uri="t", version=1)
+    else:
+        checks.append(lambda: check_readable(protocol, uri="t", version=1))
+    for check in checks:
+        with pytest.raises(UnsupportedProtocolError, match=name) as raised:
+            check()
+        assert help in str(raised.value.help)
+
+
 def test_names_are_checked() -> None:
     assert feature("DELETIONvectors").name == "deletionVectors"
     for unknown in ("magic", "catalogManaged"):

@@ -125,6 +125,8 @@ class Feature:
     properties: tuple[Property, ...] = ()
     #: How a table is rid of it; ``None`` where that cannot be.
     removal: FeatureRemoval | None = FeatureRemoval()
+    #: What a table with the feature needs, where it is not read or not written here.
+    help: str = ""
 
     @property
     def legacy(self) -> bool:

@@ -75,6 +75,9 @@ REGISTRY: Mapping[str, Feature] = {
         materialized_partitions.FEATURE,
         checkpoint_protection.FEATURE,
         unsupported.CATALOG_MANAGED,
+        unsupported.CATALOG_OWNED,
+        unsupported.REDIRECT,
+        unsupported.REDIRECT_WRITES,
     )
 }
 
@@ -99,11 +102,17 @@ def check_readable(protocol: Protocol, *, uri: str, version: int) -> None:
     if lacking:
         raise UnsupportedProtocolError(
             f"the table needs the reader features {', '.join(lacking)}, which are not supported",
-            help="read it with a newer trilake, or read an older version of the table",
+            help=_needs(lacking, "read it with a newer trilake, or read an older version of the table"),
             file=uri,
             version=version,
             condition="DELTA_UNSUPPORTED_FEATURES_FOR_READ",
         )
+
+
+def _needs(names: list[str], otherwise: str) -> str:
+    """What a table with features that are not supported needs."""
+    helps = (REGISTRY[name].help for name in names if name in REGISTRY)
+    return "; ".join(dict.fromkeys(filter(None, helps))) or otherwise
 
 
 def check_mapping_listed(protocol: Protocol, metadata: Metadata, *, uri: str, version: int) -> None:
@@ -148,7 +157,7 @@ def check_writable(protocol: Protocol, metadata: Metadata, *, uri: str, version:
     if lacking:
         raise UnsupportedProtocolError(
             f"the table uses the writer features {', '.join(lacking)}, which this version cannot write",
-            help="write it with the engine that set the features, or turn them off in the table",
+            help=_needs(lacking, "write it with the engine that set the features, or turn them off in the table"),
             file=uri,
             version=version,
             condition="DELTA_UNSUPPORTED_FEATURES_FOR_WRITE",

@@ -49,6 +49,8 @@ class DeltaOptimizeBuilder(PublicNames):
     ['path', 'metrics']
     >>> trilake.DeltaTable.forPath(spark, "lake/days").optimize().where("day = 1").executePurge().columns
     ['path', 'metrics']
+    >>> trilake.DeltaTable.forPath(spark, "lake/days").optimize().upgrade_iceberg_compat(2).columns
+    ['path', 'metrics']
     """
 
     def __init__(self, spark: SparkSession, path: str, options: Mapping[str, str]) -> None:
@@ -106,7 +108,7 @@ class DeltaOptimizeBuilder(PublicNames):
     def upgrade_iceberg_compat(self, version: int) -> DataFrame:
         """Make the table fit for Iceberg readers, as ``REORG TABLE ... APPLY (UPGRADE UNIFORM ...)`` does.
 
-        Returns one row with ``path`` and ``metrics``.
+        ``version`` is that of the compatibility: 1, 2 or 3.  Returns one row with ``path`` and ``metrics``.
         """
         return self._frame(upgrade_iceberg(self._log(), version, run=OptimizeRunner(self._spark)))
 

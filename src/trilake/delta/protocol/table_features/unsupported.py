@@ -1,16 +1,37 @@
-"""Table features whose tables are not read here."""
+"""Table features whose tables are not read or not written here, and what such a table needs."""
 
 from __future__ import annotations
 
 from trilake.delta.protocol.feature import Feature
 
-#: Commits of such a table live in a catalogue first: the file system alone may miss the newest ones.
-CATALOG_MANAGED = Feature(
-    "catalogManaged",
-    3,
-    7,
-    reads=False,
-    writes=False,
-    needs=("inCommitTimestamp", "vacuumProtocolCheck"),
-    removal=None,
-)
+
+def _catalog_managed(name: str) -> Feature:
+    """Commits of such a table live in a catalogue first: the file system alone may miss the newest ones."""
+    return Feature(
+        name,
+        3,
+        7,
+        reads=False,
+        writes=False,
+        needs=("inCommitTimestamp", "vacuumProtocolCheck"),
+        removal=None,
+        help="a catalogue manages its commits: use an engine that is connected to that catalogue, or have it copy the"
+        " rows into a table without the feature",
+    )
+
+
+def _redirect(name: str, reader: int | None) -> Feature:
+    """The table has moved, and says where in a property of the feature's name."""
+    return Feature(
+        name,
+        reader,
+        7,
+        reads=reader is None,
+        writes=False,
+        removal=None,
+        help=f"its files have moved: open the table that its property delta.{name} names",
+    )
+
+
+CATALOG_MANAGED, CATALOG_OWNED = _catalog_managed("catalogManaged"), _catalog_managed("catalogOwned-preview")
+REDIRECT, REDIRECT_WRITES = _redirect("redirectReaderWriter-preview", 3), _redirect("redirectWriterOnly-preview", None)
