@@ -226,7 +226,7 @@ def test_the_kind_of_an_index_that_only_pylance_can_open(tmp_path: Path) -> None
     uri = str(tmp_path / "t")
     begin("pylance", uri)
     pylance.dataset(uri).create_scalar_index("id", "BTREE")
-    assert [i["type"] for i in ours.dataset(uri).list_indices()] == ["Scalar"]
+    assert [i["type"] for i in ours.dataset(uri).list_indices()] == ["BTree"]
 
 
 @pytest.mark.parametrize("who", SIDES)

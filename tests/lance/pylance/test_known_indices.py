@@ -66,7 +66,7 @@ def test_what_indices_say(indexed: LanceDataset) -> None:
     )
     entry = next(i for i in given.list_indices() if i["name"] == "five")
     assert (entry["type"], entry["fields"], entry["fragment_ids"], len(entry["uuid"])) == (
-        "Vector",
+        "IVF_PQ",
         ["vector"],
         {0, 1},
         36,
@@ -91,7 +91,7 @@ def test_what_indices_say(indexed: LanceDataset) -> None:
     with pytest.raises(KeyError, match='Index "none" not found'):
         given.stats.index_stats("none")
     given.create_scalar_index("id", "BTREE")
-    assert {i["type"] for i in given.list_indices()} == {"Vector", "Scalar"}
+    assert {i["type"] for i in given.list_indices()} == {"IVF_PQ", "BTree"}
     assert given.stats.index_stats("id_idx")["num_pages"] == 1
 
 

@@ -7,6 +7,8 @@ are looked at one by one, deleted rows are left out, so an index never needs to 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 from uuid import UUID
@@ -18,7 +20,7 @@ import pyarrow.compute as pc
 from pyroaring import FrozenBitMap
 
 from trilake.common.arguments import flag
-from trilake.errors import InvalidArgumentError
+from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.commands.index_names import check_name
 from trilake.lance.commands.replan import replanned
 from trilake.lance.file.errors import (
@@ -65,11 +67,12 @@ def list_indices(snapshot: Snapshot) -> list[dict[str, Any]]:
         rows.append(
             {
                 "name": index.name,
-                "type": "Vector" if _is_of_vectors(snapshot, index) else "Scalar",
+                "type": kind_of(snapshot, index),
                 "uuid": str(index.uuid),
                 "fields": [snapshot.manifest.schema.name_of(f) for f in fields if f is not None],
                 "version": index.dataset_version,
                 "fragment_ids": set(index.fragment_bitmap or ()),
+                "base_id": index.base_id,
             }
         )
     return rows
@@ -105,14 +108,12 @@ def _own(snapshot: Snapshot, index: IndexMetadata) -> dict[str, Any]:
 
 
 def kind_of(snapshot: Snapshot, index: IndexMetadata) -> str:
-    """The kind of an index, as its files or its writer say it: ``BTree``, ``IVF_PQ``, ``Bitmap`` and so on."""
-    vector = snapshot.indices.vector(index)
-    if vector is not None:
-        return vector.kind
-    scalar = snapshot.indices.scalar(index)
-    if scalar is not None:
-        return scalar.kind
+    """The kind of an index, as its writer or its files say it: ``BTree``, ``IVF_PQ``, ``Bitmap`` and so on."""
     said = "" if index.details is None else index.details.type_url.rpartition(".")[2].removesuffix("IndexDetails")
+    if said in ("", "Vector"):
+        with suppress(CorruptFileError):  # of a damaged one no more is known
+            opened = snapshot.indices.vector(index) or snapshot.indices.scalar(index)
+            said = said if opened is None else opened.kind
     return said or "Unknown"
 
 
@@ -128,14 +129,19 @@ def own_statistics(snapshot: Snapshot, name: str) -> dict[str, Any]:
     return {key: value for key, value in statistics(snapshot, name).items() if key not in more}
 
 
-def prewarm(snapshot: Snapshot, name: str) -> None:
-    """Open an index, and read the partitions of one of vectors.  Raises ``UnknownIndexError``."""
-    index = find(snapshot, name)
-    vector = snapshot.indices.vector(index)
-    if vector is not None:
-        vector.prewarm()
-    else:
-        snapshot.indices.scalar(index)
+def prewarm(snapshot: Snapshot, name: str, segments: Collection[str] | None = None) -> None:
+    """Open an index, or some of its parts by their ids, and read the partitions of one of vectors.
+
+    Raises ``UnknownIndexError``.
+    """
+    for index in parts(snapshot, name):
+        if segments is not None and str(index.uuid) not in segments:
+            continue
+        vector = snapshot.indices.vector(index)
+        if vector is not None:
+            vector.prewarm()
+        else:
+            snapshot.indices.scalar(index)
 
 
 def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.FixedSizeListArray:
@@ -282,14 +288,6 @@ def drop_index(snapshot: Snapshot, name: str) -> Snapshot:
         return op.CreateIndex((), tuple(i for i in current.manifest.indices if i.name == name))
 
     return replanned(snapshot, plan)
-
-
-def _is_of_vectors(snapshot: Snapshot, index: IndexMetadata) -> bool:
-    """Whether an index is one of vectors: by what its writer says, or by its column."""
-    if index.details is not None:
-        return index.details.type_url.endswith("VectorIndexDetails")
-    fields = [snapshot.manifest.schema.by_id(id) for id in index.fields]
-    return any(f is not None and pa.types.is_fixed_size_list(f.arrow_type) for f in fields)
 
 
 # --- moving ----------------------------------------------------------------------------------------------------------

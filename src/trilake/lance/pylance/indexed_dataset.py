@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -35,7 +36,7 @@ class IndexedDataset(ArrowDataset):
         Parameters
         ----------
         column: its name; ``"struct.field"`` is a part of a column.
-        index_type: ``"BTREE"``, in capitals or not.
+        index_type: ``"BTREE"``, or in datasets of 2.x ``"BITMAP"``, in capitals or not.
         name: of the index; made of the column's where it is left out.
         replace: whether an index of that name may be there.
         train: without it the index has no rows yet, which ``optimize.optimize_indices`` puts into it.
@@ -48,7 +49,7 @@ class IndexedDataset(ArrowDataset):
         >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-scalar-index")
         >>> made.create_scalar_index("a", name="numbers")
         >>> [(index["name"], index["type"], index["fields"]) for index in made.list_indices()]
-        [('numbers', 'Scalar', ['a'])]
+        [('numbers', 'BTree', ['a'])]
         """
         check_format(later, of="a scalar index")
         names = [column] if isinstance(column, str) else list(column)
@@ -127,7 +128,9 @@ class IndexedDataset(ArrowDataset):
         self.moved(indices.drop_index(self.snapshot, name))
 
     def list_indices(self) -> list[dict[str, Any]]:
-        """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version`` and ``fragment_ids``.
+        """The indices: ``name``, ``type``, ``uuid``, ``fields``, ``version``, ``fragment_ids`` and ``base_id``.
+
+        The type is the kind, such as ``BTree``, ``Bitmap`` or ``IVF_PQ``.
 
         >>> import pyarrow as pa
         >>> from trilake.lance import write_dataset
@@ -175,8 +178,12 @@ class IndexedDataset(ArrowDataset):
         names = dict.fromkeys(index.name for index in self.snapshot.manifest.indices if not index.is_note)
         return [IndexDescription.of(self.snapshot, name) for name in names]
 
-    def prewarm_index(self, name: str, *, with_position: bool = False) -> None:
-        """Read the index ``name`` now, and not with the first search.  ``with_position`` changes nothing.
+    def prewarm_index(
+        self, name: str, *, with_position: bool = False, index_segments: Iterable[str | UUID] | None = None
+    ) -> None:
+        """Read the index ``name`` now, and not with the first search.
+
+        ``index_segments`` are the ids of some of its parts; ``with_position`` changes nothing.
 
         Raises ``UnknownIndexError``, which is a ``KeyError``.
 
@@ -187,7 +194,8 @@ class IndexedDataset(ArrowDataset):
         >>> made.prewarm_index("numbers")
         """
         flag("with_position", with_position)
-        indices.prewarm(self.snapshot, name)
+        segments = None if index_segments is None else {str(segment) for segment in index_segments}
+        indices.prewarm(self.snapshot, name, segments)
 
     def centroids(self, *, index_name: str | None = None, column: str | None = None) -> pa.FixedSizeListArray:
         """The centres of the partitions of an index of vectors, by its name or by its column.
