@@ -224,6 +224,10 @@ assert not said, said  # what Connect cannot do is no surprise
 connect_frames.CARRIES = False
 query = spark.sql(f"SELECT n FROM delta.`{path}`").where("n = 1")
 assert rows(query) == [(1,)]
+trilake.open(path).delete("n = 1")
+assert rows(query) == []
+trilake.open(path).restore(trilake.open(path).version - 1)
+assert rows(query) == [(1,)]
 del query
 gc.collect()
 spark.sql(f"SELECT n FROM delta.`{path}`").collect()

@@ -2,11 +2,13 @@
 
 There a query is a string that the server resolves each time it is asked for rows, schema or plan: a temporary view that
 was dropped in between would be missing.  So the frames that a string names travel with it, as PySpark sends those that
-``spark.sql`` is given by keyword; before PySpark 4.0, which cannot, their views stay as long as the query.
+``spark.sql`` is given by keyword; before PySpark 4.0, which cannot, their views stay as long as the query, and are made
+again where a table has a newer version.
 """
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,7 +16,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from trilake.spark.live_frames.connect import follows
 from trilake.spark.session.compat import RELEASE
+from trilake.spark.session.passing import spark_alone
 from trilake.sql.parser.literals import Args
 
 #: Whether a query can carry the frames that it names.
@@ -38,6 +42,35 @@ def with_frames(frame: DataFrame, text: str, args: Args, frames: Mapping[str, Da
     session: Any = frame.sparkSession
     query: DataFrame = dataframe.DataFrame(plan.SQL(text, in_order, by_name, views), session)
     return query
+
+
+def keep_views_new(frame: DataFrame, frames: Mapping[str, DataFrame]) -> None:
+    """Let the views that a query names have the rows that their frames show, whenever the query is sent."""
+    plan = _plan(frame)
+    views = {name: (f, b"") for name, f in frames.items() if follows(f)}
+    query, kind = weakref.ref(plan), type(plan)  # the views go when the query is gone
+
+    renewals = 0
+
+    def message(session: Any) -> Any:
+        nonlocal renewals
+        for name, (view, sent) in views.items():
+            newest = _message(view)
+            if newest != sent:
+                with spark_alone():
+                    view.createOrReplaceTempView(name)
+                views[name] = view, newest
+                renewals += 1
+        relation = copy.deepcopy(kind.plan(query(), session))
+        relation.sql.query += " " * renewals  # servers keep the plan of a query that they have seen, since Spark 4.0
+        return relation
+
+    plan.plan = message
+    plan._trilake_views = [_plan(f) for f in frames.values()]  # where live_frames finds what is followed
+
+
+def _message(frame: DataFrame) -> bytes:
+    return bytes(_plan(frame).plan(frame.sparkSession.client).SerializeToString(deterministic=True))
 
 
 def when_gone(frame: DataFrame, then: Callable[[], object]) -> None:

@@ -152,6 +152,7 @@ class SqlSession:
             return frame
         if connect_frames.CARRIES:
             return connect_frames.with_frames(frame, text, args, frames)
+        connect_frames.keep_views_new(frame, frames)
         for name in frames:
             self.view_users[name] += 1
             connect_frames.when_gone(
