@@ -35,6 +35,8 @@ _CONDITION = "DELTA_ICEBERG_COMPAT_VIOLATION"
 _INTEGERS = ("byte", "short", "integer", "long")
 _PRIMITIVES = {*_INTEGERS, "float", "double", "string", "binary", "boolean", "timestamp", "timestamp_ntz", "date"}
 
+#: What calls such as current_date() would be asked for, which are not literals.
+_NO_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: One bit a file.
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
 #: What a rule looks at: version of the compatibility, metadata before (``None`` for a new table) and after, protocol.
@@ -237,7 +239,7 @@ def _is_literal(text: str) -> bool:
     try:
         node = parse_text(text)
         calls = (exp.CurrentDate, exp.CurrentTimestamp, exp.Anonymous)
-        return not isinstance(node, calls) and simple_constant(node, lambda: dt.datetime.now(dt.UTC)) is not None
+        return not isinstance(node, calls) and simple_constant(node, lambda: _NO_TIME) is not None
     except FilterError:
         return False
 
