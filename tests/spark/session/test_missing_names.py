@@ -25,6 +25,7 @@ from trilake.spark.session import internals
 ROWS: dict[str, tuple[str, ...]] = {
     "the plan of a frame": ("queryExecution",),
     "the text of a column": ("expression",),
+    "how Spark parses and keeps names": ("sessionState",),
     "settings of the session in one call": ("getAll",),
     "whether delta-spark's jar is there": ("getContextClassLoader",),
     "columns and filters of a query for our sources": ("DataSourceV2Relation",),
