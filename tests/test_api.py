@@ -312,7 +312,7 @@ def test_a_table_is_made_with_rules_for_its_columns() -> None:
     ):
         with pytest.raises(InvalidArgumentError):
             trilake.create(MemoryStore().uri, columns, **wrong)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="not there"):
+    with pytest.raises(InvalidArgumentError, match="does not exist"):
         trilake.create(MemoryStore().uri, {"a.b": "int"})
     with pytest.raises(TableExistsError):
         trilake.create(uri, columns)

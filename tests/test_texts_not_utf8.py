@@ -35,7 +35,7 @@ _PLACES: dict[str, Callable[[pa.Array], pa.Array]] = {
 )
 def test_no_file_is_written_that_cannot_be_read(tmp_path: Path, format: str, place: str, texts: pa.Array) -> None:
     rows = pa.table({"v": _PLACES[place](texts)})
-    with pytest.raises(SchemaMismatchError, match="a text is not UTF-8") as caught:
+    with pytest.raises(SchemaMismatchError, match="a string is not UTF-8") as caught:
         trilake.write(rows, str(tmp_path / "t"), format=format)
     assert caught.value.context["column"]
     assert not list(tmp_path.rglob("*.trv")) + list(tmp_path.rglob("*.manifest"))

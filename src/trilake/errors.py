@@ -223,7 +223,7 @@ class TableExistsError(TrilakeError):
     """A table is there already and the mode of the write forbids that."""
 
     code = "TABLE_EXISTS"
-    default_help = 'pass mode="append" or mode="overwrite" to write into it, or mode="ignore" to leave it as it is'
+    default_help = 'pass mode="append" or mode="overwrite" to write into it, or mode="ignore" to keep it'
 
 
 class ForeignFilesError(TableExistsError):

@@ -106,7 +106,7 @@ def test_columns_that_rows_leave_out_get_their_defaults(tmp_path: Path) -> None:
     run("write", tmp_path / "t", tmp_path / "5.json", tmp_path / "6.json", "-m", "append")
     late = '{"a": 8}\n' * 120_000 + '{"a": 9, "d": 1}\n'
     done = run("write", tmp_path / "t", "--from", "json", "-m", "append", input=late)
-    assert (done.code, "behind the first megabyte" in done.err) == (3, True)
+    assert (done.code, "after the first megabyte" in done.err) == (3, True)
     trilake.write(pa.table({"a": [1], "s": ["x"]}), tmp_path / "l", format="lance")
     run("write", tmp_path / "l", tmp_path / "6.json", "-m", "append")
     assert trilake.open(tmp_path / "l").to_arrow().column("s").to_pylist() == ["x", None]
@@ -145,7 +145,7 @@ def test_an_empty_text_in_quotes_is_no_null(tmp_path: Path) -> None:
     [
         ("id,zip\nfoo,1\n", ["--from", "csv", "--type", "id=bigint"], 3, "a value does not fit its column"),
         ('{"a": 1}\n{"a": "x"}\n', [], 3, "a value does not fit its column"),
-        ("id\n1\n", [], 2, "the format of the rows cannot be told"),
+        ("id\n1\n", [], 2, "cannot detect the format of the rows"),
         ("", ["--from", "csv"], 6, "the file cannot be read"),
         ("PAR1 and nothing more", [], 6, "the file cannot be read"),
         ('[{"a": 1}, 2]', [], 6, "not an object"),

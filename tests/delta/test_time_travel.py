@@ -215,7 +215,7 @@ def test_a_table_at_a_time_on_disk(tmp_path: Path) -> None:
 
 
 def test_version_and_timestamp_exclude_each_other() -> None:
-    with pytest.raises(InvalidArgumentError, match="exclude"):
+    with pytest.raises(InvalidArgumentError, match="cannot both be given"):
         ArrowDeltaTable(_log([1]).store, standard_engine(), version=0, timestamp=1)
 
 

@@ -166,7 +166,7 @@ def test_nested_values_keep_their_types() -> None:
 def test_names_that_are_quoted_as_elsewhere_are_told_apart_from_texts(text: str) -> None:
     schema = pa.schema([("a", pa.int64()), ("s", pa.struct([("x", pa.int64())]))])
     for parse, error in ((parse_expression, ExpressionError), (parse_filter, FilterError)):
-        with pytest.raises(error, match="is a text, not a name") as e:
+        with pytest.raises(error, match="is a string, not a name") as e:
             parse(text, schema)
         assert "backquotes" in str(e.value)
     assert parse_expression("s['x'] + `s`.x", schema).type == pa.int64()

@@ -289,15 +289,15 @@ def test_case_sensitive_names() -> None:
         ("i33 > 1", r"no column 'i33'.*line: 1, position: \d.*did you mean 'i32'"),
         ("st.zz = 1", "column 'st' has no column 'zz'.*columns are a, s, in"),
         ("i32.x = 1", "i32.*has no field 'x'"),
-        ("i32", "is not a condition but of type int"),
-        ("i32 + 1", "is not a condition"),
-        ("'a'", "is not a condition but of type string"),
+        ("i32", "is of type int"),
+        ("i32 + 1", "must be boolean"),
+        ("'a'", "is of type string"),
         ("", "empty"),
         ("  \n", "empty"),
         ("i32 >", "cannot be parsed.*line: 1"),
         ("i32 > 1 AND", "cannot be parsed"),
         ("s = 'a", "cannot be parsed"),
-        ("i32 > 1; DROP TABLE x", "not one condition"),
+        ("i32 > 1; DROP TABLE x", "must be a single condition"),
         ("sum(i32) > 1", "sum is an aggregate"),
         ("count(*) > 1", "count is an aggregate"),
         ("i32 > (SELECT 1)", "subquery"),
@@ -309,8 +309,8 @@ def test_case_sensitive_names() -> None:
         ("upper(s, s) = 'A'", "upper takes 1 arguments, not 2"),
         ("upper(i32) = 'A'", "argument 1 of upper is of type int, not string"),
         ("i32 = :x", "parameter without a value"),
-        ("i32 = 'one'", "the text 'one' cannot be cast to int.*column: i32"),
-        ("d > 'yesterday'", "the text 'yesterday' cannot be cast to date"),
+        ("i32 = 'one'", "the string 'one' cannot be cast to int.*column: i32"),
+        ("d > 'yesterday'", "the string 'yesterday' cannot be cast to date"),
         ("d = DATE '2020-02-30'", "is not a date"),
         ("b = 1", "boolean column cannot be compared with a bigint"),
         ("d = 5", "date column cannot be compared"),
@@ -345,7 +345,7 @@ def test_refusals_say_what_is_wrong(text: str, message: str) -> None:
 
 
 def test_what_is_no_filter_at_all() -> None:
-    with pytest.raises(FilterError, match="not int"):
+    with pytest.raises(FilterError, match="got int"):
         parse_filter(5, ROWS.schema)  # type: ignore[arg-type]
 
 
@@ -407,7 +407,7 @@ def test_columns_of_expressions_that_cannot_be_decoded() -> None:
         (pc.field("zz") > 1, "zz"),
         (pc.field("I32") > 1, "case matters"),
         (pc.field(0) > 1, "by number"),
-        (pc.field("i32"), "not a condition"),
+        (pc.field("i32"), "must be boolean"),
         (pc.field("s") > 1, "cannot evaluate"),
     ],
 )
@@ -462,7 +462,7 @@ def test_a_text_among_numbers_is_refused() -> None:
 )
 def test_a_text_that_is_compared_with_constants_and_names_a_column_is_refused(text: str) -> None:
     # deltalake's users mean the column; as a string, it would be the same for all rows, and a delete would take all.
-    with pytest.raises(FilterError, match="compares a text, not the column") as e:
+    with pytest.raises(FilterError, match="compares a string, not the column") as e:
         parse_filter(text, pa.schema([("Color", pa.string()), ("n", pa.int64())]))
     assert "backquotes" in str(e.value)
 

@@ -120,7 +120,7 @@ def test_the_catalogue_shows_a_table_as_it_is_now(sql: SparkSession, tmp_path: P
     with pytest.raises(AnalysisException):
         sql.catalog.getTable(f"delta.`{tmp_path}/none`")
     sql.catalog.refreshTable("made")
-    with pytest.raises(AnalysisException, match="not for Delta tables"):
+    with pytest.raises(AnalysisException, match="not supported for Delta tables"):
         sql.catalog.recoverPartitions("made")
 
 

@@ -98,7 +98,7 @@ def test_a_manifest_is_not_written_through_a_link(tmp_path: Path, theirs: Path) 
     before, place = _state(theirs), tmp_path / "t"
     trilake.write(ROWS, place, partition_by="p")
     (place / "_symlink_format_manifest").symlink_to(theirs, target_is_directory=True)
-    with pytest.raises(TrilakeError, match="is a link"):
+    with pytest.raises(TrilakeError, match="is a symbolic link"):
         generate_manifests(DeltaLog(open_store(place), standard_engine()))
     assert _state(theirs) == before
 

@@ -77,8 +77,8 @@ def test_object_uris(text: str, uri: str, root: str, path: str) -> None:
     ("text", "says"),
     [
         ("", "empty"),
-        ("hdfs://host/x", "no store is known for the scheme 'hdfs'"),
-        ("dbfs:/x", "no store is known for the scheme 'dbfs'"),
+        ("hdfs://host/x", "there is no store for the scheme 'hdfs'"),
+        ("dbfs:/x", "there is no store for the scheme 'dbfs'"),
         ("file://data/t", "three slashes: file:///data/t"),
         ("s3://", "names no bucket"),
         ("s3:/b/x", "names no bucket"),

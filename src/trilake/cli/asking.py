@@ -14,7 +14,7 @@ def must_be_able_to_ask(json: bool) -> None:
     """See that there is someone to ask.  Raises ``InvalidArgumentError``."""
     if json or sys.stdin is None or not sys.stdin.isatty():
         raise InvalidArgumentError(
-            "no one is there to be asked", help="pass --yes to go on without a question, or look first, without it"
+            "there is no terminal to ask on", help="pass --yes to go on without a question, or look first, without it"
         )
 
 

@@ -194,7 +194,7 @@ def _deleted(deleted: bool) -> str:
 
 def _note_foreign(out: Output, foreign: list[str]) -> None:
     if foreign:
-        out.note(f"{len(foreign):,} files that are not the table's own stay, such as {foreign[0]}")
+        out.note(f"{len(foreign):,} files that do not belong to the table are kept, such as {foreign[0]}")
 
 
 # --- restore ---------------------------------------------------------------------------------------------------------

@@ -26,7 +26,8 @@ Uri = Annotated[str, typer.Argument(help="Path or URI of the table: a folder, s3
 Format = Annotated[str | None, format_option("Format; found out where it is not given.")]
 Version = Annotated[int | None, typer.Option("--version", "-v", help="Version to look at; the newest by default.")]
 Timestamp = Annotated[
-    str | None, typer.Option("--timestamp", help="The version that was newest then, such as 2024-12-31T23:59:59Z.")
+    str | None,
+    typer.Option("--timestamp", help="The version that was newest at this time, such as 2024-12-31T23:59:59Z."),
 ]
 StorageOptions = Annotated[
     list[str] | None,

@@ -164,7 +164,7 @@ def _open(place: str, reading: Reading, options: Mapping[str, str]) -> tuple[pa.
         format = reading.format or _MAGIC.get(start) or _SUFFIXES.get(suffix) or _guessed(start)
         if format is None:
             raise InvalidArgumentError(
-                "the format of the rows cannot be told",
+                "cannot detect the format of the rows",
                 help="pass --from csv, json, parquet or arrow",
                 file=_name(place),
             )
@@ -239,7 +239,6 @@ class _Prefixed(io.RawIOBase):
 
 
 def _peeked(source: Any, rewinds: bool, size: int = 4) -> tuple[Any, bytes]:
-    """A source, and its first bytes, which it still has."""
     start: bytes = source.read(size)
     if rewinds:
         source.seek(0)
@@ -344,7 +343,7 @@ def _without(batch: pa.RecordBatch, absent: Sequence[str], kept: Sequence[str]) 
     for name in absent:
         if batch.column(name).null_count < batch.num_rows:
             raise SchemaMismatchError(
-                f"column {name} comes first in a row behind the first megabyte",
+                f"column {name} first appears in a row after the first megabyte",
                 help=f'let the first row have it, as "{name}": null where it has no value',
                 column=name,
             )

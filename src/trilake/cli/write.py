@@ -85,8 +85,10 @@ def write(
     ] = None,
     delimiter: Annotated[str | None, typer.Option("--delimiter", help="Of CSV; a comma by default.")] = None,
     header: Annotated[bool, typer.Option("--header/--no-header", help="Whether CSV begins with names.")] = True,
-    null: Annotated[str, typer.Option("--null", help="The text that is null in CSV, where it has no quotes.")] = "",
-    user_metadata: Annotated[str | None, typer.Option("--user-metadata", help="A text kept in the history.")] = None,
+    null: Annotated[str, typer.Option("--null", help="The unquoted string that means null in CSV.")] = "",
+    user_metadata: Annotated[
+        str | None, typer.Option("--user-metadata", help="A string to store in the history.")
+    ] = None,
     option: StorageOptions = None,
     json: Json = False,
 ) -> None:

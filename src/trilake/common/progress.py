@@ -86,7 +86,6 @@ class _Lines:
             sys.stderr.flush()
 
     def end(self, done: int) -> None:
-        """The line is complete."""
         sys.stderr.write(f"\r{self._label} {done:,} {self._unit}, done\n")
         sys.stderr.flush()
 

@@ -56,7 +56,7 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
     if isinstance(value, int | float) and not isinstance(value, bool):
         if not _FIRST_MS <= value * 1000 <= _LAST_MS:  # NaN is not in it either
             raise InvalidArgumentError(
-                f"{value!r} seconds since the epoch are no time of the years 1 to 9999", help="pass seconds, not ms"
+                f"{value!r} seconds since the epoch are outside of the years 1 to 9999", help="pass seconds, not ms"
             )
         return round(Decimal(str(value)) * parts)
     if isinstance(value, str):
@@ -73,7 +73,8 @@ def _since_epoch(value: TimestampLike, parts: int) -> int:
             ) from e
     if not isinstance(value, dt.datetime) or value != value:  # pandas' NaT does not equal itself
         raise InvalidArgumentError(
-            f"a {type(value).__name__} is not a timestamp", help="pass ISO text, a datetime, or seconds since the epoch"
+            f"a {type(value).__name__} is not a timestamp",
+            help="pass an ISO 8601 string, a datetime, or seconds since the epoch",
         )
     if value.tzinfo is None:
         value = value.replace(tzinfo=dt.UTC)

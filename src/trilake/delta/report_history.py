@@ -72,7 +72,6 @@ def read_history(log: DeltaLog, snapshot: Snapshot) -> History:
 
 
 def _actions(log: DeltaLog, commits: list[tuple[int, ObjectMeta]]) -> tuple[dict[int, dict[str, Any]], int]:
-    """``commitInfo`` and ``metaData`` of each commit, and how many commits are damaged."""
     small = [(v, c.key) for v, c in commits if c.size <= _WHOLE]
     contents = [(v, key, data) for (v, key), data in zip(small, log.read_files([key for _, key in small]), strict=True)]
     contents += [

@@ -114,7 +114,9 @@ class ArrowDeltaTable(DeltaVersion):
         from trilake.delta.scan.scan import parse_table_filter
 
         if not set:
-            raise InvalidArgumentError("nothing is to be set", help='pass values by column, such as {"n": "n + 1"}')
+            raise InvalidArgumentError(
+                "there are no values to set", help='pass values by column, such as {"n": "n + 1"}'
+            )
         snapshot = self.log.update(self.snapshot)
         filter = parse_table_filter(where, snapshot)
         with strings_are_sql(set.values()):
@@ -350,7 +352,7 @@ class ArrowDeltaTable(DeltaVersion):
 
         if version is not None and timestamp is not None:
             raise InvalidArgumentError(
-                "version and timestamp exclude each other",
+                "version and timestamp cannot both be given",
                 help="pass one of them",
                 condition="DELTA_ONEOF_IN_TIMETRAVEL",
             )

@@ -55,7 +55,7 @@ class DeltaVersion(Table):
     ) -> None:
         if version is not None and timestamp is not None:
             raise InvalidArgumentError(
-                "version and timestamp exclude each other",
+                "version and timestamp cannot both be given",
                 help="pass one of them",
                 condition="DELTA_ONEOF_IN_TIMETRAVEL",
             )
@@ -98,7 +98,6 @@ class DeltaVersion(Table):
 
     @property
     def _head(self) -> Head:
-        """The version without its files."""
         return self._opened
 
     @property

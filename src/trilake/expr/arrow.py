@@ -63,8 +63,8 @@ def evaluate(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
         ) from error
     if not pa.types.is_boolean(result.type) and not pa.types.is_null(result.type):
         raise FilterError(
-            f"the filter is not a condition but of type {result.type}",
-            help="compare it with something",
+            f"the filter is of type {result.type}",
+            help="a filter must be boolean: add a comparison",
             filter=str(expression),
         )
     return result.cast(pa.bool_())
@@ -135,7 +135,6 @@ def _read(expression: pc.Expression) -> _Node | None:
 
 
 def _node(steps: list[tuple[str, str]], i: int, batch: pa.RecordBatch) -> tuple[_Node, int]:
-    """The node that starts at step ``i``, and the step after it."""
     kind, value = steps[i]
     if kind == "field_ref":
         return _Node(pc.field(value), path=(value,)), i + 1
@@ -216,7 +215,6 @@ class _Decoder:
         self.schema = schema
 
     def predicate(self, node: _Node) -> Predicate:
-        """The predicate that a boolean node is."""
         match node.call:
             case "and_kleene":
                 return all_of([self.predicate(arg) for arg in node.args])

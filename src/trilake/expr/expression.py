@@ -235,7 +235,7 @@ def _query(expressions: Sequence[Expression], rows: Rows) -> list[pa.ChunkedArra
             return [values for e in expressions for values in _query([e], rows)]
         raise ExpressionError(
             f"{expressions[0].text} fails on a row: {error.message}",
-            help="correct the row, or guard the expression with CASE or a try_ function",
+            help="fix the row, or use CASE or a try_ function",
             column=", ".join(sorted(expressions[0].columns)) or None,
         ) from error
 

@@ -124,7 +124,7 @@ def parse_filter(
         return Filter(str(filter), schema, arrow.decode(filter, schema), filter)
     if not isinstance(filter, str):
         raise FilterError(
-            f"a filter is a text or a pyarrow expression, not {type(filter).__name__}",
+            f"a filter must be a string or a pyarrow expression, got {type(filter).__name__}",
             help="for a Spark column, pass its SQL",
         )
     # sqlglot takes a third of a second to import, which tables that are read whole need not pay.

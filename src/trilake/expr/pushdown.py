@@ -46,7 +46,6 @@ class _Pushdown:
         self.schema = schema
 
     def implied(self, predicate: Predicate, wanted: bool) -> pc.Expression | None:
-        """What holds wherever ``predicate`` is ``wanted``."""
         match predicate:
             case Not(part):
                 return self.implied(part, not wanted)

@@ -119,7 +119,6 @@ class _Analysis:
 
     @cached_property
     def empty_files(self) -> Bits:
-        """Files without any record."""
         return np.zeros(self.n, bool) if self.records is None else to_bits(pc.equal(self.records, 0), False)
 
     def raw(self, path: Path) -> ColumnStats | None:
@@ -129,7 +128,6 @@ class _Analysis:
         return self._raw[path]
 
     def column(self, path: Path) -> CheckedColumn | None:
-        """The checked statistics of a data column."""
         if path not in self._columns:
             raw = self.raw(path)
             self._columns[path] = None if raw is None else CheckedColumn(raw, self.n, self.records)
@@ -329,7 +327,6 @@ class _Analysis:
 
 
 def _between(choices: pa.Array, low: pa.Array | None, high: pa.Array | None, n: int) -> Bits:
-    """Whether any of the sorted ``choices`` lies between ``low`` and ``high``, for each file."""
     inside = np.ones(n, bool)
     if low is not None:
         inside &= holds(pc.less_equal, low, choices[-1], n)
@@ -349,7 +346,6 @@ def _between(choices: pa.Array, low: pa.Array | None, high: pa.Array | None, n: 
 
 
 def _distinct(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[pa.Array]]:
-    """The distinct rows of ``columns``, and for each row the index of its distinct one."""
     if len(columns) == 1:
         encoded = pc.dictionary_encode(columns[0], null_encoding="encode")
         return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), [encoded.dictionary]

@@ -188,7 +188,7 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
     for version in reversed(listing.versions):
         if _manifest(store, listing, version).timestamp_ns <= limit:
             return version
-    raise DatasetVersionNotFoundError(f"no version is as old as {timestamp}", file=store.uri)
+    raise DatasetVersionNotFoundError(f"there is no version as old as {timestamp}", file=store.uri)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def unreadable(error: BaseException, what: str = "Parquet", *, help: str | None 
         reader = "Parquet" if what == "parquet" else what
         return UnsupportedFileError(
             f"the file is not supported by the {reader} reader: {error}",
-            help="read it with another engine, such as Spark, and write its rows again",
+            help="read it with another engine, such as Spark, and rewrite its rows",
             **where,
         )
     return CorruptFileError(f"the {what} file cannot be read: {error}", help=help, **where)
@@ -348,7 +348,7 @@ def _check_sizes(sizes: Any, leaf: Leaf) -> None:
         if histogram and not (isinstance(histogram, list) and len(histogram) == level + 1):
             raise pa.ArrowInvalid(f"column {leaf.path} has a histogram of other levels than its own")
     if 1 in sizes and leaf.physical_type != "BYTE_ARRAY":
-        raise pa.ArrowInvalid(f"column {leaf.path} states the bytes of texts that it cannot have")
+        raise pa.ArrowInvalid(f"column {leaf.path} has an impossible size of its strings")
 
 
 class Walk:
@@ -365,7 +365,7 @@ class Walk:
         """Those of the fields behind the row groups that say how bounds are to be taken."""
         at, fields = self.struct(0, _BEHIND_GROUPS, 0, last=4)
         if at != len(self.data):
-            raise ValueError("bytes that belong to nothing are behind the footer")
+            raise ValueError("there are unexpected bytes after the footer")
         return fields
 
     def varint(self, at: int) -> tuple[int, int]:
@@ -391,7 +391,7 @@ class Walk:
         """The place behind the number of bytes or elements that follow, and that number."""
         at, count = self.varint(at)
         if count > len(self.data) - at:  # every element takes a byte at least
-            raise ValueError("a text or list ends after the footer")
+            raise ValueError("a string or list extends past the footer")
         return at, count
 
     def list_head(self, at: int) -> tuple[int, int, int]:

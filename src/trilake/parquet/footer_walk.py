@@ -209,7 +209,6 @@ class _Fields:
         return bounds
 
     def struct(self, field: int) -> tuple[Flags, _Fields]:
-        """Which footers have it, and its fields."""
         if field not in self._values:
             self._values[field] = (np.zeros(self._count, np.bool_), _Fields(self._count))
         struct: tuple[Flags, _Fields] = self._values[field]
@@ -238,7 +237,6 @@ class _Lanes:
         self.sound = np.ones(len(footers), np.bool_)
 
     def same(self, place: Bounds, expected: bytes | None) -> Flags:
-        """Whether a place has bytes that all ought to have."""
         if expected is None:
             return np.zeros(len(self.at), np.bool_)
         there = (place.start >= 0) & (place.length == len(expected))
@@ -248,7 +246,6 @@ class _Lanes:
         return same
 
     def struct(self, which: Places, wanted: Mapping[int, Any], out: _Fields, *, last: int = 0, until: int = 0) -> None:
-        """Walk the fields of a struct behind the field ``last``, to its end or to that of the field ``until``."""
         while len(which := which[self.sound[which]]):
             heads = self.buffer.take(self.at[which], mode="clip")
             head = int(heads[0])

@@ -89,7 +89,6 @@ def merge_files(files: Sequence[pa.Buffer]) -> Iterator[Run]:
 
 
 def _footer_of(file: pa.Buffer) -> bytes:
-    """The footer of a file where it is a small one in its place, else no bytes."""
     size = file.size
     length = footer_length(file[max(0, size - TAIL) :].to_pybytes(), size)
     if length is None or length > SMALL_FOOTER:
@@ -152,7 +151,6 @@ class _Shape:
         self.template = _Template(leaves)
 
     def merged(self, start: int, files: Sequence[pa.Buffer], places: Places) -> Run:
-        """These files, whose footers are those at ``places``, as one."""
         sizes = np.fromiter((f.size for f in files), np.int64, len(files))
         group = self.walked.groups[0]
         rows = int(group.rows[places].sum())

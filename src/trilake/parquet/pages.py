@@ -27,7 +27,7 @@ def check_pages(chunk: memoryview, values: int) -> None:
         at, head = walk.struct(at, _PAGE, 0)
         kind, stored = head.get(1), head.get(3)
         if not isinstance(stored, int) or not 0 <= stored <= size - at:
-            raise ValueError("a page ends behind its column")
+            raise ValueError("a page extends past its column")
         checksum = head.get(4)
         if checksum is not None and crc32(chunk[at : at + stored]) != checksum & 0xFFFFFFFF:
             raise ValueError("a page has not the checksum that it states")
@@ -38,7 +38,7 @@ def check_pages(chunk: memoryview, values: int) -> None:
                 raise ValueError("a page states no number of values")
             seen += count
         elif kind != _DICTIONARY or start:
-            raise ValueError("a page is of an unknown type, or a dictionary is behind others")
+            raise ValueError("a page has an unknown type, or a dictionary is not the first page")
         at += stored
     if seen != values:
         raise ValueError(f"the pages have {seen} values, the footer states {values}")

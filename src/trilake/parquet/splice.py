@@ -206,7 +206,6 @@ class SpliceWriter:
         self._write(_MAGIC)
 
     def _write(self, data: bytes | pa.Buffer) -> int:
-        """The place at which the bytes are."""
         at, view = self.size, memoryview(data).cast("B")
         self._sink.write(view)
         self.size += len(view)

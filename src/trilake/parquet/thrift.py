@@ -136,7 +136,7 @@ def to_int(value: Value | None) -> int:
 def to_bytes(value: Value | None) -> bytes:
     """The bytes of a text.  Raises ``ValueError`` where the field is missing, or of another type."""
     if value is None or value.kind != TEXT:
-        raise ValueError("a text was expected")
+        raise ValueError("expected a string")
     at, _ = Walk(value.data).varint(0)
     return value.data[at:]
 

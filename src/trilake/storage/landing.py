@@ -295,7 +295,6 @@ class HeldWriter(AtomicWriter):
 
 
 def _shares(items: Sequence[T], most: int) -> list[Sequence[T]]:
-    """One share for each thread."""
     return [items[i::most] for i in range(min(most, len(items)))]
 
 

@@ -267,7 +267,7 @@ def passes_link(root: str, key: str) -> bool:
 def behind_link(action: str, path: str) -> StorageError:
     """The error for what must not be done behind a link."""
     return StorageError(
-        f"nothing is {action} behind a link to a folder: what lies there may belong to others",
+        f"nothing is {action} behind a link to a folder, which may belong to another table",
         help="put a folder in the place of the link, or do it by hand",
         file=path,
     )

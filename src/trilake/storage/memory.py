@@ -41,7 +41,6 @@ _SPACES_LOCK = threading.Lock()
 
 
 def _reopened(uri: str, options: Mapping[str, str]) -> MemoryStore:
-    """The store of that URI in this process."""
     location = parse_location(uri)
     return MemoryStore(location.authority, location.path, uri=location.uri, options=options)
 

@@ -325,7 +325,7 @@ def store_config(scheme: str, options: Mapping[str, str], bucket: str = "") -> S
 
 def _boolean(option: str, text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise InvalidArgumentError(f"{text!r} is neither true nor false", option=option)
+        raise InvalidArgumentError(f"{text!r} is not true or false", option=option)
     return text.lower() == "true"
 
 

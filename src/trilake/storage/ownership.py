@@ -103,7 +103,7 @@ def own_keys(store: Store, keys: Iterable[str], names: str | re.Pattern[str], *,
     if len(own) < len(all_keys):
         left = sorted(set(all_keys) - set(own))
         _log.warning(
-            "%s of %r leaves %d files that are not its own: of other names, behind links or in other tables: %s",
+            "%s of %r leaves %d files that do not belong to it: with other names, behind links or in other tables: %s",
             what,
             store,
             len(left),

@@ -103,7 +103,7 @@ def parse_location(uri_or_path: str | os.PathLike[str]) -> Location:
     """
     text = location_text(uri_or_path)
     if not text:
-        raise InvalidArgumentError("a location must be a path or a URI, not an empty text")
+        raise InvalidArgumentError("a location must be a path or a URI, got an empty string")
     match = _SCHEME.match(text)
     if match is None:
         return _file_location(os.path.abspath(os.path.expanduser(_checked_path(text))))
@@ -162,14 +162,14 @@ def _parse_uri(text: str, match: re.Match[str], *, decoded: bool) -> Location:
     scheme = SCHEMES.get(match[1].lower())
     if scheme is None:
         raise InvalidArgumentError(
-            f"no store is known for the scheme {match[1]!r}",
+            f"there is no store for the scheme {match[1]!r}",
             help=f"use one of {', '.join(SCHEMES)}, or a local path (./{match[1]}:/… if that is its name)",
             uri=text,
         )
     if scheme != "file" and masked(text) != text:
         # Where no one refuses it, a secret in a URI comes to light in logs and in the commits of clones.
         raise InvalidArgumentError(
-            "the URI holds a secret, such as a password, a key or a signature",
+            "the URI contains a secret, such as a password, a key or a signature",
             help="give it as a storage option (aws_secret_access_key, azure_storage_sas_token, ...), not in the URI",
             uri=text,
         )

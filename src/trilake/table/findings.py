@@ -321,7 +321,7 @@ def unreadable(code: str, error: Exception, **where: Any) -> Finding:
     what = f"it cannot be read: {error}" if known else f"it cannot be checked: {type(error).__name__}: {error}"
     message = masked(what[:500])
     return Finding(
-        code, message, "restore what is damaged from a copy", details={"error": type(error).__name__}, **where
+        code, message, "restore the damaged files from a backup", details={"error": type(error).__name__}, **where
     )
 
 

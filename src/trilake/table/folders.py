@@ -94,7 +94,7 @@ def partition_value(text: str | None, one: pa.Field, file: str) -> pa.Scalar:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise SchemaMismatchError(
             f"the folder {one.name}={text} names no value of type {one.type}: {e}",
-            help="read the column as a text",
+            help="read the column as a string",
             file=file,
             column=one.name,
         ) from e

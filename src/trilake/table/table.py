@@ -69,7 +69,7 @@ def as_version(version: object) -> int | None:
         return int(version)
     raise InvalidArgumentError(
         f"version={version!r:.80} is not a version of a table",
-        help="pass a whole number; a time goes into timestamp",
+        help="pass a whole number; pass a time as timestamp",
     )
 
 

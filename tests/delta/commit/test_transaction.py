@@ -217,7 +217,7 @@ def test_two_creators(mode: str) -> None:
     if mode == "append":
         assert _write(FaultStore(inner, before=before)).version == 1
     else:
-        with pytest.raises(TableExistsError, match="meanwhile"):
+        with pytest.raises(TableExistsError, match="just created"):
             _write(FaultStore(inner, before=before), mode=mode)
     assert _rows(inner) == (2 if mode == "append" else 1)
 

@@ -64,7 +64,7 @@ def test_a_manifest_that_lost_a_sidecar_line_is_an_error(kept: str) -> None:
         log.store.delete([LAST_CHECKPOINT])
     if kept != "checksum":
         log.store.delete([checksum_key(1)])
-    with pytest.raises(CorruptLogError, match=r"not what is known.*(not '?2|1 are not named)"):
+    with pytest.raises(CorruptLogError, match=r"does not match its hint.*(not '?2|1 are not named)"):
         log.snapshot()
 
 

@@ -142,7 +142,7 @@ def test_a_time_is_found_without_listing_a_log_whose_commits_state_theirs(tables
     assert log.version_at(10**15) == log.version_at(commit_time(LAST), reached=True) == LAST
     with pytest.raises(VersionNotFoundError, match=f"the newest commit is version {LAST}"):
         log.version_at(commit_time(LAST) + 1, reached=True)
-    with pytest.raises(VersionNotFoundError, match="no version is as old"):
+    with pytest.raises(VersionNotFoundError, match="no version as old"):
         log.version_at(commit_time(0) - 1)
     with pytest.raises(VersionNotFoundError, match="no version is as new"):
         log.version_from(commit_time(LAST) + 1)

@@ -38,7 +38,7 @@ def test_delta_has_no_intervals(tmp_path: Path, type_: str) -> None:
 
 
 def test_an_identity_column_must_be_a_bigint(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="only bigint columns are identity columns"):
+    with pytest.raises(InvalidArgumentError, match="only bigint columns can be identity columns"):
         trilake.create(str(tmp_path / "t"), {"s": "string"}, identity=["s"])
 
 

@@ -179,7 +179,7 @@ def test_a_large_set_is_put_in_order_by_a_shuffle(
     ],
 )
 def test_a_setting_that_cannot_be_is_named(spark: SparkSession, tmp_path: Path, name: str, says: str) -> None:
-    """The share of deleted rows was a ValueError of Python's, and what is neither true nor false was false."""
+    """The share of deleted rows was a ValueError of Python's, and what is not true or false was false."""
     table = DeltaTable.forPath(spark, files(tmp_path / "t"))
     with conf(spark, **{name: "some"}), pytest.raises(InvalidArgumentError, match=says):
         table.optimize().executeCompaction()

@@ -57,7 +57,7 @@ def test_conditions_skip_files(session: SparkSession, table: str) -> None:
     for file in Path(table).glob("p=b/*.parquet"):
         file.unlink()
     assert numbers(load().where("p = 'a'")) == [1, 2, 5]
-    with pytest.raises(MissingFileError, match="is not there") as missing:
+    with pytest.raises(MissingFileError, match="is missing") as missing:
         load().where("n > 0").collect()
     assert isinstance(missing.value, PySparkException)
 

@@ -107,7 +107,7 @@ def test_a_missing_file_is_an_error(spark: SparkSession, path: str) -> None:
     next(Path(path).glob("*.parquet")).unlink()
     df = trilake.read(spark, path)
     trilake.register(spark)
-    with pytest.raises(MissingFileError, match="is not there") as found:
+    with pytest.raises(MissingFileError, match="is missing") as found:
         df.collect()
     assert isinstance(found.value, PySparkException)
     assert len(str(found.value).splitlines()) == 1

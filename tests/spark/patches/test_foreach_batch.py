@@ -24,7 +24,7 @@ _T, _ON = "memory://foreach", "t.id = s.id"
         ("update exclude", lambda f: f.merge(_T, _ON, update_all=True, update={"a": "s.a"})),
         ("update names no column", lambda f: f.merge(_T, _ON, update={}, insert_all=True)),
         ("insert names no column", lambda f: f.merge(_T, _ON, insert={}, update_all=True)),
-        ("says not what", lambda f: f.merge(_T, _ON)),
+        ("has no clauses", lambda f: f.merge(_T, _ON)),
     ],
 )
 def test_what_says_nothing_or_two_things_is_refused(words: str, make: Callable[[object], object]) -> None:

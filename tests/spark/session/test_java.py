@@ -198,9 +198,9 @@ def test_a_folder_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 @pytest.mark.parametrize(
     ("script", "refusal"),
     [
-        ("#!/bin/sh\nexit 1\n", r"does not tell its version \(exit code 1\)"),
-        ("#!/bin/sh\necho 'java version \"17\"' >&2; exit 3\n", r"does not tell its version \(exit code 3\)"),
-        ("#!/bin/sh\necho hello\n", r"does not tell its version \(exit code 0\)"),
+        ("#!/bin/sh\nexit 1\n", r"does not report its version \(exit code 1\)"),
+        ("#!/bin/sh\necho 'java version \"17\"' >&2; exit 3\n", r"does not report its version \(exit code 3\)"),
+        ("#!/bin/sh\necho hello\n", r"does not report its version \(exit code 0\)"),
         ("#!/no/such/shell\n", "cannot be run: No such file"),
         ("#!/bin/sh\nwhile :; do :; done\n", "does not answer within 0.5 seconds"),
         (

@@ -398,7 +398,7 @@ def test_several_changes_of_columns_are_one_commit_or_none(t: str) -> None:
 @pytest.mark.parametrize("form", ["ADD PARTITION", "DROP PARTITION", "DROP IF EXISTS PARTITION"])
 def test_partitions_follow_from_the_rows(t: str, form: str) -> None:
     """To drop one was an error of syntax."""
-    with pytest.raises(InvalidArgumentError, match="not for Delta tables"):
+    with pytest.raises(InvalidArgumentError, match="not supported for Delta tables"):
         run(f"ALTER TABLE {t} {form} (id = 1)")
 
 

@@ -201,7 +201,7 @@ assert not names, names
 def test_a_place_in_front_of_the_rows_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="cannot write a str") as found:
         trilake.write(str(tmp_path / "t"), _ROWS)  # type: ignore[arg-type]
-    assert "the rows come first" in str(found.value)
+    assert "pass the rows first" in str(found.value)
 
 
 _ZONED = dt.datetime(2024, 1, 2, 3, tzinfo=dt.timezone(dt.timedelta(hours=3)))

@@ -13,7 +13,6 @@ _OTHER_FORM = ("partitionValues", "tags", "deletionVector")
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """The value of a field as JSON has it."""
     if name == "partitionValues":
         return dict(value or ())
     if value is None or name not in _OTHER_FORM:

@@ -136,7 +136,6 @@ def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
 
 
 def _new_rows(files: pa.Table) -> pa.Table:
-    """The files that did not only move rows."""
     return files.filter(pc.fill_null(files["dataChange"], True))
 
 

@@ -213,7 +213,7 @@ def _bring(store: Store, manifests: Mapping[str, pa.Array], stale: Sequence[str]
     linked = [key.rpartition("/")[0] for key in listed if store.passes_link(key)]
     if linked:
         raise StorageError(
-            f"the folder {linked[0]} is a link, or lies behind one: manifests there may be those of others",
+            f"the folder {linked[0]} is a symbolic link, or inside one: its manifests may belong to another table",
             help="put a folder in the place of the link",
             file=store.uri,
         )

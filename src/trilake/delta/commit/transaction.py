@@ -101,7 +101,7 @@ def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime 
             snapshots = [hook(event) for hook in hooks]
             return Committed(version, next((s for s in snapshots if s is not None), None))
         if base is None:
-            raise TableExistsError("another writer created the table meanwhile", file=log.store.uri, version=0)
+            raise TableExistsError("another writer has just created the table", file=log.store.uri, version=0)
         previous = _past_winners(log, plan.complete_read, previous)
         if plan.rebase is not None and previous.state.metadata is not None:
             plan = plan.rebase(plan, previous.state.metadata)
@@ -201,7 +201,6 @@ def _user() -> str | None:
 
 
 def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
-    """Whether the commit is in the log under ``version``."""
     key = commit_key(version)
     try:
         log.store.put_if_absent(key, data)
@@ -246,7 +245,7 @@ def _check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
     commits = log.commits(low + 1, high)
     if len(commits) != high - low:
         raise ConcurrentWriteError(
-            f"the log does not say any more what was committed behind version {low}, which this commit read",
+            f"the log no longer has the commits after version {low}, which this commit read",
             help="read the table again and repeat the write",
             file=log.store.uri,
             version=high,

@@ -272,7 +272,6 @@ class TaskWriter:
         return ParquetFile(self.group.open_output(key), key, by_name, self.layout, first, whole=whole)
 
     def _new_file(self, values: tuple[str | None, ...]) -> tuple[str, dict[str, str | None]]:
-        """The key of a new file, and its partition values by column."""
         by_name = dict(zip([f.physical_name for f in self.partition_fields], values, strict=True))
         number = len(self.keys)
         kind = "cdc" if self.plan.action == "cdc" else "part"
@@ -314,7 +313,7 @@ def _partition_texts(field: StructField, values: pa.Array) -> list[str | None]:
         return format_values(values, field.type)
     except UnicodeDecodeError as e:
         raise SchemaMismatchError(
-            f"a text that is not UTF-8 cannot be a partition value: {e}",
+            f"a string that is not UTF-8 cannot be a partition value: {e}",
             help="write such values as binary",
             column=field.name,
         ) from e

@@ -198,7 +198,7 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
         differences += [f"its checkpointMetadata says {k} {v!r}, not {true[k]!r}" for k, v in wrong]
     if differences:
         raise CorruptLogError(
-            f"the checkpoint is not what is known of it: {'; '.join(differences)[:500]}",
+            f"the checkpoint does not match its hint: {'; '.join(differences)[:500]}",
             help="restore the checkpoint from a copy; if it is known to be right, remove what says otherwise",
             file=f"{store.uri}/{segment.checkpoint_files[0].key}",
             version=segment.checkpoint_version,

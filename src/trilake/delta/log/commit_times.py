@@ -123,7 +123,7 @@ def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
     value = info["inCommitTimestamp"]
     if not isinstance(value, int):
         raise CorruptLogError(
-            f"inCommitTimestamp is {value!r}, which is no time", file=commit_key(version), version=version
+            f"inCommitTimestamp is {value!r}, which is not a valid time", file=commit_key(version), version=version
         )
     return value
 
@@ -151,7 +151,7 @@ def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> Version
 def too_old(timestamp_ms: int, oldest: int, oldest_ms: int, uri: str) -> VersionNotFoundError:
     """The error of a time before the oldest commit."""
     return VersionNotFoundError(
-        f"no version is as old as {timestamp_text(timestamp_ms)}",
+        f"there is no version as old as {timestamp_text(timestamp_ms)}",
         help=f"the oldest commit in the log is version {oldest} of {timestamp_text(oldest_ms)}",
         file=uri,
         condition="DELTA_TIMESTAMP_EARLIER_THAN_COMMIT_RETENTION",

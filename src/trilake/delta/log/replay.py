@@ -267,7 +267,6 @@ def _apply_files(state: State, batch: ActionBatch) -> State:
 
 
 def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, pa.Int64Array]:
-    """The keys, each once, and the greatest number in ``orders`` of each."""
     codes = keys.dictionary_encode()
     code = np.concatenate([as_numpy(c.indices) for c in codes.chunks])
     order = np.concatenate([as_numpy(c) for c in orders.chunks])

@@ -291,7 +291,7 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
     raise LogGapError(
         f"the versions in the log are not contiguous: {count} missing, the first is {first_missing}",
         help="restore the missing commit files, or read a version before the gap"
-        + ("" if behind is None else f", or one from {behind} on, where a checkpoint is"),
+        + ("" if behind is None else f", or version {behind} or later, which a checkpoint covers"),
         file=f"{uri}/{commit_key(first_missing)}",
         version=first_missing,
     )

@@ -86,7 +86,6 @@ def _steps(
     now: dt.datetime,
     judge: JudgeDefault | None,
 ) -> list[MetadataChange]:
-    """The steps of one column's change, each on what the one before left."""
     out: list[MetadataChange] = []
 
     def state() -> tuple[Protocol, Metadata]:

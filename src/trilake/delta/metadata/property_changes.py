@@ -217,7 +217,7 @@ def drop_constraint(protocol: Protocol, metadata: Metadata, name: str, *, if_exi
         there = sorted(k[len(PREFIX) :] for k in metadata.configuration if k.startswith(PREFIX))
         raise InvalidArgumentError(
             f"there is no constraint {name}",
-            help=f"constraints are {', '.join(there) or 'none'}",
+            help=f"constraints are {', '.join(there)}" if there else "the table has no constraints",
             constraint=name,
             condition="DELTA_CONSTRAINT_DOES_NOT_EXIST",
         )

@@ -199,7 +199,7 @@ def _check_addable(f: StructField, path: Path) -> None:
         wrong, help = "has a default", "add the column first and set its default then: it holds for new rows"
         condition = "WRONG_COLUMN_DEFAULTS_FOR_DELTA_ALTER_TABLE_ADD_COLUMN_NOT_SUPPORTED"
     elif GENERATED in f.metadata or IDENTITY in f.metadata:
-        wrong, help = "is computed", "such columns can only be there from the creation of a table on"
+        wrong, help = "is computed", "such columns can only be added when a table is created"
     elif str(f.type) == "void":
         wrong, help = "has no type", "give it one"
     if wrong is not None:
@@ -339,7 +339,7 @@ def set_not_null(protocol: Protocol, metadata: Metadata, path: PathLike) -> Meta
         if not isinstance(type_at(metadata.schema, names[:i]), StructType):
             raise InvalidArgumentError(
                 f"column {path_text(names)} lies inside an array or map and cannot be set NOT NULL",
-                help="such columns are NOT NULL from the creation of the table on, or never",
+                help="such columns can only be NOT NULL from the creation of the table",
                 column=path_text(names),
                 condition="DELTA_NESTED_NOT_NULL_CONSTRAINT",
             )

@@ -57,7 +57,7 @@ def _check_widens(metadata: Metadata, names: Path, before: DataType, after: Data
     if not type_widening.can_widen(before, after):
         raise InvalidArgumentError(
             f"the type of column {path_text(names)} cannot change from {before} to {after}",
-            help="types can only become wider ones; write the column again to change it otherwise",
+            help="types can only be widened; otherwise rewrite the column",
             column=path_text(names),
             condition="DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP"
             if _upcasts(before, after)

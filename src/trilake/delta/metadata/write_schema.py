@@ -101,7 +101,7 @@ def check_partitioning(partition_by: Sequence[str] | None, metadata: Metadata, u
     if [c.lower() for c in partition_by] != [c.lower() for c in metadata.partition_columns]:
         raise SchemaMismatchError(
             f"the table is partitioned by {list(metadata.partition_columns)}, the write by {list(partition_by)}",
-            help="leave partition_by out, or name the table's own partition columns",
+            help="leave partition_by out, or use the table's partition columns",
             file=uri,
             condition="DELTA_METADATA_MISMATCH",
         )
@@ -126,7 +126,7 @@ def check_properties(properties: Mapping[str, str] | None, metadata: Metadata, u
     for key, value in parse_properties(properties or {}).values.items():
         if metadata.configuration.get(key) != value:
             raise InvalidArgumentError(
-                f"the table has {key}={metadata.configuration.get(key)!r}, the write says {value!r}",
+                f"the table has {key}={metadata.configuration.get(key)!r}, the write has {value!r}",
                 help="properties are set when a table is created; change them with trilake.alter",
                 file=uri,
             )

@@ -18,10 +18,10 @@ VARIANT_EXTENSION = "arrow.parquet.variant"
 _CONDITION = "DELTA_UNSUPPORTED_DATA_TYPES"
 #: What to do with values of an extension type whose plain values say something else.
 _MEANINGS = {
-    "pandas.period": "cast the column, e.g. with .dt.to_timestamp() or to text",
+    "pandas.period": "cast the column, e.g. with .dt.to_timestamp() or to string",
     "pandas.interval": "keep the two ends in columns of their own",
     "arrow.bool8": "cast the column to bool",
-    "arrow.opaque": "cast the column before writing, e.g. to text",
+    "arrow.opaque": "cast the column before writing, e.g. to string",
 }
 _BY_CHECK: list[tuple[Any, str]] = [
     (pa.types.is_string, "string"),

@@ -166,7 +166,7 @@ def _limited(texts: pa.Array, rule: Length, path: str) -> pa.Array:
             value = str(texts.filter(bad)[0].as_py())
             shown = value if len(value) <= 100 else value[:97] + "..."
             raise ConstraintViolatedError(
-                f"a text of {len(value)} characters does not fit into {rule.kind}({rule.limit}) of column {path}:"
+                f"a string of {len(value)} characters does not fit into {rule.kind}({rule.limit}) of column {path}:"
                 f" {shown!r}",
                 help="shorten it, or make the column wider",
                 constraint=f"{rule.kind}({rule.limit})",

@@ -39,7 +39,7 @@ FIELD_ID = "PARQUET:field_id"
 #: Characters that names in Parquet files could not have in old readers; free with column mapping.
 FORBIDDEN = " ,;{}()\n\t="
 
-_ENABLE = f"turn column mapping on first: set the table property {MODE} to 'name'"
+_ENABLE = f"enable column mapping first: set the table property {MODE} to 'name'"
 
 
 def parse_mode(text: str) -> str:
@@ -158,7 +158,6 @@ def assign(
 
 
 def _paths(schema: StructType) -> Iterator[tuple[str, tuple[str, ...], StructField]]:
-    """Every field with its path for people and its path of physical names."""
     named = each_field(schema, lambda f: replace(f, name=f.physical_name))
     for (path, f), (physical, _) in zip(fields_in(schema), fields_in(named), strict=True):
         yield ".".join(path), physical, f
@@ -176,7 +175,7 @@ def _check_unique(schema: StructType) -> None:
             if first != path:
                 raise CorruptLogError(
                     f"columns {first} and {path} have both {what}",
-                    help="the schema's column mapping is damaged: files cannot tell these columns apart",
+                    help="the schema's column mapping is damaged: these columns share a physical name or id",
                     column=path,
                 )
 
@@ -259,7 +258,7 @@ def check_can_rename(metadata: Metadata, what: Literal["rename", "drop"]) -> Non
     """
     if metadata.column_mapping_mode == "none":
         raise InvalidArgumentError(
-            f"a table without column mapping cannot {what} a column: its files know it by this name",
+            f"a table without column mapping cannot {what} a column: its files use this name",
             help=_ENABLE,
             condition=f"DELTA_UNSUPPORTED_{what.upper()}_COLUMN",
         )

@@ -79,8 +79,8 @@ def _damaged_help(version: int) -> str:
     if version == 0:
         return "restore the file from a copy"
     return (
-        f"restore the file from a copy, or read version {version - 1}; where no newer version is there, trilake.repair"
-        " says what this one held, and drops it with accept_loss"
+        f"restore the file from a backup, or read version {version - 1}; if this is the newest version,"
+        " trilake.repair shows what it had, and drops it with accept_loss"
     )
 
 
@@ -150,7 +150,6 @@ def _arrays(kind: str, values: Sequence[Any]) -> list[pa.Array]:
 def _first_wrong(
     kind: str, values: Sequence[Any], versions: Sequence[int], files: Sequence[str], error: Exception
 ) -> CorruptLogError:
-    """The error for the first of some actions that is wrong by itself."""
     at = 0
     for i, value in enumerate(values):
         try:
@@ -338,7 +337,6 @@ def _first_broken(lines: pa.Array, query: Query) -> Any:
 def _split_lines(
     names: list[tuple[int, str]], texts: list[bytes]
 ) -> tuple[pa.Array, np.ndarray[Any, np.dtype[np.int64]]]:
-    """Non-blank lines of all strings as one string array, and for each the index of its text."""
     blob = b"\n".join(texts)
     data = np.frombuffer(blob, dtype=np.uint8)
     breaks = np.flatnonzero(data == 0x0A)

@@ -176,7 +176,7 @@ def feature(name: str, *, condition: str = "DELTA_UNSUPPORTED_FEATURES_IN_CONFIG
     if row is None:
         raise UnsupportedProtocolError(
             f"table feature {name!r} is unknown here",
-            help=f"known are {', '.join(sorted(REGISTRY))}",
+            help=f"valid features are {', '.join(sorted(REGISTRY))}",
             condition=condition,
         )
     return row
@@ -286,19 +286,19 @@ def upgrade_protocol(protocol: Protocol, reader: int, writer: int) -> Protocol:
     """
     if reader not in range(1, MAX_READER + 1) or writer not in range(1, MAX_WRITER + 1):
         raise InvalidArgumentError(
-            f"there is no protocol of reader version {reader!r:.40} and writer version {writer!r:.40}",
+            f"there is no protocol with reader version {reader!r:.40} and writer version {writer!r:.40}",
             help=f"readers go up to {MAX_READER}, writers to {MAX_WRITER}",
         )
     reader, writer = max(reader, protocol.min_reader_version), max(writer, protocol.min_writer_version)
     if reader == 3 and writer < 7:
         raise InvalidArgumentError(
-            "reader version 3 goes with writer version 7 only",
+            "reader version 3 needs writer version 7",
             help="ask for writer version 7 as well",
             condition="DELTA_READ_FEATURE_PROTOCOL_REQUIRES_WRITE",
         )
     if reader == 2 and writer < 5:
         raise InvalidArgumentError(
-            "reader version 2 goes with writer version 5 and above", help="ask for writer version 5 as well"
+            "reader version 2 needs writer version 5 or higher", help="ask for writer version 5 as well"
         )
     if writer == 7:
         upgraded_ = from_features(features_of(protocol), reader=reader)

@@ -84,7 +84,7 @@ def check_partition_columns(schema: StructType, columns: list[str] | tuple[str, 
         out.append(f.name)
     if out and len(out) == len(schema.fields):
         raise InvalidArgumentError(
-            "every column is a partition column, so the files would hold none",
+            "every column is a partition column, so the files would have no columns",
             help="leave one column out",
             condition="DELTA_CANNOT_USE_ALL_COLUMNS_FOR_PARTITION",
         )

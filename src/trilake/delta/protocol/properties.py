@@ -124,7 +124,7 @@ class TableProperties:
         return self.configuration[key] if key in self.configuration else property_default(key)
 
     def is_on(self, key: str) -> bool:
-        """Whether a property is ``true``, in any case; what is neither true nor false is not."""
+        """Whether a property is ``true``, in any case; what is not true or false is not."""
         return (self.text(key) or "").lower() == "true"
 
     def is_off(self, key: str) -> bool:
@@ -197,7 +197,7 @@ def canonical(key: str) -> str:
     meant = f"did you mean {' or '.join(by_lower[c] for c in close)}? " if close else ""
     raise UnknownOptionError(
         f"table property {key!r} is unknown",
-        help=f"{meant}Names that do not begin with {PREFIX} are free; others are Delta's own",
+        help=f"{meant}Names without the prefix {PREFIX} can be chosen freely",
         property=key,
         condition="DELTA_UNKNOWN_CONFIGURATION",
     )
@@ -240,7 +240,7 @@ def parse_properties(properties: Mapping[str, object]) -> ParsedProperties:
     versions: dict[str, int] = {}
     for name, value in properties.items():
         if not isinstance(name, str):
-            raise InvalidArgumentError(f"a table property is named by a text, not by {name!r}")
+            raise InvalidArgumentError(f"a table property name must be a string, got {name!r}")
         if value is None:
             raise InvalidArgumentError(f"table property {name} has no value", help="unset it instead", property=name)
         key = canonical(name)

@@ -50,7 +50,7 @@ def check_collation(name: str, column: str | None = None) -> None:
     """
     if name.upper() != BY_BYTES:
         raise InvalidArgumentError(
-            f"texts of a table are compared by their bytes, and not by the collation {name}",
+            f"strings are compared by their bytes, not by the collation {name}",
             help="cast the column with COLLATE UTF8_BINARY, or leave the collation out; comparisons can name it",
             column=column,
             condition="DELTA_UNSUPPORTED_DATA_TYPES",
@@ -98,7 +98,7 @@ class _Parser:
         token = repr(self.tokens[self.at]) if self.at < len(self.tokens) else "the end"
         return InvalidArgumentError(
             f"{self.text!r} is not a data type: {wanted} is expected where {token} stands",
-            help="types are such as bigint, string, decimal(10,2), array<int> or struct<a: int>",
+            help="valid types are bigint, string, decimal(10,2), array<int> or struct<a: int>",
         )
 
     def _peek(self) -> str:
@@ -203,7 +203,7 @@ class _Parser:
         if name in ("char", "character", "varchar") and len(numbers) == 1 and numbers[0] > 0:
             return PrimitiveType(f"{'varchar' if name == 'varchar' else 'char'}({numbers[0]})")
         if numbers:
-            raise InvalidArgumentError(f"{self.text!r} is not a data type: {name} takes no such parameters")
+            raise InvalidArgumentError(f"{self.text!r} is not a data type: {name} does not take such parameters")
         if name == "string" and self._peek() == "collate":
             self.at += 1
             check_collation(self._word("a collation"))

@@ -73,14 +73,14 @@ def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
 def no_typed_column() -> SchemaMismatchError:
     """The error for a table whose files would hold no column."""
     return SchemaMismatchError(
-        "no column has a type", help="cast the columns before writing", condition="DELTA_EMPTY_DATA"
+        "every column has the type null", help="cast the columns before writing", condition="DELTA_EMPTY_DATA"
     )
 
 
 def no_type(path: str, type_: DataType) -> SchemaMismatchError:
     """The error for values of an array, map or struct of nothing but void."""
     return SchemaMismatchError(
-        f"column {path} is {type_}: what is in it has no type, and cannot be stored",
+        f"column {path} is {type_}: its elements have no type, and cannot be stored",
         help="give it one before writing, e.g. CAST(array() AS ARRAY<STRING>), or leave the column out",
         column=path,
         condition="DELTA_COMPLEX_TYPE_COLUMN_CONTAINS_NULL_TYPE",

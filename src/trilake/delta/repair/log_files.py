@@ -41,7 +41,7 @@ def _remove(store: Store, keys: Sequence[str], *, names: str = _REMOVED) -> None
     own = own_keys(store, keys, names, what="repair")
     if set(own) != set(keys):
         raise StorageError(
-            f"{len(set(keys) - set(own))} files are not the table's own, or lie behind a link: they stay",
+            f"{len(set(keys) - set(own))} files do not belong to the table, or are behind a link: they are kept",
             help="put a folder in the place of the link",
             file=store.uri,
         )
@@ -73,7 +73,7 @@ def drop_torn(store: Store, engine: Engine, findings: Sequence[Finding]) -> list
     which = f"version {torn[0]}" if len(torn) == 1 else f"versions {torn[0]} to {torn[-1]}"
     held = "; ".join(f"of version {v}, {_held(data)}" for v, data in zip(torn, planned, strict=True))
     message = (
-        f"drop {which}, so that version {torn[0] - 1} is the newest again: {held}. The torn bytes are kept in {_TORN}"
+        f"drop {which}, so that version {torn[0] - 1} becomes the newest: {held}. The torn bytes are kept in {_TORN}"
     )
     codes = tuple(dict.fromkeys(f.code for f in findings))
     return [PlannedStep(RepairStep(DROP_TORN, message, codes, files, None, needs="accept_loss"), apply)]

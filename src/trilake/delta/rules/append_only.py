@@ -8,7 +8,7 @@ from trilake.errors import InvalidArgumentError
 APPEND_ONLY = append_only.KEY
 
 
-def removal_refused(uri: str, *, so: str = "no row of it may be removed", help: str) -> InvalidArgumentError:
+def removal_refused(uri: str, *, so: str = "rows cannot be removed", help: str) -> InvalidArgumentError:
     """The error for what would take rows out of such a table; ``so`` says what it cannot do therefore."""
     return InvalidArgumentError(
         f"This table is configured to only allow appends ({APPEND_ONLY}=true), so {so}",

@@ -91,7 +91,7 @@ def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.dat
         ) from e
     if not pa.types.is_boolean(condition.type) and not pa.types.is_null(condition.type):
         raise ExpressionError(
-            f"{kind} {name} ({cut_text(text, 300)}) is not a condition but of type {condition.type}",
+            f"{kind} {name} ({cut_text(text, 300)}) is of type {condition.type}",
             condition="DELTA_NON_BOOLEAN_CHECK_CONSTRAINT",
         )
     return Check(kind, name, text, condition, _by_kernels(text, arrow, now))

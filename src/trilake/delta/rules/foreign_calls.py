@@ -25,5 +25,5 @@ def refuse_foreign_calls(text: str, what: str) -> None:
     if match is not None:
         raise ExpressionError(
             f"the {what} calls {match[1].lower()}, which runs code of this machine; no rule of a table may",
-            help="write to this table only if you trust whoever made it, and drop the rule first",
+            help="drop the rule before you write, and write only if you trust the table's author",
         )

@@ -152,7 +152,7 @@ class Allocator:
 
     def __init__(self, column: IdentityColumn, task: int = 0, tasks: int | None = None) -> None:
         if task < 0 or (tasks is not None and task >= tasks):
-            raise InvalidArgumentError(f"there is no task {task} of {tasks}")
+            raise InvalidArgumentError(f"task {task} is not one of {tasks} tasks")
         self.column, self.task, self.tasks = column, task, tasks
         self.mark: int | None = None
         self._first = column.first_index

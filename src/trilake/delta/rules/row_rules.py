@@ -305,7 +305,6 @@ class RowPipeline:
         return as_batch([columns.get(f.name) for f in schema.fields], count, schema)
 
     def _columns(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """The columns that the batch has, and the defaults of others."""
         columns = assign_columns(batch, self.rules.schema)
         missing = self._promised - set(columns)
         if missing:
@@ -334,7 +333,6 @@ class RowPipeline:
                     self._explicit[name] = reached
 
     def _generate(self, columns: dict[str, pa.Array], batch: pa.RecordBatch) -> None:
-        """Compute the generated columns that are not there, and verify those that are."""
         rules = self.rules
         if not rules.generated:
             return

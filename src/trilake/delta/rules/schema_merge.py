@@ -61,7 +61,7 @@ def merge(
     if problems:
         raise SchemaMismatchError(
             f"the schemas cannot be merged: {'; '.join(problems[:10])}. Table: {table}. Rows: {rows}",
-            help="cast or drop the columns named, or replace the schema with overwriteSchema",
+            help="cast or drop these columns, or replace the schema with overwriteSchema",
             file=uri,
             condition="DELTA_FAILED_TO_MERGE_FIELDS",
         )

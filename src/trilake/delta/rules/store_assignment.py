@@ -136,7 +136,7 @@ def _remedy(problems: Sequence[str]) -> str:
             ' (schema_mode="merge" in trilake.write)'
         )
     if len(new) < len(problems):
-        steps.append("cast or fill the other columns named" if new else "cast or fill the columns named")
+        steps.append("cast or fill the other columns" if new else "cast or fill these columns")
     return "; ".join(steps)
 
 

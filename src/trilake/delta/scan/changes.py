@@ -123,7 +123,8 @@ def _check_enabled(log: DeltaLog, metadata: Mapping[int, Metadata], start: int, 
     for version, m in sorted(metadata.items()):
         if not is_on(m.configuration, _ENABLED):
             raise ChangeFeedError(
-                f"the change data feed was not recorded for versions {start} to {end}: it is off at version {version}",
+                f"the change data feed was not recorded for versions {start} to {end}: it was disabled at"
+                f" version {version}",
                 help=f"set the table property {_ENABLED}=true before the changes you want to read, or start later",
                 file=log.store.uri,
                 version=version,

@@ -191,12 +191,10 @@ def _is_of_kind(source: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _of_all(bounds: GroupBounds, values: pa.Array) -> pa.Array:
-    """Bounds of the groups in which every file has a value."""
     return pc.if_else(pc.equal(bounds.nulls, 0), values, pa.scalar(None, values.type))
 
 
 def _records(bounds: GroupBounds | None, count: int) -> pa.Array:
-    """The most records that a file of a group has."""
     if bounds is None:
         return pa.nulls(count, pa.int64())
     low, high = (_as_integers(_of_all(bounds, v), count) for v in (bounds.low, bounds.high))

@@ -159,7 +159,6 @@ def _with_field_metadata(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordB
 def _row_groups(
     file: pq.ParquetFile, source: pa.NativeFile, plan: ReadPlan, rebasing: Rebasing | None, everything: list[int]
 ) -> list[int]:
-    """Those of ``everything``, all row groups, that may hold a matching row, by their own statistics."""
     if plan.filter is None or len(everything) < 2 or plan.mode == "id":
         return everything
     physical = {f.name: f.physical_name for f in plan.fields if f.name not in plan.partition_columns}

@@ -50,7 +50,7 @@ def refuse_of_statement(column: str, text: str) -> None:
     match = _OF_STATEMENT.search(_QUOTED.sub("''", text))
     if match is not None:
         raise ExpressionError(
-            f"generated column {column} ({text[:200]}) reads {match[0]}, which is another each time a row is written",
+            f"generated column {column} ({text[:200]}) reads {match[0]}, which is not deterministic",
             help="write the value as a plain column, or give the column a default",
             column=column,
             condition="DELTA_UNSUPPORTED_EXPRESSION_GENERATED_COLUMN",
@@ -75,9 +75,9 @@ class GeneratedColumn:
         columns = None if self.expression is None else {self.name, *self.expression.columns}
         right = describe_row({"the expression": computed[at].as_py()})
         raise ConstraintViolatedError(
-            f"generated column {self.name} must be {self.text}, and is not in a row with"
+            f"generated column {self.name} must be {self.text}, but differs in a row with"
             f" {describe_row(row, columns)}: {right}",
-            help="leave the column out, and it is computed; nothing was committed",
+            help="omit the column, and it is computed; nothing was committed",
             constraint=f"{self.name} <=> {self.text}",
             column=self.name,
             condition="DELTA_VIOLATE_CONSTRAINT_WITH_VALUES",

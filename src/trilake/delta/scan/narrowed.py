@@ -120,7 +120,6 @@ class _Footers:
         self.bytes, self._has_vectors = 0, True
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        """The fields that are there."""
         self._has_vectors = has_leaf(add, _VECTOR)
         return [leaf for leaf in (_SIZE, _VECTOR) if has_leaf(add, leaf)]
 

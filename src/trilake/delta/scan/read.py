@@ -208,7 +208,6 @@ def _merged_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: R
 
 
 def _partition_columns(tasks: Sequence[FileTask], plan: ReadPlan) -> dict[str, pa.Scalar | pa.Array]:
-    """The partition columns that the plan reads: a value where all files have the same, otherwise one of each file."""
     out: dict[str, pa.Scalar | pa.Array] = {}
     for f in plan.fields:
         if f.name in plan.partition_columns:
@@ -219,7 +218,6 @@ def _partition_columns(tasks: Sequence[FileTask], plan: ReadPlan) -> dict[str, p
 
 
 def _deleted_keys(store: Store, tasks: Sequence[FileTask], counts: Positions) -> Positions:
-    """The keys of the rows that deletion vectors of the files delete."""
     vectors = [(n, task.vector) for n, task in enumerate(tasks) if task.vector is not None]
     keys = [np.empty(0, np.int64)]
     bitmaps = store.at_once([partial(vector.load, store, int(counts[n])) for n, vector in vectors])

@@ -94,7 +94,6 @@ class ReadPlan:
 
 
 def _every_field(fields: Iterable[StructField]) -> Iterator[StructField]:
-    """Fields at every depth."""
     for field in fields:
         yield field
         if not isinstance(field.type, PrimitiveType):

@@ -75,7 +75,9 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
         keep = pa.array(skipped.result.keep)
         files = snapshot.adds.filter(keep)
         bounded = can_match(filter, _statistics(snapshot, files, filter, without_nan=True)).keep
-        why_kept = pc.if_else(pa.array(bounded), "may hold matching rows", "may hold a NaN, which no bound tells of")
+        why_kept = pc.if_else(
+            pa.array(bounded), "may hold matching rows", "may have a NaN, which bounds do not include"
+        )
         reasons = pc.replace_with_mask(skipped.result.reason_texts(), keep, why_kept)
     return pa.table({"path": paths, "kept": keep, "reason": reasons})
 

@@ -45,7 +45,7 @@ class StreamDataLossError(StreamError, VersionNotFoundError):
 
     code = "STREAM_DATA_LOSS"
     default_help = (
-        "rows were missed; start from scratch with a new checkpoint, or set failOnDataLoss=false to go on with what is"
-        " left, and keep the log and removed files longer (delta.logRetentionDuration,"
+        "rows were missed; restart with a new checkpoint, or set failOnDataLoss=false to continue with the remaining"
+        " rows, and keep the log and removed files longer (delta.logRetentionDuration,"
         " delta.deletedFileRetentionDuration)"
     )

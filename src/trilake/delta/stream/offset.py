@@ -75,7 +75,7 @@ class StreamOffset:
             newer = source is not None and source > _NEWEST_SOURCE
             raise StreamOffsetError(
                 f"the checkpoint's offset has sourceVersion {source} and reservoirVersion {version}",
-                help=f"known are offsets of source version 1 to {_NEWEST_SOURCE}",
+                help=f"supported are offsets of source versions 1 to {_NEWEST_SOURCE}",
                 condition="DELTA_INVALID_FORMAT_FROM_SOURCE_VERSION" if newer else "DELTA_INVALID_SOURCE_VERSION",
             )
         if index < 0:

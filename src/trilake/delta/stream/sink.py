@@ -61,7 +61,7 @@ def query_id(checkpoint: Store) -> str:
         return str(metadata["id"])
     except (ObjectNotFoundError, orjson.JSONDecodeError, KeyError, TypeError) as e:
         raise StreamError(
-            "the checkpoint holds no id of a query, so a batch that is repeated could not be told from a new one",
+            "the checkpoint has no query id, so a retried batch cannot be recognized",
             help="set the option checkpointLocation to the folder of the query's checkpoint",
             file=f"{checkpoint.uri}/metadata",
         ) from e

@@ -373,7 +373,6 @@ class DeltaStream:
         return tail
 
     def _next_commits(self, version: int) -> list[tuple[int, ObjectMeta]]:
-        """Contiguous commits from ``version`` on, not more than a page of a listing has."""
         commits = self.log.commits(version, most=_LISTED)
         if commits and commits[0][0] > version and not self._has_commit(version):
             again = self.log.commits(version, most=_LISTED)
@@ -388,7 +387,7 @@ class DeltaStream:
     def _lost(self, version: int, what: str) -> None:
         """Some commits are gone.  Raises ``StreamDataLossError`` unless the stream may go on without them."""
         error = StreamDataLossError(
-            f"the stream goes on with version {version}, and the log no longer has it: {what}",
+            f"the stream continues at version {version}, which the log no longer has: {what}",
             file=self.uri,
             version=version,
             condition="DELTA_MISSING_FILES_UNEXPECTED_VERSION",

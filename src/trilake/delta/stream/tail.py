@@ -215,7 +215,7 @@ def feed_problem(metadata: Metadata, version: int, options: StreamOptions, *, ur
     return ChangeFeedError(
         f"the change data feed is not recorded from version {version} on",
         help=f"set the table property {_CHANGE_FEED}=true before the changes you want to read, and start a query"
-        " with a new checkpoint behind the gap",
+        " with a new checkpoint after the gap",
         file=uri,
         version=version,
         condition="DELTA_MISSING_CHANGE_DATA",
@@ -236,7 +236,7 @@ def _rows_changed(
     version = int(wrong[0])
     example = removes.filter(pc.equal(removes["version"], version))["path"][0].as_py()
     if bool(replaced[removed == version][0]):
-        what, name = "rows were updated or replaced", "skipChangeCommits=true passes over such commits"
+        what, name = "rows were updated or replaced", "skipChangeCommits=true skips such commits"
         condition = "DELTA_SOURCE_TABLE_IGNORE_CHANGES"
     else:
         what, name = "rows were deleted", "ignoreDeletes=true passes over commits that only delete"

@@ -71,7 +71,7 @@ def complete(table: DeltaContext) -> Generator[Finding, None, int]:
             yield Finding(
                 "delta.checkpoint-incomplete",
                 f"the checkpoint has {len(parts):,} of its {total:,} parts; readers pass it over",
-                "nothing: it goes with the log's clean-up; its writer may have died, or be at work",
+                "nothing: the log's clean-up deletes it; its writer may have died, or may still be running",
                 severity="warning",
                 file=f"{LOG}/{version:020d}.checkpoint.*.{total:010d}.parquet",
                 version=version,

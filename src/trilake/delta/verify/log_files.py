@@ -96,6 +96,6 @@ def version_readable(table: DeltaContext) -> Generator[Finding, None, int]:
 
 def _torn_help(torn: Sequence[int]) -> str:
     return (
-        f"restore the file from a copy; version {torn[0] - 1} is whole and can be read; or drop what is newer"
+        f"restore the file from a copy; version {torn[0] - 1} can be read; or drop newer versions"
         " (trilake.repair with accept_loss)"
     )

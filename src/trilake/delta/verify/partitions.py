@@ -111,7 +111,6 @@ def _escaped(name: str) -> str:
 
 
 def _same(folder: str, value: str | None, field: StructField) -> bool:
-    """Whether the text in a folder's name is the value, in whichever of a value's spellings."""
     text = unquote(folder)
     if text == HIVE_NULL or text == "":
         return not value

@@ -31,7 +31,7 @@ _LOG: tuple[Check[DeltaContext], ...] = (
     Check("delta.compaction-differs", "compaction files equal their commits", "log", compactions.same_as_commits),
     Check("delta.checksum-differs", "version checksum files are true", "log", checksums.true),
     Check("delta.in-commit-timestamp-wrong", "commits carry times that move on", "log", protocol.in_commit_times),
-    Check("delta.protocol-lacks-feature", "the protocol lists what is used", "log", protocol.lists_features),
+    Check("delta.protocol-lacks-feature", "the protocol lists the features in use", "log", protocol.lists_features),
     Check("delta.column-mapping-wrong", "columns have ids and names of their own", "log", protocol.column_mapping),
     Check("delta.file-twice", "every data file is in the version once", "log", protocol.once),
     Check("delta.partition-values-wrong", "files have a value of each partition column", "log", partitions.values),

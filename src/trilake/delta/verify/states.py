@@ -36,7 +36,7 @@ def differences(stated: State, true: State, *, whole: bool) -> list[str]:
     out = _files(stated.adds, true.adds, "files", true.metadata)
     if whole:
         lost = _others(stated.removes, true.removes)
-        out += [f"{len(lost)} tombstones that no commit made, such as {_some(lost)}"] if len(lost) else []
+        out += [f"{len(lost)} tombstones without a commit, such as {_some(lost)}"] if len(lost) else []
     else:
         out += _keys(stated.removes, true.removes, "tombstones")
     if _protocol(stated) != _protocol(true):

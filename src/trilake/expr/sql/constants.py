@@ -81,7 +81,7 @@ def _literal(node: exp.Literal) -> Literal:
     if node.is_string:
         return Literal(text, Kind.STRING)
     if len(text) > 100:
-        raise FilterError(f"a number of {len(text)} digits is not a number of Spark")
+        raise FilterError(f"a number of {len(text)} digits is too long for Spark")
     if not _NUMBER.fullmatch(text):
         raise FilterError(f"{text!r} is not a number", help="an exponent needs digits, as in 1e5")
     if "e" in text.lower():

@@ -69,7 +69,6 @@ def truncate(call: Call, unit: int, value: int, target: str) -> Sql:
 
 
 def _parts(pattern: str, known: dict[str, str] | dict[str, int]) -> Iterator[tuple[str, bool]]:
-    """The parts of a date pattern: letters that are in ``known``, and strings between them (``False``)."""
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", pattern, re.DOTALL):
         text = match[0]
         if match[1] is not None:
@@ -106,7 +105,7 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
     regex, groups = "", []
     for text, known in _parts(pattern, _DIGITS):
         if known and text in groups:
-            raise FilterError(f"{text!r} is twice in the date pattern {pattern!r}")
+            raise FilterError(f"{text!r} appears twice in the date pattern {pattern!r}")
         regex += f"([0-9]{{{_DIGITS[text]}}})" if known else re.escape(text)
         groups += [text] if known else []
     missing = {"yyyy": "1970", "MM": "1", "dd": "1"}
@@ -116,7 +115,7 @@ def parse_by_pattern(call: Call, target: str) -> Sql:
             return missing.get(letters, "0")
         return f"CAST(regexp_extract({source}, {single_quoted(regex)}, {groups.index(letters) + 1}) AS BIGINT)"
 
-    refuse = fail(f"a text is not of the date pattern {pattern}:", source)
+    refuse = fail(f"a string does not match the date pattern {pattern}:", source)
     date = f"make_date({part('yyyy')}, {part('MM')}, {part('dd')})"
     hour, minute, second = part("HH"), part("mm"), part("ss")
     seconds = f"(({hour} * 60 + {minute}) * 60 + {second})"

@@ -119,7 +119,7 @@ def parse(text: str, names: frozenset[str] = frozenset()) -> exp.Expression:
     trees = statements(text)
     if len(trees) != 1 or not isinstance(trees[0], exp.Expression):
         raise FilterError(
-            "the filter is not one condition", help="remove the semicolon and what follows", filter=text[:200]
+            "the filter must be a single condition", help="remove the semicolon and what follows", filter=text[:200]
         )
     _check_depth(trees[0], text)
     root: exp.Expression = positive(trees[0])
@@ -192,18 +192,18 @@ def refusal(node: exp.Expression) -> FilterError:
     """The error for an expression that cannot be used in a filter."""
     text = spark_text(node)
     if isinstance(node, exp.Query) or next(node.find_all(exp.Subquery, exp.Select, exp.Exists), None) is not None:
-        return FilterError(f"{text} is or has a subquery", help="a filter sees one row at a time: join in Spark")
+        return FilterError(f"{text}contains a subquery", help="expressions see one row at a time: use a join in Spark")
     if next(node.find_all(exp.Window), None) is not None:
         return FilterError(f"{text} has a window function", help="a filter sees one row at a time: compute it in Spark")
     if isinstance(node, exp.Placeholder | exp.Parameter):
-        return FilterError(f"{text} is a parameter without a value", help="put the value into the text")
+        return FilterError(f"{text} is a parameter without a value", help="put the value into the SQL")
     if taken := text_as_name(node):
-        return FilterError(f"{taken} is a text, not a name", help=IN_BACKQUOTES)
+        return FilterError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
     return FilterError(f"{text} cannot be used in a filter", help="compute it in Spark, and filter there")
 
 
 #: What helps whoever quotes names as other dialects do.
-IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; what is in double quotes is a text"
+IN_BACKQUOTES = "names are quoted with backquotes, as `a b`; double quotes delimit strings"
 
 
 def text_as_name(root: exp.Expression) -> str | None:
@@ -238,7 +238,7 @@ def text_for_column(root: exp.Expression, text: str, names: frozenset[str]) -> e
 
 def mistaken_text(node: exp.Expression) -> str:
     """The message for what :func:`text_for_column` finds."""
-    return f"{spark_text(node)} compares a text, not the column of that name"
+    return f"{spark_text(node)} compares a string, not the column of that name"
 
 
 #: Items of a list that are shown of it, and characters of an expression.

@@ -134,7 +134,7 @@ def _pad(name: str) -> Handler:
     def handle(call: Call) -> Sql:
         pad = call.constant(2) if len(call.args) > 2 else " "
         if not isinstance(pad, str) or not pad:
-            raise FilterError(f"{call.name} needs a text to pad with")
+            raise FilterError(f"{call.name} needs a string to pad with")
         return Sql(f"{name}({call.string(0)}, CAST({_limited(call)} AS INTEGER), {single_quoted(pad)})", "VARCHAR")
 
     return handle
@@ -253,14 +253,14 @@ def _concat_ws(call: Call) -> Sql:
     """Parts that are null are left out."""
     call.string(0)
     if any(a.family in ("array", "map", "struct", "binary") for a in call.args):
-        raise FilterError(f"{call.name} can join texts only here")
+        raise FilterError(f"{call.name} supports only strings here")
     return Sql(f"concat_ws({', '.join(cast(a, 'VARCHAR').text for a in call.args)})", "VARCHAR")
 
 
 def _split(call: Call) -> Sql:
     separator = call.constant(1)
     if not isinstance(separator, str) or not separator or set(separator) & set("\\^$.|?*+()[]{}"):
-        raise FilterError(f"{call.name} needs a separator that is a plain text")
+        raise FilterError(f"{call.name} needs a constant string as separator")
     return Sql(f"string_split({call.string(0)}, {single_quoted(separator)})", "VARCHAR[]")
 
 

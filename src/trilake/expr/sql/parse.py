@@ -78,11 +78,10 @@ def parse_sql(text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.dat
 def _parsed(
     text: str, schema: pa.Schema, *, case_sensitive: bool, now: dt.datetime
 ) -> tuple[tuple[Conjunct, ...], bool]:
-    """The conjuncts, and whether they depend on ``now``."""
     if len(text) > MAX_TEXT:
         raise FilterError(
             f"the filter is {len(text):,} characters long, and the limit is {MAX_TEXT:,}",
-            help="a long list of values goes quicker as pyarrow: pc.field('x').isin(values); or join with them",
+            help="a pyarrow expression is faster for a long list: pc.field('x').isin(values); or join with them",
         )
     if not is_unicode(text):
         raise FilterError("the filter is not a valid Unicode", help="remove the lone surrogate")
@@ -234,7 +233,6 @@ class _Builder:
     # --- leaves ------------------------------------------------------------------------------------------------------
 
     def column(self, node: exp.Expression) -> Column | None:
-        """The column that ``node`` is, if it is one and nothing more."""
         return self.translator.column(node)
 
     def literal(self, node: exp.Expression) -> Literal | None:

@@ -101,7 +101,7 @@ def translate_scalar(text: str, schema: pa.Schema, *, case_sensitive: bool, now:
 def _check(root: exp.Expression, schema: pa.Schema, case_sensitive: bool) -> None:
     """Refuse what no engine could compute from one row.  Raises :class:`ExpressionError`."""
     if taken := text_as_name(root):
-        raise ExpressionError(f"{taken} is a text, not a name", help=IN_BACKQUOTES)
+        raise ExpressionError(f"{taken} is a string, not a name", help=IN_BACKQUOTES)
     for node in root.find_all(exp.Anonymous):
         name = node.name.lower()
         if name in AGGREGATES:

@@ -75,5 +75,5 @@ def concat(parts: list[Sql]) -> Sql:
     if any(p.family == "binary" for p in parts) and all(p.family in ("binary", "void") for p in parts):
         return Sql(f"({' || '.join(p.text for p in parts)})", "BLOB")
     if any(p.family in ("array", "map", "struct") for p in parts):
-        raise FilterError("filters can concatenate texts and binaries only")
+        raise FilterError("filters can concatenate only strings and binaries")
     return Sql(f"({' || '.join(cast(p, 'VARCHAR').text for p in parts) or single_quoted('')})", "VARCHAR")

@@ -179,7 +179,7 @@ class Translator:
         sql = self.render(node)
         if sql.family not in ("boolean", "void"):
             raise FilterError(
-                f"{spark_text(node)} is not a condition but of type {sql.spark_type}", help="compare it with something"
+                f"{spark_text(node)} is of type {sql.spark_type}", help="a filter must be boolean: add a comparison"
             )
         return sql
 
@@ -407,7 +407,7 @@ class Translator:
             hint = f"did you mean {close[0]}? " if close else ""
             raise FilterError(
                 f"the function {name} cannot be used in a filter",
-                help=f"{hint}the documentation lists those that can; Spark has more, for filters of its DataFrames",
+                help=f"{hint}see the documentation for supported functions; filters of Spark DataFrames support more",
             )
         least, most, handler = FUNCTIONS[key]
         if not least <= len(nodes) <= most:
@@ -419,7 +419,7 @@ class Translator:
 def too_long(node: exp.Expression, sql: Sql) -> FilterError:
     """The error for an expression whose parts would be computed too often."""
     return FilterError(
-        f"{spark_text(node)} becomes too long when it is translated: {len(sql.text):,} characters",
+        f"{spark_text(node)} is too long after translation: {len(sql.text):,} characters",
         help="calls and conditions in one another may double with each level: compute parts as columns first",
     )
 

@@ -287,7 +287,6 @@ def compare_steps(column: Column, op: str, low: Literal, high: Literal) -> Predi
 
 
 def _as_double(t: pa.DataType, literal: Literal, column: Column, **where: Any) -> float | None:
-    """The literal as a double, where Spark compares as doubles and moving the literal would not be the same."""
     if pa.types.is_decimal128(t) and literal.kind in (Kind.DOUBLE, Kind.STRING):
         return _double(literal, column, **where)
     if pa.types.is_integer(t) and literal.kind is Kind.DOUBLE:
@@ -319,8 +318,8 @@ def _fit(column: Column, literal: Literal, **where: Any) -> _Fit:
 def _parsed(value: Any, column: Column, literal: Literal, **where: Any) -> Any:
     if value is None:
         raise FilterError(
-            f"the text {str(literal.value)!r} cannot be cast to {spark_name(column.type)}",
-            help="Spark compares a text with the column by casting the text",
+            f"the string {str(literal.value)!r} cannot be cast to {spark_name(column.type)}",
+            help="Spark casts the string to the type of the column",
             column=column.sql,
             **where,
         )

@@ -80,7 +80,7 @@ def cast(value: Sql, target: str, *, safe: bool = False) -> Sql:
     if source == "void":
         return Sql(f"CAST({text} AS {target})", target)
     if source == "string":
-        failed = "NULL" if safe else fail(f"a text cannot be cast to {_spark(target)}:", text)
+        failed = "NULL" if safe else fail(f"a string cannot be cast to {_spark(target)}:", text)
         return Sql(_try(_from_text(text, target, failed), safe), target)
     plain = f"CAST({text} AS {target})"
     match source, family:
@@ -143,7 +143,7 @@ def number_text(x: str) -> str:
     sign = f"(CASE WHEN {x} < 0 THEN '-' ELSE '' END)"
     return (
         f"(CASE WHEN isnan({x}) THEN 'NaN' WHEN isinf({x}) THEN {sign} || 'Infinity' "
-        f"WHEN {x} <> 0 AND abs({x}) < 2.3e-308 THEN {fail('a number is too near to zero to be a text here')} "
+        f"WHEN {x} <> 0 AND abs({x}) < 2.3e-308 THEN {fail('a number is too close to zero to cast to a string')} "
         f"WHEN {x} = 0 OR (abs({x}) >= 1e-3 AND abs({x}) < 1e7) THEN CAST({x} AS VARCHAR) "
         f"ELSE {sign} || left({digits}, 1) || '.' || {behind} || 'E' || CAST({power} AS VARCHAR) END)"
     )

@@ -113,7 +113,6 @@ def evaluate(predicate: Predicate, rows: Rows) -> pa.ChunkedArray:
 
 
 def _connect(parts: tuple[Predicate, ...], rows: Rows, *, decided: bool) -> pa.ChunkedArray:
-    """``AND`` (``decided=False``) or ``OR`` (``decided=True``) of ``parts``: one such value decides for the row."""
     join = pc.or_kleene if decided else pc.and_kleene
     result: pa.ChunkedArray | None = None
     for part in sorted(parts, key=_needs_duckdb):

@@ -137,7 +137,7 @@ def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part],
         first, last = int(raw[0]), int(raw[-1])
         np.add(raw, position - first, out=offsets)
         if types.is_text(array.type) and last > first and not is_utf8(raw, np.frombuffer(data, np.uint8)):
-            raise RowsDoNotFitError("a text is not UTF-8", help="write such values as binary", column=field.name)
+            raise RowsDoNotFitError("a string is not UTF-8", help="write such values as binary", column=field.name)
         if last > first:
             parts.append(memoryview(data)[first:last])
             position += last - first

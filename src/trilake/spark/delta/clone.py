@@ -143,7 +143,7 @@ def convert_table(
     if by_path is None:
         if is_absolute(identifier.strip()):
             raise InvalidArgumentError(
-                f"CONVERT TO DELTA needs to know the format of {identifier}",
+                f"CONVERT TO DELTA needs the format of {identifier}",
                 help=f"write parquet.`{identifier.strip()}`",
                 condition="DELTA_MISSING_PROVIDER_FOR_CONVERT",
             )
@@ -221,7 +221,7 @@ def _convert_named(
     managed, parts = kind != "EXTERNAL", parts_of(name)
     if managed and not has_catalog(spark, parts):
         raise InvalidArgumentError(
-            f"{name} is a managed table, and its catalogue cannot be told from here that it has another format",
+            f"{name} is a managed table, and its catalogue entry cannot change to another format",
             help=f"convert its files in place with parquet.`{about.get('Location')}`",
         )
     path = str(about["Location"])

@@ -89,16 +89,16 @@ SETTINGS: tuple[Setting, ...] = (
             "changeDataFeed.timestampOutOfRange.enabled",
             "a change feed, and a stream, may begin or end after the newest commit",
         ),
-        ("commitInfo.userMetadata", "a text that every commit carries"),
+        ("commitInfo.userMetadata", "a string that is stored in every commit"),
         ("convert.useMetadataLog", "false: a conversion also takes files that a streaming sink did not commit"),
-        ("lastCommitVersionInSession", "set behind each commit of the session: its version"),
+        ("lastCommitVersionInSession", "set after each commit of the session to its version"),
         ("properties.defaults.", "properties of new tables"),
         ("write.txnAppId", "an application: INSERT, DELETE, UPDATE and MERGE happen once for each version of it"),
         ("write.txnVersion", "the version of that application"),
         ("write.txnVersion.autoReset.enabled", "the session forgets the version once a change stood for it"),
         ("replaceWhere.constraintCheck.enabled", "false: rows that replaceWhere does not match are written too"),
         ("replaceWhere.dataColumns.enabled", "false: replaceWhere takes partition columns alone"),
-        ("retentionDurationCheck.enabled", "VACUUM may be told a retention shorter than the table's"),
+        ("retentionDurationCheck.enabled", "allows VACUUM with a retention shorter than the table's"),
         ("vacuum.logging.enabled", "VACUUM writes commits about itself"),
         ("vacuum.lite.enabled", "VACUUM looks at the log alone"),
         ("optimize.", "sizes and checks of OPTIMIZE"),
@@ -137,11 +137,11 @@ SETTINGS: tuple[Setting, ...] = (
         ("maxSnapshotLineageLength", "how delta-spark keeps its state"),
         ("merge.", "how merges run"),
         ("preview.enabled", "a switch of Databricks"),
-        ("schema.removeSparkInternalMetadata", "such metadata is never stored here"),
+        ("schema.removeSparkInternalMetadata", "trilake never stores such metadata"),
         ("snapshotCache.", "how delta-spark keeps its state"),
         ("snapshotIsolation.enabled", "a frame here always shows one version"),
         ("snapshotPartitions", "how delta-spark keeps its state"),
-        ("stalenessLimit", "what is read is never stale here"),
+        ("stalenessLimit", "trilake's reads are never stale"),
         ("state.", "checks of delta-spark's state"),
         ("stateReconstructionValidation.enabled", "a state is always validated here"),
         ("stats.", "which statistics are gathered, and whether files are skipped by them"),
@@ -263,7 +263,10 @@ class _TellVersion:
             self.spark.conf.set(LAST_VERSION, str(event.version))
         except (Py4JError, PySparkException) as e:
             _log.warning(
-                "version %d of %s is committed, and the session not told: %s", event.version, event.log.store.uri, e
+                "version %d of %s is committed, but the session setting was not updated: %s",
+                event.version,
+                event.log.store.uri,
+                e,
             )
 
 

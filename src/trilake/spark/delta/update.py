@@ -163,7 +163,6 @@ def _new_rows(
     values: Mapping[tuple[str, ...], Column],
     job: _UpdateTask,
 ) -> DataFrame:
-    """The changed columns with new values, what they were where the change feed wants it, row ids, and addresses."""
     columns = _changed_columns(frame, changed_schema, values)
     carried: list[Column] = []
     if job.feed:
@@ -204,7 +203,6 @@ def _value(
     new: Mapping[tuple[str, ...], tuple[Column, T.DataType]],
     rules: AssignmentRules,
 ) -> Column:
-    """A column, or a field inside structs, with the new values that are at or below its path."""
     if path in new:
         value, type_ = new[path]
         return stored(value, type_, field.dataType, ".".join(path), rules=rules)

@@ -38,7 +38,7 @@ def write_request(options: Options, schema: T.StructType, overwrite: bool) -> Wr
         )
     if not overwrite and options.get("replaceWhere") is not None:
         raise InvalidArgumentError(
-            "replaceWhere says what an overwrite replaces, and the rows are appended",
+            "replaceWhere needs mode overwrite, got append",
             help="write mode('overwrite'), or leave replaceWhere out",
         )
     app_id, version, isolation = options.get("txnAppId"), options.integer("txnVersion"), options.get("isolationLevel")
@@ -105,4 +105,4 @@ class DeltaWriter(DataSourceArrowWriter):
         # says why the job failed, must not be hidden behind another one.
         job = self.plan.files.job_id
         left = files_of_job(self._log(), job)
-        _log.warning("write job %s failed and leaves %d files behind: %s", job, len(left), left[:5])
+        _log.warning("write job %s failed and leaves %d files: %s", job, len(left), left[:5])

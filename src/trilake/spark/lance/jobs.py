@@ -68,7 +68,7 @@ def collected(df: DataFrame) -> list[Row]:
             e,
             "a task failed before the commit; the dataset is unchanged",
             again="repeat the job",
-            left="what tasks have left is removed by cleanup_old_versions",
+            left="cleanup_old_versions removes the files that tasks left",
         ) from None
 
 

@@ -388,7 +388,7 @@ def insert_into(request: SaveRequest, spark: SparkSession, name: str, mode: str)
     if len(names) != len(request.df.columns):
         raise InvalidArgumentError(
             f"{name} has {len(schema.names)} columns, the data {len(request.df.columns)}",
-            help="insertInto goes by position: select the table's columns in its order",
+            help="insertInto matches columns by position: select the table's columns in its order",
             condition="DELTA_INSERT_COLUMN_ARITY_MISMATCH"
             if len(request.df.columns) < len(schema.names)
             else "DELTA_METADATA_MISMATCH",

@@ -72,8 +72,7 @@ def running_query(df: DataFrame, app_id: str | None) -> str:
     query_id = None if is_connect(df.sparkSession) else df.sparkSession.sparkContext.getLocalProperty(_QUERY_ID)
     if not query_id:
         raise StreamError(
-            "the query that this batch belongs to is not known, so a batch that is repeated could not be told from a"
-            " new one",
+            "the query of this batch is unknown, so a retried batch cannot be recognized",
             help="use the function with df.writeStream.foreachBatch, or pass an app_id that only this query uses",
         )
     return query_id
@@ -306,7 +305,7 @@ class foreach_batch:
                 raise InvalidArgumentError(f"{name} names no column", help=f"leave it out, or pass {name}_all=True")
         if not (update_all or insert_all or update or insert or delete is not None or build):
             raise InvalidArgumentError(
-                "the merge says not what is to happen", help="pass update_all=True, insert_all=True, or other clauses"
+                "the merge has no clauses", help="pass update_all=True, insert_all=True, or other clauses"
             )
 
         def describe(builder: DeltaMergeBuilder) -> DeltaMergeBuilder:

@@ -93,11 +93,9 @@ class _Matched(_When):
         return self._writer._continued(self._builder.whenMatchedUpdateAll(self._condition))
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
-        """Update the columns named."""
         return self._writer._continued(self._builder.whenMatchedUpdate(self._condition, assignments))
 
     def delete(self) -> MergeIntoTable:
-        """Delete the rows."""
         return self._writer._continued(self._builder.whenMatchedDelete(self._condition))
 
 
@@ -109,7 +107,6 @@ class _NotMatched(_When):
         return self._writer._continued(self._builder.whenNotMatchedInsertAll(self._condition))
 
     def insert(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
-        """Insert rows with the columns named."""
         return self._writer._continued(self._builder.whenNotMatchedInsert(self._condition, assignments))
 
 
@@ -123,9 +120,7 @@ class _NotMatchedBySource(_When):
         )
 
     def update(self, assignments: Mapping[str, Column]) -> MergeIntoTable:
-        """Update the columns named."""
         return self._writer._continued(self._builder.whenNotMatchedBySourceUpdate(self._condition, assignments))
 
     def delete(self) -> MergeIntoTable:
-        """Delete the rows."""
         return self._writer._continued(self._builder.whenNotMatchedBySourceDelete(self._condition))

@@ -71,7 +71,7 @@ def missing_file(text: str) -> MissingFileError | None:
     if not _MISSING.search(text):
         return None
     file = _file_of_ours(text)
-    return None if file is None else MissingFileError("a data file that the table names is not there", file=file)
+    return None if file is None else MissingFileError("a data file of the table is missing", file=file)
 
 
 def other_type(text: str) -> SchemaMismatchError | None:

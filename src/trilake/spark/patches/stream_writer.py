@@ -113,7 +113,6 @@ class _Request:
 
     @property
     def checkpoint(self) -> str | None:
-        """Where the query's checkpoint is."""
         return record_option(self.options, _CHECKPOINT) or None
 
 

@@ -68,7 +68,7 @@ def write_stream(
     """
     if is_connect(df.sparkSession):
         raise UnsupportedSparkError(
-            "over Spark Connect a batch cannot be told which query it belongs to",
+            "over Spark Connect the query of a batch is unknown",
             help='use df.writeStream.format("delta"), or trilake.foreach_batch with an app_id',
         )
     if not df.isStreaming:

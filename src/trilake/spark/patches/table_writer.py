@@ -145,7 +145,7 @@ def _check_replaces_schema(request: _Request) -> None:
     stated = record_option(request.record.options, "overwriteSchema")
     if request.format in NAMED and stated is not None and stated.lower() == "false":
         raise InvalidArgumentError(
-            "overwriteSchema is not allowed when replacing a Delta table: its schema goes with its rows",
+            "overwriteSchema is not allowed when replacing a Delta table: its schema is replaced with its rows",
             help="leave overwriteSchema out; overwritePartitions() and overwrite(condition) keep the schema",
             condition="DELTA_ILLEGAL_USAGE",
         )
@@ -159,7 +159,7 @@ def _overwrite(request: _Request, condition: Any) -> None:
     known = _delta_alone(request, "overwrite(condition)")
     if record_option(request.record.options, "replaceWhere") is not None:
         raise InvalidArgumentError(
-            "the option replaceWhere and the condition of overwrite() both say what is replaced",
+            "the option replaceWhere and the condition of overwrite() cannot both be given",
             help="leave one of them out",
             file=known,
             condition="DELTA_REPLACE_WHERE_IN_OVERWRITE",
@@ -195,7 +195,9 @@ _DECIDERS: dict[str, Callable[..., Action | None]] = {
 def _known(request: _Request) -> str:
     if request.known is None:
         raise TableNotFoundError(
-            f"table {request.table} cannot be found", help="make it with create()", condition="TABLE_OR_VIEW_NOT_FOUND"
+            f"table {request.table} cannot be found",
+            help="create it with create()",
+            condition="TABLE_OR_VIEW_NOT_FOUND",
         )
     must_be_of(request.known, request.table, request.format.removeprefix("trilake-"))
     must_be_at(request.known, request.table, _place_said(request.record))
@@ -206,7 +208,7 @@ def _delta_alone(request: _Request, call: str) -> str:
     place = _known(request)
     if request.format not in NAMED:
         raise InvalidArgumentError(
-            f"{call} is not done for {request.format} tables: they replace all rows or none",
+            f"{call} is not supported for {request.format} tables: they replace all rows or none",
             help="use replace(), or append()",
             file=place,
         )

@@ -170,7 +170,7 @@ def plain_text(spark: SparkSession, text: str, schema: StructType) -> str:
             said = built_in_text(query_execution(frame).analyzed().condition)
     if said is None:
         raise FilterError(
-            f"only a session whose strings and names are read without settings can say {text}",
+            f"cannot write with this session's settings for strings and names: {text}",
             help="unset spark.sql.ansi.doubleQuotedIdentifiers and spark.sql.parser.escapedStringLiterals",
         )
     return said

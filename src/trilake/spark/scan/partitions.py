@@ -128,7 +128,6 @@ def _flat(values: pa.ChunkedArray) -> pa.Array:
 
 
 def _reads_as(spelled: pa.Array, folder: pa.Array, values: pa.Array) -> bool:
-    """Whether Spark reads ``spelled[folder]``, the text in a file's folder, as its value, for all files."""
     typed = pc.dictionary_encode(values, null_encoding="encode")
     allowed = _spellings(typed.dictionary)
     if allowed is None:

@@ -43,7 +43,7 @@ def native_refusal(uri: str, provider: str, *, vectors: bool = False, spark: Spa
     """
     scheme = uri.partition(":")[0]
     if spark is None and scheme != "file":
-        return f"Spark has no file system for {scheme}: without hadoop-aws or its likes it reads files only"
+        return f"Spark has no file system for {scheme}: it needs a connector such as hadoop-aws"
     if provider not in _PROVIDERS:
         return f"Spark has no scan for {provider} files"
     if vectors and provider != "parquet":
@@ -89,7 +89,7 @@ def _may_be_lost(type_: T.DataType) -> bool:
 
 def _settings_refusal(spark: SparkSession, provider: str) -> str | None:
     if (spark.conf.get(_IGNORE_MANIFESTS, "false") or "").lower() == "true":
-        return f"the session has {_IGNORE_MANIFESTS} switched on, so Spark cannot be told a list of files"
+        return f"the session has {_IGNORE_MANIFESTS} enabled, so Spark does not accept a list of files"
     if provider not in (spark.conf.get(_SCANS, provider) or "").lower().split(","):
         return f"the session's {_SCANS} does not name {provider}"
     return None

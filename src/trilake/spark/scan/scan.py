@@ -404,7 +404,6 @@ def _select(df: DataFrame, terms: Sequence[str | Column]) -> DataFrame:
 
 
 def _hiding(df: DataFrame, terms: Sequence[str | Column], metadata: str) -> DataFrame:
-    """The frame's ``terms`` and, for those who name it, ``_metadata``."""
     out = _select(df, [*terms, f"{metadata} AS {METADATA}"])
     try:
         return hidden_column(df.sparkSession, out)

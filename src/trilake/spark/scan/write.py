@@ -118,10 +118,10 @@ def write_natively(df: DataFrame, store: Store, plan: FilePlan, runtime: Runtime
     """Write rows that :func:`native_write_refusal` has nothing against, as one Spark job.
 
     Raises ``ConstraintViolatedError`` for a null where the table allows none, ``StorageError`` where files cannot get
-    their place, and what Spark raises for a job that fails.  Then nothing is left behind.
+    their place, and what Spark raises for a job that fails.  Then no files remain.
     """
     folder = staging(store)
-    assert folder is not None, "it was asked whether files can be staged"
+    assert folder is not None, "the check for staged files ran"
     with folder, without_echo(), overridden(df.sparkSession, _SETTINGS):
         writer = _physical(df, plan).write.options(**_OPTIONS)
         if plan.max_records is not None:

@@ -140,7 +140,6 @@ class _OfJava(Py4JJavaError):  # type: ignore[misc]  # py4j has no types
 
     @property
     def errmsg(self) -> str:
-        """The text."""
         return self._message
 
 

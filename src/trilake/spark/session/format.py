@@ -142,7 +142,7 @@ class SparkFormat(ABC):
         """Refuse what Spark's own formats alone do.  Raises ``InvalidArgumentError``."""
         if request.buckets is not None:
             raise InvalidArgumentError(
-                f"{request.buckets} is not done for {request.format} tables",
+                f"{request.buckets} is not supported for {request.format} tables",
                 help=f"leave {request.buckets} out; partitionBy and clusterBy group the rows of a Delta table",
                 file=path,
             )

@@ -290,7 +290,7 @@ def select_texts(df: DataFrame, texts: Sequence[str]) -> DataFrame:
     """
     java = getattr(df, "_jdf", None)
     if java is None or not texts or any(_BETWEEN in t for t in texts):
-        raise InternalsError("the texts cannot be sent as one")
+        raise InternalsError("the strings cannot be sent together")
     spark: Any = df.sparkSession
     array = java_class(spark, "java.util.regex.Pattern").compile(_BETWEEN).split(_BETWEEN.join(texts))
     return java_frame(spark, java.selectExpr(array))

@@ -192,7 +192,7 @@ def _probe(executable: Path, modified: int) -> _Probed | str:
         return answer
     version = parse_version(answer.stderr) or parse_version(answer.stdout)
     if answer.returncode != 0 or version is None:
-        return f"does not tell its version (exit code {answer.returncode})"
+        return f"does not report its version (exit code {answer.returncode})"
     if version[0] < MINIMUM_VERSION:
         return f"is Java {version[1]}"
     # What is on the PATH may be a link or a wrapper script; the runtime itself knows where it lives.

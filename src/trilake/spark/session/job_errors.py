@@ -77,7 +77,6 @@ def error_at_end(text: str) -> TrilakeError | None:
 
 
 def _class_of(name: str) -> type[TrilakeError] | None:
-    """The class of trilake of that name: an error may be of a format's own class."""
     kinds = [TrilakeError]
     for kind in kinds:
         if kind.__name__ == name:
@@ -94,7 +93,7 @@ def _parsed(kind: type[TrilakeError], shown: str) -> TrilakeError:
 
 def _missing(text: str) -> MissingFileError:
     match = _FILE.search(text)
-    return MissingFileError("a data file that the table names is not there", file=None if match is None else match[0])
+    return MissingFileError("a data file of the table is missing", file=None if match is None else match[0])
 
 
 def short_cause(cause: BaseException) -> str:

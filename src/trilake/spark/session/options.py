@@ -58,7 +58,7 @@ class Options:
         if unknown:
             raise UnknownOptionError(
                 f"unknown option {', '.join(map(repr, sorted(unknown)))}",
-                help=f"known are {', '.join(sorted(names.values()))}"
+                help=f"valid options are {', '.join(sorted(names.values()))}"
                 + (" and delta.* properties" if properties else ""),
             )
         warn_ignored(ignored)

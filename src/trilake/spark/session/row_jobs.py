@@ -67,7 +67,7 @@ def failed_job(cause: BaseException, log: DeltaLog, job_id: str, verb: str) -> E
         cause,
         f"the {verb} failed before its commit; the table is unchanged and {left}",
         again=f"repeat the {verb}",
-        left="" if left.startswith("nothing") else "vacuum removes what was left behind",
+        left="" if left.startswith("no files") else "vacuum removes the remaining files",
         file=log.store.uri,
     )
 

@@ -153,7 +153,6 @@ def _limited(f: StructField, metadata: Mapping[str, Any]) -> StructField:
 
 
 def _user_defined(schema: T.DataType) -> Iterator[tuple[str, T.UserDefinedType]]:
-    """The user-defined types in a schema, each with the path of where it is."""
     for path, kind in types_in(schema):
         if isinstance(kind, T.UserDefinedType):
             yield ".".join(path), kind

@@ -60,7 +60,6 @@ def check_shared(uri: str | os.PathLike[str]) -> None:
 
 
 def _settings(spark: SparkSession, names: Iterable[str]) -> dict[str, str]:
-    """Those of the settings that the session has."""
     out: dict[str, str] = {}
     java: Any = getattr(spark, "_jsparkSession", None)
     if java is not None:

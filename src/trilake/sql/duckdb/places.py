@@ -146,6 +146,6 @@ def unknown_name(name: str) -> TableNotFoundError:
     """The error for a name that only a session's catalogue could know."""
     return TableNotFoundError(
         f"the table {name} cannot be found: without Spark there is no catalogue",
-        help=f"name a table by its path, such as delta.{name} or '/lake/orders'; a frame or table of this process is"
-        " named by a keyword: trilake.sql(text, orders=frame)",
+        help=f"name a table by its path, such as delta.{name} or '/lake/orders'; pass a frame or table of this"
+        " process by keyword: trilake.sql(text, orders=frame)",
     )

@@ -100,7 +100,6 @@ def _problem(error: duckdb.Error) -> InvalidArgumentError | TableNotFoundError:
 
 
 def _sources(context: Context, query: Query) -> dict[Name, Source]:
-    """The rows that each name of a query stands for."""
     frames = {name.lower(): rows for name, rows in context.frames.items()}
     sources: dict[Name, Source] = {}
     for relation in query.relations:
@@ -137,7 +136,6 @@ def _version(context: Context, relation: Relation) -> tuple[int | None, str | No
 
 
 def _changes(context: Context, arguments: str) -> pa.Table:
-    """The rows of ``table_changes_by_path``."""
     values = _values(context, arguments)
     of = int | str | dt.datetime
     if not 2 <= len(values) <= 3 or not isinstance(values[0], str) or not all(isinstance(v, of) for v in values[1:]):
@@ -153,7 +151,6 @@ def _changes(context: Context, arguments: str) -> pa.Table:
 
 
 def _values(context: Context, expressions: str) -> tuple[Any, ...]:
-    """The values of constant expressions."""
     query = parse_query(f"SELECT {expressions}")
     with idle_connection() as connection:
         try:

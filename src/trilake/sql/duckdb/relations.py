@@ -193,8 +193,8 @@ class _Reader:
         position = node["query_location"]
         if position >= len(self.bytes):
             raise InvalidArgumentError(
-                "a version stands where DuckDB does not say the place of the table",
-                help="name the version behind the path, as in '/path@v3', or read the table in a SELECT",
+                "a version is not supported at this place",
+                help="write the version after the path, as in '/path@v3', or read the table in a SELECT",
             )
         start = len(self.bytes[:position].decode())
         tokens = [t for t in tokenize(self.sql) if t.start >= start]

@@ -56,7 +56,7 @@ def sql(text: str, args: Args = None, *, storage_options: Mapping[str, str] | No
     [{'note': 'b'}]
     """
     if not isinstance(text, str):
-        raise InvalidArgumentError(f"a statement is text, not a {type(text).__name__}")
+        raise InvalidArgumentError(f"a statement must be a string, got {type(text).__name__}")
     values: dict[str, Any] = {}
 
     def parameter(value: Any) -> str:
@@ -123,7 +123,7 @@ def _drop(context: Context, text: str) -> pa.Table:
             help="DELETE FROM takes its rows away, and its folder can be removed",
         )
     if not unless:
-        raise TableNotFoundError("there is no table to be dropped", help="write IF EXISTS", file=place.path)
+        raise TableNotFoundError("there is no table to drop", help="write IF EXISTS", file=place.path)
     return pa.table({})
 
 

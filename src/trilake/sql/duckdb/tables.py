@@ -51,7 +51,7 @@ def run_create(context: Context, text: str) -> pa.Table:
     call = _parsed(context, text)
     if call is None:
         raise InvalidArgumentError(
-            f"without Spark there is no catalogue to keep this in: {text.strip()[:200]}",
+            f"without Spark there is no catalogue for this statement: {text.strip()[:200]}",
             help="CREATE TABLE delta.`/path` makes a table",
         )
     place = place_of(context, call.parts, new=True)

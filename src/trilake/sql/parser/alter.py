@@ -41,7 +41,7 @@ def change_table(alter: Alter, cursor: Cursor) -> None:
 def _refuse(alter: Alter, cursor: Cursor) -> NoReturn:
     begin = cursor.tokens[: cursor.at + 5]
     raise InvalidArgumentError(
-        f"this form of ALTER TABLE is not for Delta tables: {cursor.text.strip()}",
+        f"this form of ALTER TABLE is not supported for Delta tables: {cursor.text.strip()}",
         help="partitions follow from the rows"
         if any(t.upper in ("PARTITION", "PARTITIONS") for t in begin)
         else "columns, properties, constraints, features, clustering, name and place can be altered",

@@ -219,7 +219,6 @@ def _one(cursor: Cursor) -> tuple[int, int]:
 
 
 def _without_not_null(cursor: Cursor, start: int, end: int, fields: dict[str, object]) -> str:
-    """A default's text without ``NOT NULL`` at its end, which is a rule of the column."""
     text = cursor.text[start:end]
     tokens = Cursor(text).tokens
     if len(tokens) > 2 and tokens[-2].upper == "NOT" and tokens[-1].upper == "NULL" and tokens[-3].upper != "IS":
@@ -343,7 +342,7 @@ def _partitions(cursor: Cursor, fields: dict[str, object]) -> None:
             names.append(piece.part())
         elif piece.is_symbol("(", ahead=1):
             raise InvalidArgumentError(
-                f"a table is partitioned by columns, not by expressions, and {text.strip()} is one",
+                f"a table must be partitioned by columns, got the expression {text.strip()}",
                 help="add a generated column, and name that",
                 condition="DELTA_OPERATION_NOT_ALLOWED",
             )

@@ -135,7 +135,7 @@ class Cursor:
         text = self.number()
         if not text.lstrip("-").isdecimal() or len(text) > _LONGEST or not -(2**63) <= int(text) < 2**63:
             self.at -= 1
-            self.fail("a whole number is expected here, such as 3")
+            self.fail("expected a whole number, such as 3")
         return int(text)
 
     def brackets(self) -> tuple[int, int]:

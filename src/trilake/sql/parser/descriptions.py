@@ -132,7 +132,7 @@ def check_place(call: Create, format: str, path: str, *, exists: bool) -> None:
         )
     if not exists and not call.create:
         raise TableNotFoundError(
-            "there is no table to be replaced",
+            "there is no table to replace",
             help="write CREATE OR REPLACE",
             file=path,
             condition="TABLE_OR_VIEW_NOT_FOUND",

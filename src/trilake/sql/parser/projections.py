@@ -121,7 +121,7 @@ def by_column(
     tokens = tokenize(text)
     if has_query(text) or any(t.text == "->" for t in tokens):
         raise InvalidArgumentError(
-            f"{text} is over a view that gives columns other names, and has names of its own", help="change the table"
+            f"{text} is on a view that renames columns, and has column aliases", help="change the table"
         )
     edits = []
     for at, parts, behind in names_in(text, tokens):

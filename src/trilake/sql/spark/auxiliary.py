@@ -55,7 +55,7 @@ def run_auxiliary(session: SqlSession, text: str, args: Args) -> DataFrame | Non
         return _refresh(session, cursor)
     if cursor.accept("MSCK", "REPAIR", "TABLE") or cursor.accept("LOAD", "DATA"):
         raise InvalidArgumentError(
-            f"this statement is not for tables with a log: {text.strip()}", help="rows come with INSERT INTO"
+            f"this statement is not supported for tables with a log: {text.strip()}", help="rows come with INSERT INTO"
         )
     return None
 

@@ -172,7 +172,6 @@ def _in_derived_session(func: Callable[[DataFrame, int], None], parent: SqlSessi
 
 
 def _derive(derived: SparkSession, views: Mapping[str, TempView]) -> SqlSession:
-    """What is known of a session that was made of one with SQL, where Spark's side has these views of it."""
     known = installed(derived)
     if known is None:
         # The methods are those of its class.

@@ -162,7 +162,6 @@ def _with_side(rows: pa.Table, side: str) -> pa.Table:
 
 
 def _some(rows: Rows, columns: Sequence[str], hashed: Sequence[str], wanted: pa.Table, limit: int) -> pa.Table:
-    """The first rows whose hash over ``hashed`` is wanted, of each hash no more than are wanted, ``limit`` in all."""
     left = dict(zip(wanted["k"].to_pylist(), wanted["n"].to_pylist(), strict=True))
     taken: list[pa.RecordBatch] = []
     count = 0

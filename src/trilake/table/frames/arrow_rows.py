@@ -76,7 +76,7 @@ def arrow_batches(data: Any, refusal: str = _REFUSAL) -> tuple[pa.Schema, Iterat
     if isinstance(data, Iterable) and not isinstance(data, str | bytes):
         return _of_items(data, refusal)
     swapped = isinstance(data, str | PathLike) and refusal == _REFUSAL
-    first = "the rows come first, the place behind them: trilake.write(rows, path); " if swapped else ""
+    first = "pass the rows first, then the location: trilake.write(rows, path); " if swapped else ""
     raise InvalidArgumentError(f"{refusal} {type(data).__name__}", help=first + _HELP)
 
 
@@ -109,7 +109,7 @@ def _of_items(data: Iterable[Any], refusal: str) -> tuple[pa.Schema, Iterator[pa
     if first is None and isinstance(data, list | tuple):
         raise InvalidArgumentError(
             f"{refusal} list without rows, which has no columns",
-            help="pass an Arrow table or frame, whose columns are known without rows",
+            help="pass an Arrow table or frame, which has columns without rows",
         )
     kind = type(data).__name__ if first is None else f"{type(data).__name__} of {type(first).__name__}"
     raise InvalidArgumentError(f"{refusal} {kind}", help=_HELP)

@@ -191,7 +191,6 @@ def convert(
 
 
 def _opened(spark: SparkSession | None, uri: str | PathLike[str], options: Mapping[str, str] | None) -> Store:
-    """A store, with what a session knows of it where there is one."""
     if spark is None:
         return open_store(uri, dict(options or {}))
     from trilake.spark.session.storage import session_store  # late: PySpark may not be installed
@@ -305,8 +304,8 @@ def _commit(target: Target, outcomes: Sequence[Outcome], source: Source, uri: st
         which = f", in column {', '.join(columns)}" if columns else ""
         raise ChecksumMismatchError(
             f"the rows read back as others than were read: {read} became {back}{which}; the target is unchanged",
-            help="leave the column out or cast it; text columns that folders are named by may read as numbers, and"
-            " empty texts as null: then pass partition_by=[]",
+            help="leave the column out or cast it; folder names of string columns may read as numbers, and"
+            " empty strings as null: then pass partition_by=[]",
             file=uri,
             column=columns[0] if columns else None,
         )

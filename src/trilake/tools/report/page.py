@@ -95,7 +95,7 @@ def _tiles(facts: Facts) -> list[Tile]:
     tiles = [] if facts.version is None else [Tile("Version", count_text(facts.version))]
     more = f"in {unknown:,} files not stated" if unknown else ""
     if deleted:
-        more = f"{share_text(deleted / max(stated, deleted))} deleted besides"
+        more = f"{share_text(deleted / max(stated, deleted))} more deleted"
     live = max(0, stated - deleted)
     tiles.append(
         Tile("Rows", ("≥ " if unknown else "") + short_count(live), more or (f"{live:,}" if live >= 10**8 else ""))

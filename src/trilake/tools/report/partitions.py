@@ -75,7 +75,6 @@ def _partitions(columns: tuple[PartitionColumn, ...]) -> int:
 
 
 def _codes(values: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], list[str | None]]:
-    """A number for each value, null among them, and the values."""
     encoded = pc.dictionary_encode(pa.concat_arrays(values.chunks), null_encoding="encode")
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 

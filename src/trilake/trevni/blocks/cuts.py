@@ -93,7 +93,6 @@ class Request:
         return (int(rows[first]), int(rows[last])) if first < last else (self._start, self._start)
 
     def _slots_before(self, number: int, row: int) -> int:
-        """The number of slots that the rows of the column's blocks before ``row`` have."""
         first_row = self._rows(number)[0]
         parent = self._columns[number].parent
         if parent is None:
@@ -139,7 +138,6 @@ class Request:
         return Cut(decoded.lengths[low:high], decoded.values.slice(first_value, end - first_value), high - low)
 
     def _all_row_slots(self, number: int, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """The slot at which each row from ``start`` to ``stop`` (inclusive) begins."""
         parent = self._columns[number].parent
         if parent is None:
             return np.arange(stop - start + 1, dtype=np.int64)

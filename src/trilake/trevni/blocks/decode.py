@@ -140,7 +140,7 @@ def _check(status: int, position: int, size: int, block: Block, where: ColumnPla
     if status != k.OK:
         raise where.fail(f"{k.STATUS[status]}, at byte {position} of its payload", block.number, block.offset)
     if position != size:
-        raise where.fail(f"{size - position} bytes are left behind the last value", block.number, block.offset)
+        raise where.fail(f"{size - position} bytes are left after the last value", block.number, block.offset)
 
 
 class _NullDecoder:

@@ -274,7 +274,7 @@ class ColumnEncoder:
         buffer = values.buffers()[2]
         data = _NOTHING8 if buffer is None or not buffer.size else np.frombuffer(buffer, np.uint8)
         if self.type is ValueType.STRING and not is_utf8(chosen, data):
-            raise SchemaMismatchError("a text is not UTF-8", help="write such values as binary", column=self._column)
+            raise SchemaMismatchError("a string is not UTF-8", help="write such values as binary", column=self._column)
         return _NOTHING64, chosen, data
 
     def _largest_row(self, row_slots: Int64s, slot_values: Int64s | None, offsets: Int64s) -> int:
@@ -380,7 +380,6 @@ class ColumnEncoder:
 
 
 def _window(values: pa.Array, buffer: int, width: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The bytes of a fixed-width array."""
     data = values.buffers()[buffer]
     if data is None:
         return _NOTHING8

@@ -96,7 +96,7 @@ def parse_header(data: bytes | memoryview, *, file: str, file_size: int) -> Head
         # Four bytes of block count are the least a column has.
         if not header.size <= start <= file_size - 4:
             raise CorruptFileError(
-                f"the column starts at byte {start}, outside the bytes {header.size} to {file_size} behind the header",
+                f"the column starts at byte {start}, outside the bytes {header.size} to {file_size} after the header",
                 file=file,
                 column=columns[number].label,
                 offset=table_at + 8 * number,

@@ -9,7 +9,7 @@ STATUS = {
     OVERLONG: "an integer does not end within its 5 or 10 bytes",
     TOO_BIG: "an integer has more bits than its type",
     NEGATIVE: "a value has a negative length",
-    RUN: "a run of lengths is longer than what is left of the block",
+    RUN: "a run of lengths is longer than the rest of the block",
 }
 
 KIND_NULL, KIND_BOOLEAN, KIND_VARINT, KIND_FIXED, KIND_BYTES = 0, 1, 2, 3, 4

@@ -41,7 +41,7 @@ class Source(ABC):
     def _whole(self, data: pa.Buffer, start: int, length: int) -> pa.Buffer:
         if data.size != length:
             raise CorruptFileError(
-                f"{length} bytes were asked for and {data.size} came back: the file became shorter while it was read",
+                f"{length} bytes were requested, got {data.size}: the file was truncated while it was read",
                 file=self.name,
                 offset=start,
             )

@@ -247,7 +247,6 @@ class ColumnFile:
                 length = min(4 * length, size)
 
     def _column_ends(self) -> list[int]:
-        """The last possible end of each column: the next start, or the end of the file."""
         starts = sorted(self._header.starts)
         for one, other in pairwise(starts):
             if one == other:

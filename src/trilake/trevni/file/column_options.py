@@ -158,7 +158,7 @@ def user_metadata(metadata: Mapping[Any, Any]) -> dict[str, bytes]:
     own: dict[str, bytes] = {}
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, bytes | str):
-            raise InvalidArgumentError(f"metadata must be text to bytes, not {key!r} to {type(value).__name__}")
+            raise InvalidArgumentError(f"metadata must map strings to bytes, got {key!r} to {type(value).__name__}")
         if key.startswith(RESERVED):
             raise InvalidArgumentError(f"the metadata key {key!r} starts with {RESERVED!r}, which is reserved")
         if key in _OWN:

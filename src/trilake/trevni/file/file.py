@@ -84,7 +84,7 @@ class TrevniFile(ColumnFile):
         if columns is None:
             return self.nodes
         if isinstance(columns, str):
-            raise InvalidArgumentError(f"columns must be a sequence of names, not the text {columns!r}")
+            raise InvalidArgumentError(f"columns must be a sequence of names, got the string {columns!r}")
         by_name = {node.field.name: node for node in self.nodes}
         unknown = [name for name in columns if name not in by_name]
         if unknown:
@@ -275,7 +275,6 @@ class TrevniFile(ColumnFile):
         return stop
 
     def _stored_value(self, number: int, value: Any) -> Any:
-        """What the file has for a value of a field."""
         leaf = next((n for n in self.nodes if n.kind == "leaf" and n.column == number), None)
         if leaf is None or isinstance(value, int) or value is None:
             return value

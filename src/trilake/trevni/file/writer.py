@@ -141,7 +141,6 @@ class TrevniWriter:
         return text
 
     def _derive(self, schema: pa.Schema, options: Mapping[str, ColumnOptions]) -> None:
-        """Columns for a schema."""
         if len(set(schema.names)) < len(schema):
             twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
             raise InvalidArgumentError(f"column names must differ, {', '.join(map(repr, twice))} comes more than once")
@@ -153,7 +152,6 @@ class TrevniWriter:
     def _use_declared_columns(
         self, columns: Sequence[ColumnDescriptor] | Sequence[Column], schema: pa.Schema | None
     ) -> None:
-        """Columns that are given."""
         physical: list[PhysicalColumn] = []
         names: dict[str, int] = {}
         descriptors: list[ColumnDescriptor] = []

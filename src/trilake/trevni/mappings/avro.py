@@ -78,7 +78,6 @@ class _ShapeBuilder(Sheet):
         raise InvalidArgumentError(f"the Avro type {kind!r} is not known")
 
     def _array(self, name: str, element: Any, parent: Stream | None) -> tuple[Stream, Shape]:
-        """An array column, and what its elements are."""
         element = self.schema.resolve(element)
         kind = self.schema.kind(element)
         if kind in SIMPLE:

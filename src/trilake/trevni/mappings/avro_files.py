@@ -107,7 +107,7 @@ class AvroFile:
             if count < 0 or not 0 <= stored <= size - start - 16:
                 raise self._fail(f"a block says that it has {count} records in {stored} bytes", at)
             if self._read(start + stored, 16) != self._sync:
-                raise self._fail("the mark behind a block is not that of the header", start + stored)
+                raise self._fail("the sync marker after a block differs from the header's", start + stored)
             try:
                 yield at, count, _decompress(self.codec, self._read(start, stored))
             except _DAMAGED as e:
@@ -131,7 +131,7 @@ class AvroFile:
                     raise self._fail(f"a record is damaged: {e!r}", at) from e
                 yield record
             if stream.tell() != len(data):
-                raise self._fail(f"{len(data) - stream.tell()} bytes are left behind a block's records", at)
+                raise self._fail(f"{len(data) - stream.tell()} bytes are left after a block's records", at)
 
 
 class _Cursor:

@@ -222,7 +222,7 @@ def _never(value: Any) -> bool:
 
 
 def _get_nothing(record: Any, field: str) -> Any:
-    raise InvalidArgumentError("what is read through another schema cannot be written")
+    raise InvalidArgumentError("a reader with another schema cannot be used for writing")
 
 
 class _Tagged(Shape):
@@ -251,7 +251,7 @@ class _NotNull(Shape):
         value = self._inner.read()
         if value is None:
             raise SchemaMismatchError(
-                "a value is null, which the schema asked for does not allow",
+                "a value is null, which the requested schema does not allow",
                 help="ask for a union with null",
                 column=self._where,
             )
@@ -276,7 +276,6 @@ class _Present:
         self._by_name = set(self._columns)
 
     def part(self, schema: Any, path: str | None, seen: tuple[str, ...]) -> Any:
-        """What of a type is there."""
         schema = self._schema.resolve(schema)
         kind = self._schema.kind(schema)
         if kind in _RECORDS:

@@ -95,7 +95,7 @@ class Symbols:
         symbol = self._symbols[code]
         if symbol is None:
             raise SchemaMismatchError(
-                f"{self._stored[code]!r} is not a symbol of the enum {self._name} asked for, which has no default",
+                f"{self._stored[code]!r} is not a symbol of the requested enum {self._name}, which has no default",
                 column=self._column,
             )
         return symbol

@@ -252,7 +252,7 @@ class Choice(Shape):
         for stream in self._foreign:
             if stream.next_length():
                 raise SchemaMismatchError(
-                    "a value is of a branch that the schema asked for does not have", column=stream.name
+                    "a value is of a branch that is not in the requested union", column=stream.name
                 )
         if count > 1 or (count == 0 and not self._nothing):
             raise CorruptFileError(f"a value has {count} branches instead of one", column=self._where)
@@ -273,7 +273,6 @@ class Default(Shape):
 
 
 def _writes_into(inner: Shape, stream: Stream) -> bool:
-    """Whether the shape writes values into the stream itself."""
     return isinstance(inner, Simple) and inner._stream is stream
 
 

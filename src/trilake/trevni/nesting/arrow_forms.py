@@ -98,7 +98,6 @@ def check_form(field: pa.Field) -> None:
 
 
 def _within(type_: pa.DataType) -> list[pa.DataType]:
-    """A type and all that it is made of."""
     types = [type_]
     if isinstance(type_, pa.BaseExtensionType):
         types += _within(type_.storage_type)

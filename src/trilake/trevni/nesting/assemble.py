@@ -289,7 +289,6 @@ class Assembler:
 
 
 def _through(places: Places | None, inside: Places) -> Places:
-    """Places of places: what ``places`` says of slots whose own values are at ``inside``."""
     if places is None:
         return inside
     # A null above is a null below; -1 would otherwise mean the last.
@@ -297,7 +296,6 @@ def _through(places: Places | None, inside: Places) -> Places:
 
 
 def _placed(values: pa.Array, type_: pa.DataType, places: Places | None) -> pa.Array:
-    """Stored values as values of a type, put where ``places`` says."""
     if places is None:
         return from_values(values, type_)
     return from_values(values, type_).take(pa.array(places, mask=places < 0))

@@ -220,7 +220,7 @@ def visible(store: Store, prefix: str = "") -> list[ObjectMeta]:
         before = ours
     raise StorageError(
         f"{_TRIES} listings of the folder were all different: files come and go faster than they can be listed",
-        help="try again when fewer jobs write; tables with a log have no such limit",
+        help="retry when fewer jobs write, or use a table with a log",
         file=store.uri,
     )
 

@@ -156,7 +156,7 @@ class RowGroupWriter:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
             raise InvalidArgumentError(f"a column of {values.type} cannot name folders", column=name) from e
         except UnicodeDecodeError as e:
-            raise SchemaMismatchError(f"a text that is not UTF-8 cannot name a folder: {e}", column=name) from e
+            raise SchemaMismatchError(f"a string that is not UTF-8 cannot name a folder: {e}", column=name) from e
         _check_years(name, encoded.dictionary)
         # Hive takes empty text for null, too.
         quoted = pa.array([f"{quote(name, safe='')}={quote(t, safe=' ') if t else _NULL}" for t in texts], pa.string())

@@ -164,7 +164,7 @@ def plan_table_write(
     if partition_by is not None and partition != names:
         raise SchemaMismatchError(
             f"the table is partitioned by {list(names)}, the write by {list(partition_by)}",
-            help="leave partition_by out, or name the table's own partition columns",
+            help="leave partition_by out, or use the table's partition columns",
             file=store.uri,
         )
     target = _target(stored, names, schema, store.uri)
@@ -212,8 +212,8 @@ def _target(stored: pa.Schema, partition: Sequence[str], incoming: pa.Schema, ur
     problems += [f"column {f.name} is not in the table" for f in incoming if f.name.lower() not in known]
     if problems or len(by_name) < len(incoming):
         raise SchemaMismatchError(
-            f"the rows do not fit the table: {'; '.join(problems) or 'two columns differ by case only'}",
-            help="cast, rename or drop the columns named, or write to a new folder",
+            f"the rows do not match the table's schema: {'; '.join(problems) or 'two columns differ by case only'}",
+            help="cast, rename or drop these columns, or write to a new folder",
             file=uri,
         )
     # What was never null may be it now.

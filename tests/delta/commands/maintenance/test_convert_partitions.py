@@ -133,7 +133,7 @@ def test_a_partition_column_may_be_in_the_files_too() -> None:
     assert read(store) == [{"a": 1, "p": 1, "b": 2}]
     store = MemoryStore()
     put(store, "p=1/x", pa.table({"p": [1]}))
-    with pytest.raises(SchemaMismatchError, match="no column besides"):
+    with pytest.raises(SchemaMismatchError, match="no columns except"):
         convert_to_delta(store, standard_engine())
 
 

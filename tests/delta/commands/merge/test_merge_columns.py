@@ -170,9 +170,9 @@ def test_the_error_of_a_text_says_what_was_written() -> None:
     t = table(pa.table({"id": [1, 2]}))
     change = {"id": "'a' || 'b'"}
     merge = t.merge(pa.table({"id": [1]}), "t.id = s.id", "s", "t").when_matched_update(change)
-    with pytest.raises(ExpressionError, match=r"\] 'a' \|\| 'b' fails on a row: a text cannot be cast to bigint: ab"):
+    with pytest.raises(ExpressionError, match=r"\] 'a' \|\| 'b' fails on a row: a string cannot be cast to bigint: ab"):
         merge.execute()
-    with pytest.raises(ExpressionError, match=r"\] 'a' \|\| 'b' fails on a row: a text cannot be cast to bigint: ab"):
+    with pytest.raises(ExpressionError, match=r"\] 'a' \|\| 'b' fails on a row: a string cannot be cast to bigint: ab"):
         t.update(change)
 
 
@@ -203,9 +203,9 @@ def test_wrong_clauses_are_refused() -> None:
         (m.when_matched_update({"value": "nothing + 1"}), ExpressionError, "cannot resolve nothing"),
         (m.when_not_matched_insert({"value": "t.value"}), ExpressionError, "cannot resolve"),
         (m.when_not_matched_by_source_update({"value": "only"}), ExpressionError, "cannot resolve only"),
-        (m.when_matched_delete("s.value"), ExpressionError, "true or false"),
-        (m.when_matched_delete('"value" > 0'), ExpressionError, "compares a text, not the column"),
-        (t.merge(source, '"key" = "only"').when_matched_delete(), ExpressionError, "compares a text, not the column"),
+        (m.when_matched_delete("s.value"), ExpressionError, "must be boolean"),
+        (m.when_matched_delete('"value" > 0'), ExpressionError, "compares a string, not the column"),
+        (t.merge(source, '"key" = "only"').when_matched_delete(), ExpressionError, "compares a string, not the column"),
         (m.when_matched_update({"st": "1"}), Exception, "st"),
         (m.when_matched_update({"value": "sum(s.value)"}), ExpressionError, "aggregate"),
         (m.when_matched_update({"value": "some_udf(s.value)"}), UnsupportedExpressionError, "only Spark"),

@@ -137,7 +137,7 @@ def test_a_table_with_everything() -> None:
 
 def test_modes() -> None:
     log = new_log()
-    with pytest.raises(TableNotFoundError, match="no table to be replaced"):
+    with pytest.raises(TableNotFoundError, match="no table to replace"):
         create_table(log, PLAIN, mode="replace")
     assert create_table(log, PLAIN, mode="create_or_replace") == CreateResult(0, created=True)
     assert log.commit_info(0)["operation"] == "CREATE OR REPLACE TABLE"

@@ -163,7 +163,7 @@ def test_files_are_added_as_they_were_read() -> None:
         ("dataChange", 1, "dataChange of an add action is a int"),
         ("partitionValues", {}, "partitionValues of x are {}"),
         ("partitionValues", {"p": "x", "q": "y"}, "partition column: p"),
-        ("partitionValues", {"p": 1}, "give a text or None"),
+        ("partitionValues", {"p": 1}, "give a string or None"),
     ],
 )
 def test_a_file_that_would_break_the_log_is_refused(field: str, value: Any, message: str) -> None:

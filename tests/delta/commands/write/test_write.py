@@ -178,7 +178,7 @@ def test_dynamic_partition_overwrite(uri: str) -> None:
     assert [r["n"] for r in _check(uri)] == [2, 3, 8, 9]
     trilake.write(new.slice(0, 0), uri, mode="overwrite", partition_overwrite="dynamic")
     assert len(_check(uri)) == 4
-    with pytest.raises(InvalidArgumentError, match="what an overwrite replaces"):
+    with pytest.raises(InvalidArgumentError, match="needs mode='overwrite'"):
         trilake.write(new, uri, mode="append", partition_overwrite="dynamic")
 
 

@@ -246,7 +246,7 @@ def test_a_name_is_not_taken_from_the_table_of_another(session: SparkSession, tm
     elsewhere(session, f"{OTHER} LOCATION '{tmp_path / 'a'}'", INSERT)
     trilake.write(pa.table({"id": [1]}), tmp_path / "b")
     log = DeltaLog(open_store(tmp_path / "b"), spark_engine())
-    with pytest.raises(TableExistsError, match="stands for another table now"):
+    with pytest.raises(TableExistsError, match="now refers to another table"):
         names.refresh_name(session, "raced", str(tmp_path / "b"), log, managed=False)
     assert ids(session) == [7]
 

@@ -483,5 +483,5 @@ class Alter(FeatureDrops):
 
 def _position(first: bool, after: str | None) -> Position | None:
     if first and after is not None:
-        raise InvalidArgumentError("a column goes first, or after another, not both")
+        raise InvalidArgumentError("first and after cannot both be given")
     return FIRST if first else None if after is None else Position(after)

@@ -95,7 +95,6 @@ class FeatureDrops(MetadataCommits):
 
 
 def _turn_off(head: Head, row: Feature, removal: FeatureRemoval, *, used: bool) -> MetadataChange:
-    """The change that turns a feature off, and takes its traces from the metadata unless it is still ``used``."""
     off = row.turned_off(head.metadata)
     if not used:
         off = removal.metadata(off)

@@ -86,7 +86,6 @@ class MetadataCommits(PublicNames):
         return snapshot
 
     def _run(self, work_out: Callable[[Head], MetadataChange]) -> int:
-        """Work a change out on the newest version and commit it."""
         return self._again(lambda: self._once(work_out))
 
     def _again(self, attempt: Callable[[], int]) -> int:

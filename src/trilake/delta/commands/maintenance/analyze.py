@@ -104,7 +104,7 @@ def check_columns(snapshot: Snapshot, columns: Sequence[tuple[str, ...]]) -> Non
             )
         raise InvalidArgumentError(
             f"the table keeps no statistics of column {name}",
-            help="name the columns that shall have some in the property delta.dataSkippingStatsColumns",
+            help="list the columns to collect statistics for in the property delta.dataSkippingStatsColumns",
             file=snapshot.uri,
             column=name,
         )

@@ -190,8 +190,8 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
     inside = nested_tables(listing["path"])
     if inside:
         raise InvalidArgumentError(
-            f"the folder {inside[0]!r} is a Delta table, or one of another format: its files cannot be told from those"
-            " it removed",
+            f"the folder {inside[0]!r} is a Delta table, or one of another format: its live files cannot be"
+            " distinguished from removed ones",
             help="move the table out, or convert the other folders apart",
             file=store.uri,
         )
@@ -207,7 +207,6 @@ def _data_files(store: Store, *, by_manifest: bool) -> pa.Table:
 
 
 def _footers(reader: FooterReader, paths: pa.ChunkedArray, run: Runner) -> list[Footer]:
-    """The footers of files, in the order of ``paths``."""
     size = min(max(_FEWEST, len(paths) // 4), _MOST)
     chunks = [paths.slice(i, size).to_pylist() for i in range(0, len(paths), size)]
     by_path: dict[str, Footer] = {}

@@ -262,7 +262,6 @@ def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
 
 
 def _columns(file: pq.ParquetFile, where: str) -> StructType:
-    """The columns of a file: as Spark noted them, where it wrote the file, else as the file's own types say."""
     try:
         schema = from_arrow(file.schema_arrow)
     except SchemaMismatchError as e:

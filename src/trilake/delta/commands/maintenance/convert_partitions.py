@@ -232,7 +232,7 @@ def with_partition_columns(data: StructType, partitions: Sequence[StructField]) 
     fields = [by_name.pop(f.name.lower(), f) for f in data.fields]
     if all(f.name.lower() in {p.name.lower() for p in partitions} for f in data.fields):
         raise SchemaMismatchError(
-            "the files hold no column besides the partition columns", condition="DELTA_NON_PARTITION_COLUMN_ABSENT"
+            "the files have no columns except the partition columns", condition="DELTA_NON_PARTITION_COLUMN_ABSENT"
         )
     return StructType((*fields, *by_name.values()))
 

@@ -168,7 +168,6 @@ _Places = tuple[Flags, Places, Places, Places, Places]
 
 
 def _bounds(data: bytes, groups: Sequence[Sequence[int]], column: _Column) -> tuple[Any, Any]:
-    """The bounds of a column in all row groups of a footer, as the log has them."""
     decode, convert = column.decode, column.convert
     assert decode is not None
     assert convert is not None

@@ -188,7 +188,7 @@ def _check_present(log: DeltaLog, added: pa.Table, version: int, run: Runner) ->
     raise MissingFileError(
         f"version {version} cannot be restored, {len(absent)} of its files were deleted:"
         f" {', '.join(absent[:_NAMED])}{more}",
-        help="bring the files back from a copy, or restore a newer version; to have what is left of this one, ignore"
+        help="restore the files from a backup, or restore a newer version; to restore the remaining rows, ignore"
         " missing files (ignore_missing=True, on Spark spark.sql.files.ignoreMissingFiles)",
         file=log.store.uri,
         version=version,

@@ -57,7 +57,6 @@ def _batches(keys: Collection[str]) -> list[tuple[int, bool]]:
 
 
 def _paths(store: Store, key: str) -> list[str]:
-    """The paths in one text, decoded."""
     lines = store.read(key).to_pybytes().split(b"\n")
     try:
         if lines[0] != b"v1":

@@ -316,8 +316,8 @@ def recorded(
 def warn_of_foreign(log: DeltaLog, count: int, path: str) -> None:
     """Say in the log of the process that files stay which no one can account for, one of which is ``path``."""
     _log.warning(
-        "%s holds %d files that its log does not name and that are older than the table, or of another format,"
-        " such as %s: they stay; remove them by hand if no one needs them",
+        "%s has %d files that are not in its log and are older than the table, or of another format,"
+        " such as %s: they are kept; remove them by hand if they are not needed",
         masked(log.store.uri),
         count,
         path,
@@ -346,9 +346,9 @@ def _too_short(specified: int, default: int) -> IllegalArgumentError:
     least = -(-default // _HOUR_MS)
     return IllegalArgumentError(
         f"a retention of {specified / _HOUR_MS:g} hours is shorter than the table's {RETENTION} of {least} hours:"
-        " writers that are at work, and readers of older versions, may lose their files",
-        help=f"keep at least {least} hours; or, where no one else writes, pass enforce_retention=False (on Spark set"
-        " spark.databricks.delta.retentionDurationCheck.enabled to false)",
+        " concurrent writers and readers of older versions may lose their files",
+        help=f"keep at least {least} hours; or, if no one else uses the table, pass enforce_retention=False (on Spark"
+        " set spark.databricks.delta.retentionDurationCheck.enabled to false)",
     )
 
 

@@ -150,7 +150,9 @@ class MergeBuilder(PublicNames):
         if condition is not None and not isinstance(condition, str):
             raise InvalidArgumentError(f"predicate is a {type(condition).__name__}, not SQL")
         if isinstance(excluded, str):
-            raise InvalidArgumentError("except_cols is a text", help="pass a list of column names")
+            raise InvalidArgumentError(
+                "except_cols must be a list of strings, got a string", help="pass a list of column names"
+            )
         clause = Clause(kind, action, condition, values, tuple(excluded or ()))
         return replace(self, request=replace(self.request, clauses=(*self.request.clauses, clause)))
 

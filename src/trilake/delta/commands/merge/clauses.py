@@ -150,8 +150,8 @@ def ambiguous_rows(source_rows: Sequence[Mapping[str, Any]], **where: Any) -> Am
     return AmbiguousMergeError(
         "cannot perform MERGE: multiple source rows matched and attempted to modify the same target row. The source"
         f" rows are {shown}",
-        help="make the source unique by the merge condition, for example with dropDuplicates or GROUP BY, or give the"
-        " clauses conditions of which one row at most meets any",
+        help="make the source unique by the merge condition, for example with dropDuplicates or GROUP BY, or add"
+        " conditions to the clauses so that at most one source row matches",
         **where,
     )
 

@@ -332,7 +332,6 @@ class _ArrowMerge:
         rows: Rows,
         chosen: Indexes | None = None,
     ) -> Iterator[_ChangedRows]:
-        """What clauses make of rows of some files of a group."""
         if chosen is None:
             chosen = choose(clauses, rows)
         for number, clause in enumerate(clauses):
@@ -370,7 +369,6 @@ class _ArrowMerge:
         return [assign_batch(batch, wanted) for batch in part.old.select(self.snapshot.schema.names).to_batches()]
 
     def _ids(self, part: _ChangedRows, writer: RowChangeWriter) -> pa.Array | None:
-        """The ids that updated rows keep."""
         if writer.id_column is None:
             return None
         bases = pa.array([f.base_row_id for f in part.group], pa.int64()).take(pa.array(part.files))

@@ -87,7 +87,7 @@ class VisibleColumns:
                     **context,
                 )
         return ExpressionError(
-            f"cannot resolve {shown}: there is no such column here",
+            f"cannot resolve {shown}: there is no such column",
             help=f"columns are {self._listing(self.visible)}",
             **context,
         )

@@ -215,7 +215,6 @@ class RowClause:
 
 
 def _source_columns(value: Any) -> set[str]:
-    """The columns of the source that a value is taken from as they are."""
     match value:
         case FromSource(at):
             return {at[0]}

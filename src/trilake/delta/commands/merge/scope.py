@@ -82,7 +82,7 @@ class Scope:
             raise ExpressionError(mistaken_text(constant), help=IN_BACKQUOTES)
         expression = self.parse(text, what)
         if not (pa.types.is_boolean(expression.type) or pa.types.is_null(expression.type)):
-            raise ExpressionError(f"{what} must be true or false, and {text} is of type {expression.type}")
+            raise ExpressionError(f"{what} must be boolean, got {text} of type {expression.type}")
         return expression
 
     # --- names -------------------------------------------------------------------------------------------------------

@@ -64,7 +64,6 @@ def purgeable(store: Store, snapshot: Snapshot) -> Numbers:
 
 
 def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
-    """Whether a file's type has fields that the table's has not."""
     if isinstance(wanted, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
         places = resolver.places(wanted.fields, children)
@@ -90,7 +89,6 @@ def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
 
 
 def _holds(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool:
-    """Whether every column that a file holds has the table's type there."""
     if isinstance(wanted, StructType):
         children = list(file_type) if pa.types.is_struct(file_type) else []
         pairs = zip(wanted.fields, resolver.places(wanted.fields, children), strict=True)

@@ -347,7 +347,7 @@ def partition_filter(snapshot: Snapshot, where: FilterLike) -> Filter:
         raise InvalidArgumentError(
             f"Predicate references non-partition column '{other[0]}'. Only the partition columns may be referenced: "
             f"[{', '.join(partition)}]",
-            help="a file is optimized as a whole, so only conditions on its partition can choose it",
+            help="use conditions on partition columns: files are optimized as a whole",
             file=snapshot.uri,
             condition="DELTA_NON_PARTITION_COLUMN_REFERENCE",
         )

@@ -92,7 +92,7 @@ def check_removable(metadata: Metadata, operation: str, uri: str) -> None:
     """Raise ``InvalidArgumentError`` where the table is append-only, and may lose no row."""
     if is_on(metadata.configuration, "delta.appendOnly"):
         raise InvalidArgumentError(
-            f"the table is configured to only allow appends (delta.appendOnly=true), which {operation} is not",
+            f"the table is configured to only allow appends (delta.appendOnly=true), which excludes {operation}",
             help="set delta.appendOnly=false to change or remove rows",
             file=uri,
             condition="DELTA_CANNOT_MODIFY_APPEND_ONLY",

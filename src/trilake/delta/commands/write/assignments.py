@@ -162,7 +162,6 @@ class Assignments:
 
 
 def _with(column: pa.Array, path: tuple[str, ...], field: Any, new: Mapping[tuple[str, ...], pa.Array]) -> pa.Array:
-    """A column with the new values that are at or below its path."""
     if path in new:
         return new[path]
     if not any(p[: len(path)] == path for p in new):
@@ -214,7 +213,7 @@ def _literal(value: Any, target: Target) -> pa.Scalar:
         shown = describe_row({target.name: value})
         raise SchemaMismatchError(
             f"{shown} is not a value of type {target.type}: {e}",
-            help="a text is a SQL expression: write texts in quotes, as in \"'a text'\"",
+            help="strings are SQL expressions: quote literals, as in \"'a string'\"",
             column=target.name,
         ) from e
 

@@ -140,7 +140,7 @@ def with_rules(
     nested = [c for c in new if c.parent]
     if nested:
         raise InvalidArgumentError(
-            f"column {nested[0].field.name!r} goes into a column that is not there",
+            f"column {nested[0].field.name!r} belongs to a column that does not exist",
             help="give the type of the whole column, such as struct<a: int>",
         )
     schema = StructType(tuple(c.field for c in new))
@@ -219,7 +219,7 @@ def create_table(
         base = None
     if base is None and mode == "replace":
         raise TableNotFoundError(
-            "there is no table to be replaced",
+            "there is no table to replace",
             help="create it, or say create_or_replace",
             file=log.store.uri,
             condition="TABLE_OR_VIEW_NOT_FOUND",
@@ -229,7 +229,7 @@ def create_table(
     if base is not None and mode == "create":
         raise TableExistsError(
             "a Delta table already exists there",
-            help="say create_if_not_exists to leave it as it is, or create_or_replace",
+            help="use create_if_not_exists to keep it, or create_or_replace",
             file=log.store.uri,
             version=base.version,
             condition="TABLE_OR_VIEW_ALREADY_EXISTS",
@@ -355,7 +355,7 @@ def _check_rules(metadata: Metadata, now: dt.datetime) -> None:
     for f in schema.fields:
         if IDENTITY_START in f.metadata and str(f.type) != "long":
             raise InvalidArgumentError(
-                f"column {f.name!r} is of type {f.type}, and only bigint columns are identity columns",
+                f"column {f.name!r} is of type {f.type}, and only bigint columns can be identity columns",
                 help="give it the type bigint",
                 column=f.name,
                 condition="DELTA_IDENTITY_COLUMNS_UNSUPPORTED_DATA_TYPE",

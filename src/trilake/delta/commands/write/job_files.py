@@ -14,6 +14,6 @@ def left_behind(log: DeltaLog, job_id: str) -> str:
     """What a job that failed left in the table's folder, as part of a sentence."""
     left = files_of_job(log, job_id)
     if not left:
-        return "nothing is left behind"
+        return "no files remain"
     shown = ", ".join(left[:3]) + (", ..." if len(left) > 3 else "")
-    return f"{len(left)} files are left behind, invisible to readers: {shown}"
+    return f"{len(left)} files remain, invisible to readers: {shown}"

@@ -244,7 +244,7 @@ def _check_add(fields: Mapping[str, Any], metadata: Metadata) -> None:
     if values.keys() != set(columns) or not all(v is None or isinstance(v, str) for v in values.values()):
         raise InvalidArgumentError(
             f"partitionValues of {fields['path']} are {values}",
-            help=f"give a text or None for each partition column: {', '.join(columns) or 'there is none'}",
+            help=f"give a string or None for each partition column: {', '.join(columns) or 'there is none'}",
         )
 
 

@@ -18,7 +18,7 @@ def check_dynamic_alone(request: WriteRequest, uri: str | None = None) -> None:
         return
     if request.replace_where is not None:
         raise InvalidArgumentError(
-            "replace_where and partition_overwrite='dynamic' both say what is replaced",
+            "replace_where and partition_overwrite='dynamic' cannot both be given",
             help="leave one of them out",
             file=uri,
             condition="DELTA_REPLACE_WHERE_WITH_DYNAMIC_PARTITION_OVERWRITE",

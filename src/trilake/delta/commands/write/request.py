@@ -87,18 +87,18 @@ class WriteRequest:
         dynamic = self.partition_overwrite == "dynamic"
         if dynamic and self.mode != "overwrite":
             raise InvalidArgumentError(
-                f"partition_overwrite says what an overwrite replaces, and the mode is {self.mode!r}",
+                f"partition_overwrite needs mode='overwrite', got mode {self.mode!r}",
                 help="leave it out, or pass mode='overwrite'",
                 condition="DELTA_ILLEGAL_USAGE",
             )
         if self.replace_where is not None and self.mode != "overwrite":
             raise InvalidArgumentError(
-                "replace_where says what an overwrite replaces: it goes with mode='overwrite'",
+                "replace_where needs mode='overwrite'",
                 condition="DELTA_ILLEGAL_USAGE",
             )
         if self.schema_mode == "overwrite" and (self.mode != "overwrite" or self.replace_where is not None):
             raise InvalidArgumentError(
-                "a schema is overwritten together with all rows: mode='overwrite' without replace_where",
+                "schema_mode='overwrite' needs mode='overwrite' without replace_where",
                 help="use schema_mode='merge' to add columns",
                 condition="DELTA_ILLEGAL_USAGE",
             )
@@ -140,5 +140,5 @@ def _transaction_id(txn: object) -> tuple[str, int]:
         if isinstance(app_id, str) and app_id and whole and abs(int(version)) < 1 << 63:
             return app_id, int(version)
     raise InvalidArgumentError(
-        f"txn is {txn!r:.80}", help="it is the id of an application and a version, such as ('nightly-load', 7)"
+        f"txn is {txn!r:.80}", help="pass an application id and a version, such as ('nightly-load', 7)"
     )

@@ -246,7 +246,7 @@ def _check_existing(base: Head, request: WriteRequest, uri: str) -> None:
     metadata, provider = base.metadata, base.metadata.provider.lower()
     if request.data_format is not None and request.data_format.lower() != provider:
         raise InvalidArgumentError(
-            f"the table's files are {provider}, the write says {request.data_format!r}",
+            f"the table's files are {provider}, the write has {request.data_format!r}",
             help="leave data_format out: it is set when a table is created",
             file=uri,
         )
@@ -329,7 +329,7 @@ def on_new_table(log: DeltaLog, plan: WritePlan, runtime: Runtime | None = None)
     current = plan_write(log, plan.request, runtime)
     if not (current.nothing or plan.files.makes_the_files_of(current.files)):
         raise MetadataChangedError(
-            "another writer made the table meanwhile, with other columns, partitions or properties",
+            "another writer has just created the table with different columns, partitions or properties",
             help="write again: the rows are then written as the table has them",
             file=log.store.uri,
         )

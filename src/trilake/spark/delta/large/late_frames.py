@@ -139,7 +139,7 @@ class _LargeTable:
         found = pc.index_in(file_keys(files.filter(valid)), value_set=self._keys)
         if found.null_count:
             raise CorruptLogError(
-                "a file has a deletion vector that the checkpoint's footers do not tell of",
+                "a file has a deletion vector that the checkpoint's footers do not list",
                 help="restore the checkpoint from a copy",
                 file=self.pending.uri,
                 version=self.pending.version,

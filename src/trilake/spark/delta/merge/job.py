@@ -357,7 +357,6 @@ class MergeJob:
     # --- rows of the source ------------------------------------------------------------------------------------------
 
     def _insert(self, seen: BitMap64 | pa.Array | None, source: SourceRows, *, feed: bool) -> MergeOutcome:
-        """Insert the source rows that match nothing."""
         numbers = pa.array([], pa.int64())
         if isinstance(seen, BitMap64):
             numbers = pa.array(np.asarray(seen.to_array(), np.uint64).view(np.int64))

@@ -113,7 +113,6 @@ class _Planned:
     condition: str
 
     def reading(self, written: WrittenFiles) -> MergeJob:
-        """The merge, with the files that were ``written`` as its source."""
         job = self.job
         frame = native_frame(
             job.spark, task_files(job.log.store, job.metadata.schema, self._plan(None), _tasks(written))
@@ -135,7 +134,6 @@ class _Planned:
         return KeyJoin.of(job.snapshot, source, self.condition, aliases, job.snapshot.engine.runtime.now())
 
     def keys(self, written: WrittenFiles, join: KeyJoin) -> pa.Table:
-        """The columns of a join of keys, of the rows that were ``written``."""
         names = {of: n for n, of in self.columns.items()}
         wanted = list(dict.fromkeys(source for _, source in join.columns))
         plan = self._plan([names[n] for n in wanted])
@@ -192,7 +190,6 @@ def _columns(job: MergeJob) -> dict[str, str] | None:
 
 
 def _column(value: Any, names: dict[str, str], own: str | None) -> str | None:
-    """The column of the source that a value is, if it is one."""
     match value:
         case FromSource((name,)):
             return names.get(name.lower())

@@ -66,7 +66,7 @@ def parts_of(name: str) -> list[str]:
     ['sales', 'odd.name']
     """
     if not _NAME.fullmatch(name):
-        raise InvalidArgumentError(f"{name!r} is not a name of a table", help="write table, or database.table")
+        raise InvalidArgumentError(f"{name!r} is not a valid table name", help="write table, or database.table")
     return [(a or b).replace("``", "`") for a, b in _PART.findall(name)]
 
 
@@ -183,7 +183,7 @@ def new_name(
     except PySparkException as e:
         if "[TABLE_OR_VIEW_ALREADY_EXISTS]" in str(e):
             raise TableExistsError(
-                f"table {name} already exists: another one made it meanwhile",
+                f"table {name} already exists: another session has just created it",
                 file=path,
                 condition="TABLE_OR_VIEW_ALREADY_EXISTS",
             ) from e
@@ -223,7 +223,7 @@ def check_left_over(spark: SparkSession, parts: Sequence[str], store: Store, for
     raise TableExistsError(
         f"cannot create the managed table {name}: its folder {place} already holds"
         f" {'a Delta table' if is_delta else 'files'}, left by an earlier session or table",
-        help=f"to start empty, remove the folder{replace}; to keep what is in it, give the table there this name with"
+        help=f"to start empty, remove the folder{replace}; to keep its rows, register the table with"
         f" {to_name}. A catalogue in memory forgets its tables when Spark stops, and their folders stay",
         condition="DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION",
     )
@@ -266,7 +266,6 @@ def _is_table(store: Store, format: str) -> bool:
 
 
 def _place_of(spark: SparkSession, name: str) -> str:
-    """The place that the catalogue has chosen for a name that it has."""
     return known_table(spark, name).location
 
 
@@ -293,13 +292,13 @@ def refresh_name(spark: SparkSession, name: str, location: str, log: DeltaLog, *
         return
     if format_of_provider(known.provider) != "delta" or known.location is None:
         raise InvalidArgumentError(
-            f"the table at {location} is written, and the name {name} stands for no Delta table now",
+            f"the table at {location} is written, and the name {name} no longer refers to a Delta table",
             help="drop that name, or choose another one",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     if not same_place(known.location, location):
         raise TableExistsError(
-            f"the table at {location} is written, and the name {name} stands for another table now",
+            f"the table at {location} is written, and the name {name} now refers to another table",
             help="drop that name, or choose another one",
             file=known.location,
         )
@@ -349,7 +348,7 @@ def name_aside(spark: SparkSession, name: str, id: str) -> Iterator[None]:
         moved = find_entry(spark, other)
         if moved is None or moved.managed:
             raise TableExistsError(
-                f"the name {name} stands for another table now", help="drop that name, or choose another one"
+                f"the name {name} now refers to another table", help="drop that name, or choose another one"
             )
         yield
     except BaseException:
@@ -381,7 +380,7 @@ def known_location(spark: SparkSession, name: str) -> str:
     if place is None:
         raise TableNotFoundError(
             f"the catalogue has no table {name}",
-            help="make it with DeltaTable.create, or use DeltaTable.forPath",
+            help="create it with DeltaTable.create, or use DeltaTable.forPath",
             condition="DELTA_MISSING_DELTA_TABLE",
         )
     return place

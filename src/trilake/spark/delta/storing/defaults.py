@@ -49,7 +49,7 @@ def judge_default(spark: SparkSession, field: StructField, text: str) -> None:
         reason = f"it is of type {given.simpleString()}, the column of type {kind.simpleString()}"
         raise _refused(field, text, reason, "DATA_TYPE")
     if calls_of_users(spark, where):
-        raise _refused(field, text, "it calls a function that only this session knows", "NOT_CONSTANT")
+        raise _refused(field, text, "it calls a function that is registered only in this session", "NOT_CONSTANT")
 
 
 def _refused(field: StructField, text: str, reason: str, condition: str) -> ExpressionError:

@@ -61,7 +61,7 @@ def _judge(spark: SparkSession, given: DataFrame, field: StructField, text: str)
         ) from e
     if calls_of_users(spark, frame):
         raise ExpressionError(
-            f"generated column {field.name} ({text[:200]}) calls a function that only this session knows",
+            f"generated column {field.name} ({text[:200]}) calls a function that is registered only in this session",
             help="use functions that every session has",
             column=field.name,
             condition="DELTA_UDF_IN_GENERATED_COLUMN",

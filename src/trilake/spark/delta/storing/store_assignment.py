@@ -163,7 +163,6 @@ def evolved(source: T.DataType, target: T.DataType, *, by_name: bool, widen: boo
 
 
 def _widens(source: T.DataType, target: T.DataType) -> bool:
-    """Whether rows of the type ``source`` widen a column of the type ``target``."""
     if not isinstance(source, T.NumericType | T.TimestampNTZType):
         return False
     new, old = (from_spark(T.StructType([T.StructField("it", t)])).fields[0].type for t in (source, target))
@@ -233,7 +232,6 @@ class _Assignment:
     def _by_name(
         self, source: T.StructType, target: T.StructType, name: str
     ) -> list[tuple[T.StructField | None, T.StructField]]:
-        """The fields of the column with those of the value that have their names."""
         ignores = not self.rules.case_sensitive
         problem = fields_problem(source.names, target.names, name, ignore_case=ignores, fill=self.fill)
         if problem is not None:

@@ -45,7 +45,7 @@ def predicate_in_utc(spark: SparkSession, text: str, schema: StructType) -> str:
     opaque = parsed is None or any(isinstance(n, Opaque) for n in parsed.predicate.walk())
     if said is None or opaque or _CAST_TO_INSTANT.search(said):
         raise InvalidArgumentError(
-            f"rows to be replaced cannot be chosen by {text} in a session of the zone {session_zone(spark)}",
+            f"cannot select the rows to replace by {text} in a session with the time zone {session_zone(spark)}",
             help="compare columns with constants in a classic session, or set spark.sql.session.timeZone to UTC",
         )
     return said

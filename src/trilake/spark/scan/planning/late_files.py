@@ -52,7 +52,6 @@ class _Lists:
         self.lock = threading.Lock()
 
     def get(self, key: tuple[int, tuple[str, ...]]) -> tuple[bool, ListedFiles | None]:
-        """Whether there is a list, and which."""
         with self.lock:
             if key not in self.kept:
                 return False, None
@@ -138,7 +137,7 @@ class LateFiles(PlannedFiles):
 
 
 def _nothing(_: object) -> Any:
-    raise AssertionError("a late list is asked for by conditions")
+    raise AssertionError("a late file list needs conditions")
 
 
 class ValueFolders:
@@ -159,7 +158,7 @@ class ValueFolders:
         none = sequence(spark, [])
         self._files = flat.listFiles(none, none).apply(0).files()
         if self._files.size() != len(numbers):
-            raise NativeScanError("Spark does not list all files that it is told of")
+            raise NativeScanError("Spark does not list all given files")
         self._ends = np.searchsorted(numbers, np.arange(int(numbers[-1]) + 2))
         self._values = self._rows(values, types)
         self._new_folder = java_class(spark, _DIRECTORY)

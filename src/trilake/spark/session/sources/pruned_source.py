@@ -70,7 +70,7 @@ def pruned_source_frame(
         table = PrunedTable(spark, relation, whole.schema, rows, load)
         return frame_of_table(spark, table)
     except Exception as e:  # noqa: BLE001 - py4j's errors, and what a renamed class of Spark gives
-        say_once("queries read all columns of our sources", e)
+        say_once("queries read all columns of trilake's sources", e)
     return whole
 
 
@@ -124,7 +124,7 @@ class PrunedTable:
             relation = source_relation(self.load(schema, text))
             return relation.table().newScanBuilder(relation.options()).build()
         except Exception as e:  # noqa: BLE001 - the scan of all columns is right for every plan
-            say_once("a query reads all columns of our source", e)
+            say_once("a query reads all columns of trilake's source", e)
             return self.whole_scan()
 
     def _columns(self, names: Sequence[str]) -> T.StructType:
@@ -181,15 +181,12 @@ class _ScanBuilder:
         self._names = [str(n) for n in required.fieldNames()]
 
     def build(self) -> Any:
-        """The scan."""
         return self._made_for.scan(self._names, self._filters)
 
     def equals(self, other: object) -> bool:
-        """Whether this is ``other``: the JVM asks only where they are not the same object."""
         return False
 
     def hashCode(self) -> int:
-        """A number that is the same for the same object."""
         return id(self) & 0x7FFFFFFF
 
     def toString(self) -> str:

@@ -33,7 +33,9 @@ def moment_ms(session: SqlSession, expression: str, args: Args = None) -> int:
     value = session.value(f"unix_millis(CAST(({expression}) AS TIMESTAMP))", args)
     if value is None:
         raise InvalidArgumentError(
-            f"{expression} is no time", help="write it like '2024-05-01 12:30:00'", condition="DELTA_TIMESTAMP_INVALID"
+            f"{expression} is not a timestamp",
+            help="write it like '2024-05-01 12:30:00'",
+            condition="DELTA_TIMESTAMP_INVALID",
         )
     return int(value)
 
@@ -67,7 +69,6 @@ def head_of(session: SqlSession, target: Target) -> Head:
 
 
 def _opened(session: SqlSession, target: Target, version: int | None, ms: int | None) -> tuple[DeltaLog, int | None]:
-    """The log of a table that is there, and which version of it is meant by a number or a time."""
     if target.at is not None:
         if version is not None or ms is not None:
             raise InvalidArgumentError(
@@ -146,7 +147,7 @@ def changes_of(session: SqlSession, target: Target, bounds: list[Any]) -> DataFr
         if isinstance(bound, bool) or not isinstance(bound, int | str | dt.datetime | dt.date):
             raise InvalidArgumentError(
                 f"{bound!r} is neither a version nor a time",
-                help="give a number, or a text",
+                help="pass a number or a string",
                 condition="DELTA_UNSUPPORTED_EXPRESSION",
             )
         if isinstance(bound, int):

@@ -63,7 +63,7 @@ def deleted_by_spark(session: SqlSession, text: str, args: Args) -> DataFrame:
         if _NO_TABLE not in str(e.java_exception):
             raise
         refused = InvalidArgumentError(
-            "rows are deleted from what is the view of a frame, and not one that shows columns of one table of trilake",
+            "rows can be deleted through the view of a frame only if it shows columns of one trilake table",
             help="delete them from the table",
             condition="DELTA_TABLE_ONLY_OPERATION",
         )

@@ -59,7 +59,7 @@ def run_show(session: SqlSession, text: str) -> DataFrame | None:
     if cursor.is_word("PARTITION") and cursor.is_symbol("(", ahead=1):
         raise InvalidArgumentError(
             f"{target.shown} has no descriptions of its partitions",
-            help="leave PARTITION out; SHOW PARTITIONS tells which there are",
+            help="leave PARTITION out; SHOW PARTITIONS lists them",
             file=target.path,
             condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
         )

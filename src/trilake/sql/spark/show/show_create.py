@@ -56,7 +56,6 @@ def _plain(name: str) -> str:
 
 
 def _named(name: str | None, columns: list[str]) -> list[str]:
-    """The lines with the table's name and its columns, if it has any."""
     if not columns:
         return [f"CREATE TABLE {name}"]
     return [f"CREATE TABLE {name} (", ",\n".join(f"  {c}" for c in columns) + ")"]

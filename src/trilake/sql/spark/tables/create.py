@@ -67,8 +67,8 @@ def _check_not_ours(session: SqlSession, call: Create) -> None:
         said = "no format" if call.provider is None else f"USING {call.provider}"
         raise InvalidArgumentError(
             f"{'.'.join(call.parts)} is a {target.format} table, and the statement that replaces it says {said}",
-            help=f"write USING {target.format} behind the name, or set spark.sql.sources.default to {target.format};"
-            " a table of another format takes its place after DROP TABLE",
+            help=f"write USING {target.format} after the name, or set spark.sql.sources.default to {target.format};"
+            " drop the table first to use another format",
             condition="UNSUPPORTED_FEATURE.TABLE_OPERATION",
         )
 

@@ -186,7 +186,7 @@ def name_first(session: SqlSession, place: Place, about: About) -> Iterator[None
 def no_columns(place: Place) -> NoReturn:
     """Raises ``SchemaMismatchError``: no columns are named for a new table."""
     raise SchemaMismatchError(
-        "a table needs at least one column, and there is no table at its place that has some",
+        "a table needs at least one column, and there is no table at its location",
         help="name the columns, or a LOCATION where a table is",
         file=place.path,
         condition="DELTA_INVALID_MANAGED_TABLE_SYNTAX_NO_SCHEMA"

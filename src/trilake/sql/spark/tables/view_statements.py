@@ -94,7 +94,7 @@ def _check_permanent(session: SqlSession, parts: tuple[str, ...]) -> None:
     """Raises ``UnsupportedSparkError`` where the catalogue cannot be given the text of a view over our tables."""
     if not session.classic:
         raise UnsupportedSparkError(
-            f"over Spark Connect, the catalogue takes no view over our tables, such as {'.'.join(parts)}",
+            f"over Spark Connect, permanent views over trilake tables cannot be stored, such as {'.'.join(parts)}",
             help="make a temporary view, or use a classic session",
         )
 
