@@ -152,7 +152,7 @@ class VectorIndex:
     def statistics(self) -> dict[str, Any]:
         """What the index is, under the names that users of the format know, and where its partitions are."""
         numbers = {
-            "uri": self._rows.file.removeprefix("file://"),
+            "uri": f"{self._rows.file.removeprefix('file://').rpartition('/')[0]}/{FILE}",
             "metric_type": self.metric,
             "num_partitions": len(self._rows.lengths),
         }
