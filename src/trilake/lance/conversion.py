@@ -17,14 +17,14 @@ from trilake.lance.commands.fragment_writer import WriteOptions, discard, write_
 from trilake.lance.commands.write import commit_write
 from trilake.lance.commands.write import plan_write as plan_dataset
 from trilake.lance.file.schema import LanceSchema
-from trilake.lance.file.storage_version import FIRST, StorageVersion
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.file.view import View
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.scan import ScanPlan, scan
 from trilake.lance.table import LanceTable, write_options
 from trilake.lance.versions.manifest import Fragment
 from trilake.storage.base import Store
-from trilake.table.conversion import Done, Source, TargetRequest, check_columns, packed, plain, plain_schema, refused
+from trilake.table.conversion import Done, Source, TargetRequest, check_columns, packed, plain, plain_schema
 from trilake.table.table import FilterLike
 
 _T = pa.types
@@ -99,7 +99,6 @@ class LanceRows:
 
     def write(self, task: int, batches: Iterable[pa.RecordBatch]) -> tuple[list[Fragment], LanceSchema]:
         target = Stored(self.schema, self.version, nulls=self.options.nulls, extend=self.extend)
-        # Files of 2.x have nulls of their own.
         exact = self.options.nulls != "zero" and self.version.is_first
         flat = (plain(batch, self.source_schema) for batch in batches)
         checked = (self._checked(target, batch) if exact else batch for batch in flat)
@@ -173,6 +172,7 @@ class LanceTarget:
         self.store = store
         kind: Any = {"error": "create"}.get(mode, mode)
         self.plan = plan_dataset(store, kind, runtime, options)
+        schema = for_lance(schema, self.plan.version, dictionaries=not distributed)
         target = self.plan.target(schema)
         have = set(target.view.schema.names)
         if set(schema.names) != have:
@@ -181,7 +181,7 @@ class LanceTarget:
                 help="choose columns=[…] as the dataset has them",
                 file=store.uri,
             )
-        self.exact = options.nulls != "zero"
+        self.exact = options.nulls != "zero" or not self.plan.version.is_first
         self.options = options
         extend = target.extend and not distributed
         self.rows = LanceRows(
@@ -206,22 +206,25 @@ def lance_target(store: Store, source: Source, request: TargetRequest, exists: b
     """The target at a place.  Raises ``SchemaMismatchError``, and ``InvalidArgumentError`` for partitions."""
     if request.partition_by:
         raise InvalidArgumentError("Lance datasets have no partitions", help="leave partition_by out")
-    schema = for_lance(source.schema, dictionaries=not request.distributed)
     options, runtime = write_options(request.options), request.runtime
-    return LanceTarget(store, request.mode, options, schema, distributed=request.distributed, runtime=runtime)
+    return LanceTarget(store, request.mode, options, source.schema, distributed=request.distributed, runtime=runtime)
 
 
-def for_lance(schema: pa.Schema, *, dictionaries: bool) -> pa.Schema:
-    """The columns as a Lance dataset has them: views, run-ends and, unless ``dictionaries``, dictionaries as values.
+def for_lance(schema: pa.Schema, version: StorageVersion, *, dictionaries: bool) -> pa.Schema:
+    """The columns as files of a version have them: no views, no run-ends, and dictionaries only if ``dictionaries``.
 
-    Raises ``SchemaMismatchError`` for a type that Lance does not have.
+    Raises ``SchemaMismatchError`` for a type that the version does not have.
     """
     fields = [one.with_type(_lance_type(one.type, dictionaries)) for one in schema]
     lance_schema = pa.schema(fields, schema.metadata)
     try:
-        FIRST.check_types(LanceSchema.from_arrow(lance_schema))
+        version.check_types(LanceSchema.from_arrow(lance_schema))
     except UnsupportedProtocolError as e:
-        raise refused("Lance", str(e.context.get("column")), e.message) from e
+        raise SchemaMismatchError(
+            f"Lance cannot hold a column: {e.message}",
+            help=f"leave it out with columns=[…], or {e.help}",
+            column=str(e.context.get("column")),
+        ) from e
     return lance_schema
 
 
@@ -242,6 +245,9 @@ def _lance_type(kind: pa.DataType, dictionaries: bool) -> pa.DataType:
         return pa.struct([f.with_type(_lance_type(f.type, dictionaries)) for f in kind])
     if _T.is_list_view(kind) or _T.is_list(kind):
         return pa.list_(kind.value_field.with_type(_lance_type(kind.value_type, dictionaries)))
+    if _T.is_map(kind):
+        key = kind.key_field.with_type(_lance_type(kind.key_type, dictionaries))
+        return pa.map_(key, kind.item_field.with_type(_lance_type(kind.item_type, dictionaries)), kind.keys_sorted)
     if _T.is_large_list(kind) or _T.is_large_list_view(kind):
         return pa.large_list(kind.value_field.with_type(_lance_type(kind.value_type, dictionaries)))
     return kind

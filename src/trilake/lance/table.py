@@ -18,6 +18,7 @@ from trilake.lance.commands import write as writing
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions, write_fragments
 from trilake.lance.file.errors import DatasetExistsError, DatasetVersionNotFoundError
 from trilake.lance.file.schema import LanceSchema
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.skipping import candidate_groups
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import transaction
@@ -28,7 +29,7 @@ from trilake.table.explanation import Explanation
 from trilake.table.table import FilterLike, Table
 
 #: Options of a write, by the names that users give them.
-OPTIONS = ("maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")
+OPTIONS = ("dataStorageVersion", "maxRowsPerFile", "maxRowsPerGroup", "maxBytesPerFile", "nulls")
 
 _FILES = pa.schema(
     [
@@ -194,22 +195,26 @@ def version_at(store: Store, timestamp: TimestampLike) -> int:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def write_options(texts: Mapping[str, str]) -> WriteOptions:
-    """The options of a write, from texts: ``maxRowsPerFile``, ``maxRowsPerGroup``, ``maxBytesPerFile`` and ``nulls``.
+def write_options(options: Mapping[str, str]) -> WriteOptions:
+    """The options of a write, from strings: those of ``OPTIONS``, see :class:`WriteOptions`.
 
-    Names in any case.  Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
+    Names in any case, also with underscores (``data_storage_version``).
 
-    >>> write_options({"maxRowsPerGroup": "4096", "nulls": "mask"}).max_rows_per_group
+    Raises ``UnknownOptionError`` and ``InvalidArgumentError``.
+
+    >>> write_options({"maxRowsPerFile": "4096", "dataStorageVersion": "2.1"}).max_rows_per_file
     4096
     """
     known = {name.lower(): name for name in OPTIONS}
-    unknown = sorted(name for name in texts if name.lower() not in known)
+    named = {name: known.get(name.lower().replace("_", "")) for name in options}
+    unknown = sorted(name for name, option in named.items() if option is None)
     if unknown:
         raise UnknownOptionError(
             f"{', '.join(map(repr, unknown))} is not an option of a Lance write",
             help=f"options are {', '.join(OPTIONS)}",
         )
-    by_name = {known[name.lower()]: value for name, value in texts.items()}
+    by_name = {named[name]: value for name, value in options.items()}
+    version = by_name.get("dataStorageVersion")
 
     def number(name: str, default: int) -> int:
         return positive(name, by_name.get(name)) or default
@@ -220,6 +225,7 @@ def write_options(texts: Mapping[str, str]) -> WriteOptions:
         number("maxRowsPerGroup", defaults.max_rows_per_group),
         number("maxBytesPerFile", defaults.max_bytes_per_file),
         cast(NullPolicy, by_name.get("nulls", defaults.nulls)),  # WriteOptions checks it
+        None if version is None else StorageVersion.parse(version),
     )
 
 

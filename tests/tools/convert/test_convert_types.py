@@ -101,6 +101,21 @@ def test_nulls_of_lance(tmp_path: Path) -> None:
     assert not [p for p in tmp_path.rglob("*.lance") if p.parts[-3] not in ("m", "z")]
 
 
+def test_lance_2_2_keeps_maps_and_nulls_of_structs(tmp_path: Path) -> None:
+    maps = pa.array([[("a", None)], None, []], pa.map_(pa.string(), pa.int64()))
+    rows = pa.table({"n": [1, None, 3], "s": ["", None, "x"], "m": maps, "r": [{"s": ""}, None, {"s": None}]})
+    source = make(rows, "delta", str(tmp_path / "from"))
+    for nulls in ("error", "mask", "zero"):
+        options = {"data_storage_version": "2.2", "nulls": nulls}
+        done = trilake.convert(source, tmp_path / nulls, format="lance", options=options)
+        assert (done.verified, done.checksum) == (True, checksum(rows))
+        assert trilake.open(tmp_path / nulls).schema.names == ["n", "s", "m", "r"]
+    with pytest.raises(SchemaMismatchError, match=r"Lance 2\.1 cannot hold.*map.*column: m.*2\.2"):
+        trilake.convert(source, tmp_path / "old", format="lance", options={"dataStorageVersion": "2.1"})
+    with pytest.raises(InvalidArgumentError, match=r"data_storage_version is '3'"):
+        trilake.convert(source, tmp_path / "old", format="lance", options={"dataStorageVersion": "3"})
+
+
 def test_places_and_names(tmp_path: Path) -> None:
     source = make(ROWS, "delta", str(tmp_path / "from"))
     with pytest.raises(InvalidArgumentError, match="same place"):

@@ -53,7 +53,8 @@ class WriteOptions:
     max_rows_per_group: rows of a row group of the first format; the last of a file may have fewer.
     max_bytes_per_file: another limit of a file, in bytes.
     nulls: for values that the first format cannot hold as null: ``"error"`` refuses them, ``"mask"`` keeps them by a
-        companion column, ``"zero"`` writes what happens to be in their place.  Files of 2.x have nulls of their own.
+        companion column, ``"zero"`` writes what happens to be in their place.  Files of 2.x hold nulls: no value needs
+        any of it there, and all nulls are kept.
     storage_version: of the files of a new dataset; ``None`` for that of the dataset, or today's.
     stable_row_ids: whether rows of a new dataset keep their ids when they move.
     v2_manifest_names: how manifests of a new dataset are named; ``None`` for the way that suits its files.
@@ -129,12 +130,7 @@ class Target:
         cls, schema: pa.Schema, version: StorageVersion, *, nulls: NullPolicy = "error", first_id: int = 0
     ) -> Target:
         """The target of rows that begin a dataset, or whose columns are new in one.  Raises as a write does."""
-        if nulls == "mask" and not version.is_first:
-            raise InvalidArgumentError(
-                f'nulls="mask" is for files of the first format, not of {version}, which have nulls of their own',
-                help='leave nulls out, or pass data_storage_version="legacy"',
-            )
-        stored = companion_schema(schema) if nulls == "mask" else schema
+        stored = companion_schema(schema) if nulls == "mask" and version.is_first else schema
         if version >= BLOBS_V2:
             stored = pa.schema([_blob_field(f) for f in stored], stored.metadata)
         return cls(LanceSchema.from_arrow(stored, first_id), version, nulls=nulls, extend=True)
