@@ -29,7 +29,6 @@ from trilake.delta.protocol.type_widening import type_changes
 from trilake.delta.rules.defaults import default_text
 from trilake.errors import FilterError, InvalidArgumentError
 from trilake.expr.sql.constants import simple_constant
-from trilake.expr.sql.parse import parse_text
 
 _CONDITION = "DELTA_ICEBERG_COMPAT_VIOLATION"
 _INTEGERS = ("byte", "short", "integer", "long")
@@ -236,6 +235,8 @@ def _is_literal(text: str) -> bool:
     >>> _is_literal("-1"), _is_literal("1 + 1"), _is_literal("current_date()")
     (True, False, False)
     """
+    from trilake.expr.sql.parse import parse_text  # late: it loads sqlglot's dialects, which few commits need
+
     try:
         node = parse_text(text)
         calls = (exp.CurrentDate, exp.CurrentTimestamp, exp.Anonymous)
