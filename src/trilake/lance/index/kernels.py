@@ -6,10 +6,9 @@ does the same.  They run without Python's lock, so threads may share the work.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,17 +19,9 @@ Floats = npt.NDArray[np.float32]
 @cache
 def _kernel(function: Callable[..., Any]) -> Callable[..., Any] | None:
     """The function, compiled; ``None`` where it cannot be."""
-    if os.environ.get("TRILAKE_NUMBA", "1") == "0":
-        return None
-    try:
-        import numba  # late: it takes a second to load, and only indices of vectors need it
-    except ImportError:  # numba lags behind new Python and numpy releases
-        return None
-    options: dict[str, Any] = {"nogil": True, "fastmath": {"nsz", "contract", "reassoc", "arcp"}}
-    try:
-        return cast(Callable[..., Any], numba.njit(cache=True, **options)(function))
-    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
-        return cast(Callable[..., Any], numba.njit(**options)(function))
+    from trilake.common.jit import compiled  # late: only indices of vectors need numba
+
+    return compiled(function, fastmath={"nsz", "contract", "reassoc", "arcp"})
 
 
 def _nearest(vectors: Any, columns: Any, squares: Any, nearest: Any, sums: Any, counts: Any) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Stream, flat
 from trilake.lance.v2.encode_integers import bit_length, count_runs, fill_runs, pack_block
-from trilake.lance.v2.jit import jit
 
 
 def level_blocks(levels: Any, bounds: Any, *, runs: bool) -> tuple[pb.CompressiveEncoding, Stream]:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.jit import jit
 
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]

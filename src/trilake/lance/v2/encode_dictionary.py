@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_blocks import variable_block
 from trilake.lance.v2.encode_chunks import flat
@@ -13,7 +14,7 @@ from trilake.lance.v2.encode_general import compress, general
 from trilake.lance.v2.encode_miniblock import Items
 from trilake.lance.v2.encode_options import Options
 from trilake.lance.v2.encode_strings import Strings, variable
-from trilake.lance.v2.jit import jit, load64, read_only
+from trilake.lance.v2.unaligned import load64, read_only
 
 #: The fewest values of a page for which a dictionary is made, and the most entries that it has.
 MIN_VALUES, MAX_ITEMS = 100, 100_000

@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_strings import Strings
-from trilake.lance.v2.jit import jit, load64
+from trilake.lance.v2.unaligned import load64
 
 #: Bytes of a sample, and the most of one string in it.
 SAMPLE_BYTES, SAMPLE_STRING = 1 << 14, 1 << 10

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_miniblock import Page
 from trilake.lance.v2.encode_strings import Strings
-from trilake.lance.v2.jit import jit
 from trilake.lance.v2.write_levels import Leaf
 
 

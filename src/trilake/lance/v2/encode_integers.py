@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, Stream, even_bounds, flat, values_per_chunk
-from trilake.lance.v2.jit import jit, read_only
+from trilake.lance.v2.unaligned import read_only
 
 #: Values in a block of bit packing, and in a chunk of runs.
 BLOCK, RUN_CHUNK = 1024, 4096

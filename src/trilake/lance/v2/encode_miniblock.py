@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_blocks import level_blocks
 from trilake.lance.v2.encode_chunks import Chunks, Stream, scatter
-from trilake.lance.v2.jit import jit
 from trilake.lance.v2.write_levels import Leaf
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.common.jit import jit
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import Chunks, Stream, even_bounds, flat, values_per_chunk
@@ -17,7 +18,6 @@ from trilake.lance.v2.encode_lists import FixedLists, byte_rows, fixed_bytes, st
 from trilake.lance.v2.encode_miniblock import Page, mini_block
 from trilake.lance.v2.encode_options import Options
 from trilake.lance.v2.encode_strings import Strings, variable
-from trilake.lance.v2.jit import jit
 from trilake.lance.v2.write_levels import Leaf
 
 #: Rows of this many bytes are zipped.

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
 from trilake.lance.v2.encode_chunks import CHUNK_BYTES, CHUNK_VALUES, Chunks, Stream, flat
-from trilake.lance.v2.jit import jit, read_only
+from trilake.lance.v2.unaligned import read_only
 
 
 @dataclass(frozen=True)

@@ -11,71 +11,15 @@ or the number of the piece that is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from trilake.lance.v2.jit import COMPILED, load64
-from trilake.lance.v2.jit import jit as _compiled
-
-if COMPILED:
-    import numba
-    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
-    from numba.extending import intrinsic
+from trilake.common.jit import jit
+from trilake.lance.v2.unaligned import load8, load16, load32, load64, store8, store64
 
 
-# --- unaligned numbers ---
-
-
-def _accessor(store: bool, bits: int) -> Callable[..., Any]:
-    """An intrinsic that reads or writes an unsigned number of ``bits`` at any byte of a uint8 array.
-
-    Unlike an index, a position that is negative does not count from the end, which takes time to find out.
-    """
-    kind = numba.types.Integer.from_bitwidth(bits, signed=False)
-
-    def place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
-
-    def load(typing: Any, array: Any, at: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            value = builder.load(place(context, builder, signature, arguments))
-            value.align = 1
-            return value
-
-        return kind(array, numba.types.intp), generate
-
-    def put(typing: Any, array: Any, at: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            builder.store(arguments[2], place(context, builder, signature, arguments)).align = 1
-            return context.get_dummy_value()
-
-        return numba.types.void(array, numba.types.intp, kind), generate
-
-    return cast(Callable[..., Any], intrinsic(put if store else load))
-
-
-if COMPILED:
-    load8, load16, load32 = (_accessor(False, bits) for bits in (8, 16, 32))
-    store8, store64 = (_accessor(True, bits) for bits in (8, 64))
-else:
-
-    def _load(bits: int) -> Callable[..., Any]:
-        return lambda array, at: np.frombuffer(array, f"<u{bits // 8}", 1, int(at))[0]
-
-    def _store(bits: int) -> Callable[..., Any]:
-        def store(array: Any, at: int, value: Any) -> None:
-            array[at : at + bits // 8] = np.array([value], f"<u{bits // 8}").view(np.uint8)
-
-        return store
-
-    load8, load16, load32 = (_load(bits) for bits in (8, 16, 32))
-    store8, store64 = _store(8), _store(64)
-
-
-@_compiled
+@jit
 def _number(data: Any, at: Any, width: Any) -> Any:
     """The unsigned number of 1, 2, 4 or 8 bytes at a position."""
     if width == 4:
@@ -87,7 +31,7 @@ def _number(data: Any, at: Any, width: Any) -> Any:
     return np.int64(load8(data, at))
 
 
-@_compiled
+@jit
 def _copy(data: Any, p: Any, out: Any, o: Any, n: Any) -> None:
     """Copy ``n`` bytes.  Assigning a slice does the same, and takes seconds to compile."""
     whole = n - n % 8
@@ -97,7 +41,7 @@ def _copy(data: Any, p: Any, out: Any, o: Any, n: Any) -> None:
         store8(out, o + j, load8(data, p + j))
 
 
-@_compiled
+@jit
 def _copy_words(words: Any, p: Any, out: Any, o: Any, n: Any) -> None:
     source, target = words[p : p + n], out[o : o + n]
     for j in range(n):
@@ -107,7 +51,7 @@ def _copy_words(words: Any, p: Any, out: Any, o: Any, n: Any) -> None:
 # --- chunks of mini-blocks ---
 
 
-@_compiled
+@jit
 def chunk_headers(data: Any, at: Any, size: Any, has_rep: Any, has_def: Any, buffers: Any, wide: Any, out: Any) -> Any:
     """The rows of ``out``: levels, position and bytes of repetition, of definition, and of each buffer of values."""
     width = 4 if wide else 2
@@ -142,7 +86,7 @@ _ORDER = (0, 4, 2, 6, 1, 5, 3, 7)
 BLOCK = 1024
 
 
-@_compiled
+@jit
 def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
     """One block of 1024 values, packed to ``width`` bits from word ``p`` on."""
     bits = 8 * out.itemsize
@@ -171,7 +115,7 @@ def _unpack(words: Any, p: Any, width: Any, out: Any, o: Any) -> None:
                 values[lane] = ((np.uint64(low[lane]) >> right) | (np.uint64(high[lane]) << left)) & mask
 
 
-@_compiled
+@jit
 def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
     """Chunks of one block each, whose width is in the word before it, one after another.
 
@@ -191,7 +135,7 @@ def unpack_inline(words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
     return -1
 
 
-@_compiled
+@jit
 def pick_inline(words: Any, at: Any, size: Any, piece: Any, index: Any, out: Any) -> Any:
     """Single values of chunks as of :func:`unpack_inline`: entry ``index[i]`` of chunk ``piece[i]``."""
     bits = 8 * out.itemsize
@@ -208,7 +152,7 @@ def pick_inline(words: Any, at: Any, size: Any, piece: Any, index: Any, out: Any
     return -1
 
 
-@_compiled
+@jit
 def _packed_value(words: Any, p: Any, width: Any, bits: Any, lanes: Any, index: Any) -> Any:
     if width == 0:
         return np.uint64(0)
@@ -222,7 +166,7 @@ def _packed_value(words: Any, p: Any, width: Any, bits: Any, lanes: Any, index: 
     return value & (np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - width))
 
 
-@_compiled
+@jit
 def _row(index: Any, lanes: Any) -> Any:
     """The row of a FastLanes block that a value is in: its index is order * 16 + (row % 8) * 128 + lane."""
     within, group = index // 128, index % 128 // 16
@@ -234,7 +178,7 @@ def _row(index: Any, lanes: Any) -> Any:
     return 0
 
 
-@_compiled
+@jit
 def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: Any, o: Any) -> Any:
     """``count`` values in blocks of one width; the last ones, fewer than a block, may lie there as they are."""
     bits = 8 * out.itemsize
@@ -264,7 +208,7 @@ def unpack_blocks(words: Any, p: Any, size: Any, width: Any, count: Any, out: An
 # --- runs ---
 
 
-@_compiled
+@jit
 def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
     """The values that run lengths of ``width`` bytes stand for, in each piece; at most 2^40."""
     for i in range(len(at)):
@@ -274,7 +218,7 @@ def count_runs(data: Any, at: Any, size: Any, width: Any, totals: Any) -> None:
         totals[i] = total
 
 
-@_compiled
+@jit
 def expand_runs(
     values: Any, at: Any, size: Any, lengths: Any, lengths_at: Any, lengths_size: Any, width: Any, counts: Any, out: Any
 ) -> Any:
@@ -304,7 +248,7 @@ def expand_runs(
 FLAT, INLINE, BLOCKS, RUNS = 0, 1, 2, 3
 
 
-@_compiled
+@jit
 def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: Any, counts: Any, out: Any) -> Any:
     """The levels of chunks, one chunk after another; ``words`` is ``data`` as uint16.
 
@@ -356,7 +300,7 @@ def decode_levels(kind: Any, width: Any, data: Any, words: Any, at: Any, size: A
 # --- bytes of any length ---
 
 
-@_compiled
+@jit
 def pick_levels(
     kind: Any, width: Any, words: Any, at: Any, size: Any, counts: Any, piece: Any, index: Any, out: Any
 ) -> Any:
@@ -388,7 +332,7 @@ def pick_levels(
     return -1
 
 
-@_compiled
+@jit
 def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
     """All pieces, one after another."""
     o = 0
@@ -406,7 +350,7 @@ def copy_pieces(data: Any, at: Any, size: Any, out: Any) -> None:
         o += n
 
 
-@_compiled
+@jit
 def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
     """Whether the offsets of a chunk rise, and lie in it."""
     if (count + 1) * width > size:
@@ -422,7 +366,7 @@ def _offset_fits(data: Any, at: Any, size: Any, count: Any, width: Any) -> Any:
     return ok and last <= size
 
 
-@_compiled
+@jit
 def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any, offsets: Any) -> Any:
     """The variable values of chunks, one after another; their ends go to ``offsets`` from the second on.
 
@@ -444,7 +388,7 @@ def copy_chunks(data: Any, at: Any, size: Any, counts: Any, width: Any, out: Any
     return -1
 
 
-@_compiled
+@jit
 def fsst_chunks(
     data: Any, at: Any, size: Any, counts: Any, width: Any, symbols: Any, lengths: Any, out: Any, offsets: Any
 ) -> Any:
@@ -466,7 +410,7 @@ def fsst_chunks(
     return -1
 
 
-@_compiled
+@jit
 def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: Any, o: Any) -> Any:
     """The end in ``out`` of the value that is coded from ``p`` to ``end``; negative if it ends in an escape."""
     while p < end:
@@ -484,7 +428,7 @@ def _decode_value(data: Any, p: Any, end: Any, symbols: Any, lengths: Any, out: 
     return np.int64(o)
 
 
-@_compiled
+@jit
 def pick_offsets(
     data: Any, at: Any, size: Any, counts: Any, width: Any, piece: Any, index: Any, begin: Any, length: Any
 ) -> Any:
@@ -502,7 +446,7 @@ def pick_offsets(
     return -1
 
 
-@_compiled
+@jit
 def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, out: Any, offsets: Any) -> Any:
     """Decode values one after another, whose ends go to ``offsets`` from the second on; ``out`` as above."""
     o = 0
@@ -514,7 +458,7 @@ def fsst_decode(data: Any, begin: Any, length: Any, symbols: Any, lengths: Any, 
     return -1
 
 
-@_compiled
+@jit
 def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
     """Values whose first bytes lie together in a chunk, then their second bytes, and so on."""
     o = 0
@@ -530,7 +474,7 @@ def join_bytes(data: Any, at: Any, counts: Any, width: Any, out: Any) -> None:
 # --- full-zip pages ---
 
 
-@_compiled
+@jit
 def count_zipped(data: Any, begin: Any, end: Any, head: Any, def_bits: Any, most: Any, width: Any, prefix: Any) -> Any:
     """The entries and visible values in pieces as of :func:`walk_zipped`; a negative first number means damage."""
     entries = np.int64(0)
@@ -562,7 +506,7 @@ def count_zipped(data: Any, begin: Any, end: Any, head: Any, def_bits: Any, most
     return entries, values
 
 
-@_compiled
+@jit
 def walk_zipped(
     data: Any,
     begin: Any,
@@ -608,7 +552,7 @@ def walk_zipped(
             p += n
 
 
-@_compiled
+@jit
 def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any, at: Any, size: Any) -> Any:
     """Where the fields of packed structs are: ``at`` and ``size`` have a row for each field.
 
@@ -635,7 +579,7 @@ def walk_structs(data: Any, begin: Any, length: Any, widths: Any, prefixes: Any,
 # --- nesting ---
 
 
-@_compiled
+@jit
 def unravel_lists(
     rep: Any,
     definition: Any,

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from trilake.common.jit import jit
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
 from trilake.lance.file.schema import Field
 from trilake.lance.v2.encode_lists import storage
 from trilake.lance.v2.encode_options import whole_number
 from trilake.lance.v2.encode_strings import Strings
-from trilake.lance.v2.jit import jit
 from trilake.storage.base import Store, WriteGroup
 
 #: Descriptions up to 2.1: a range of bytes of the file.

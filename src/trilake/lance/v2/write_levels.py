@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from trilake.common.jit import jit
 from trilake.lance.proto import encodings21_pb2 as pb
-from trilake.lance.v2.jit import jit
 
 U8 = npt.NDArray[np.uint8]
 U16 = npt.NDArray[np.uint16]

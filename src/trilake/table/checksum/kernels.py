@@ -5,24 +5,15 @@ Both ways compute the same.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from trilake.common.jit import COMPILED, jit
+
 Hashes = npt.NDArray[np.uint64]
-
-COMPILED = False
-if os.environ.get("TRILAKE_NUMBA", "1") != "0":
-    try:
-        import numba
-
-        COMPILED = True
-    except ImportError:  # numba lags behind new Python and numpy releases
-        pass
 
 #: Odd numbers without a pattern.
 _K1, _K2, _K3 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -54,16 +45,7 @@ def null_hash() -> np.uint64:
     return np.uint64(salt("null value"))
 
 
-def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    if not COMPILED:
-        return function
-    try:
-        return cast(Callable[..., Any], numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
-        return cast(Callable[..., Any], numba.njit(nogil=True)(function))
-
-
-@_jit
+@jit
 def _mix_loop(x: Any) -> None:
     for i in range(len(x)):
         h = x[i]
@@ -74,7 +56,7 @@ def _mix_loop(x: Any) -> None:
         x[i] = h ^ (h >> np.uint64(31))
 
 
-@_jit
+@jit
 def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
     """A hash of each stretch of bytes, by words of 8 bytes, the last one filled up with zeros."""
     for i in range(len(out)):
@@ -93,7 +75,7 @@ def _bytes_loop(data: Any, offsets: Any, out: Any) -> None:
         out[i] = h
 
 
-@_jit
+@jit
 def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
     """The sum of the hashes of each list's elements, each mixed with its place."""
     for i in range(len(out)):
@@ -108,7 +90,7 @@ def _list_loop(hashes: Any, bounds: Any, out: Any) -> None:
         out[i] = total
 
 
-@_jit
+@jit
 def _salt_loop(words: Any, salt: Any) -> None:
     for i in range(len(words)):
         h = words[i] ^ salt

@@ -11,12 +11,12 @@ block and the number of its values, whatever the block says: compiled code check
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from trilake.common.jit import COMPILED, jit
 from trilake.trevni.blocks.kinds import (
     KIND_BOOLEAN,
     KIND_BYTES,
@@ -38,31 +38,15 @@ Bytes = Any  # numpy uint8 array, or bytes when interpreted: indexing must give 
 
 MAX64 = 0x7FFFFFFFFFFFFFFF
 
-COMPILED = False
-if os.environ.get("TRILAKE_NUMBA", "1") != "0":
-    try:
-        import numba
-        from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
-        from numba.extending import intrinsic
-
-        COMPILED = True
-    except ImportError:  # numba lags behind new Python and numpy releases
-        pass
+if COMPILED:
+    import numba
+    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+    from numba.extending import intrinsic
 
 
-def _interpreted(function: F) -> F:
-    return function
-
-
-def _compiled(function: F) -> F:
-    try:
-        return cast(F, numba.njit(cache=True, nogil=True)(function))
-    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
-        return cast(F, numba.njit(nogil=True)(function))
-
-
-_jit: Callable[[F], F] = _compiled if COMPILED else _interpreted
-_inline: Callable[[F], F] = cast(Any, numba.njit(nogil=True, inline="always")) if COMPILED else _interpreted
+_inline: Callable[[F], F] = (
+    cast(Any, numba.njit(nogil=True, inline="always")) if COMPILED else lambda function: function
+)
 
 
 def readable(data: Any) -> Bytes:
@@ -107,7 +91,7 @@ def _copy(target: Array, t: int, source: Bytes, s: int, size: int) -> None:
             target[t + j] = source[s + j]
 
 
-@_jit
+@jit
 def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, int, int]:
     """A zig-zag integer of at most ``most`` bytes (5 or 10): status, value, position behind it."""
     value = 0
@@ -132,7 +116,7 @@ def read_varint(buf: Bytes, position: int, end: int, most: int) -> tuple[int, in
 # --- decoding --------------------------------------------------------------------------------------------------------
 
 
-@_jit
+@jit
 def _decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, at: int, count: int) -> tuple[int, int]:
     for i in range(at, at + count):
         if position < end and buf[position] < 128:
@@ -147,7 +131,7 @@ def _decode_varints(buf: Bytes, position: int, end: int, most: int, out: Array, 
     return OK, position
 
 
-@_jit
+@jit
 def _decode_strings(
     buf: Bytes, position: int, end: int, offsets: Array, at: int, count: int, data: Array, filled: int
 ) -> tuple[int, int, int]:
@@ -172,7 +156,7 @@ def _decode_strings(
     return OK, position, filled
 
 
-@_jit
+@jit
 def decode_array(
     buf: Bytes,
     position: int,
@@ -291,7 +275,7 @@ decode_strings = _decode_strings
 # --- encoding --------------------------------------------------------------------------------------------------------
 
 
-@_jit
+@jit
 def write_varint(out: Array, position: int, value: int) -> int:
     """A zig-zag integer at ``position``; returns the position behind it."""
     raw = (value << 1) ^ (value >> 63)
@@ -308,7 +292,7 @@ def write_varint(out: Array, position: int, value: int) -> int:
     return position + 1
 
 
-@_jit
+@jit
 def _encode_varints(values: Array, at: int, out: Array, position: int, full: int) -> tuple[int, int]:
     count = len(values)
     while at < count and position < full:
@@ -323,7 +307,7 @@ def _encode_varints(values: Array, at: int, out: Array, position: int, full: int
     return at, position
 
 
-@_jit
+@jit
 def _encode_strings(
     offsets: Array, data: Bytes, at: int, end: int, out: Array, position: int, full: int
 ) -> tuple[int, int]:
@@ -341,7 +325,7 @@ def _encode_strings(
     return at, position
 
 
-@_jit
+@jit
 def _flush_run(out: Array, position: int, state: Array) -> int:
     run, value = state[0], state[1]
     state[0] = 0
@@ -352,7 +336,7 @@ def _flush_run(out: Array, position: int, state: Array) -> int:
     return write_varint(out, position, value if run == 1 else (3 - value) - 2 * run)
 
 
-@_jit
+@jit
 def encode_rows(
     row: int,
     rows: int,
@@ -419,7 +403,7 @@ def encode_rows(
     return row, position
 
 
-@_jit
+@jit
 def end_block(out: Array, position: int, state: Array) -> int:
     """Write the pending run, forget the block's bits; returns the block's size."""
     position = _flush_run(out, position, state)

@@ -1,0 +1,54 @@
+"""Compile loops with numba, which caches the result on disk.  Importing this module loads numba, which takes a second.
+
+With ``TRILAKE_NUMBA=0``, or where numba cannot be loaded, the same functions run interpreted.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import numpy as np
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+COMPILED = False
+if os.environ.get("TRILAKE_NUMBA", "1") != "0":
+    try:
+        import numba
+
+        COMPILED = True
+    except ImportError:  # numba lags behind new Python and numpy releases
+        pass
+
+
+def compiled(function: F, **options: Any) -> F | None:
+    """A function that needs no Python object, compiled to run without the interpreter lock; ``None`` without numba.
+
+    Parameters
+    ----------
+    function: what to compile.
+    options: further ones of ``numba.njit``.
+    """
+    if not COMPILED:
+        return None
+    try:
+        return cast(F, numba.njit(cache=True, nogil=True, **options)(function))
+    except RuntimeError:  # no folder to cache in: neither the package's nor the user's can be written
+        return cast(F, numba.njit(nogil=True, **options)(function))
+
+
+def jit(function: F) -> F:
+    """As a decorator: :func:`compiled`, or the function itself, whose integers then wrap around as compiled ones do.
+
+    >>> @jit
+    ... def total(values):
+    ...     result = 0
+    ...     for value in values:
+    ...         result += value
+    ...     return result
+    >>> int(total(np.arange(4)))
+    6
+    """
+    return compiled(function) or np.errstate(over="ignore")(function)

@@ -1,0 +1,73 @@
+"""Unsigned numbers at any byte of a uint8 array, in compiled loops and in interpreted ones.
+
+``load64(data, at)`` is eight bytes as one little-endian number, ``store64(data, at, value)`` puts one there; they must
+lie within the array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+
+from trilake.common.jit import COMPILED
+
+if COMPILED:
+    import numba
+    from llvmlite import ir  # type: ignore[import-untyped]  # it has no types
+    from numba.extending import intrinsic
+
+
+def _accessor(store: bool, bits: int) -> Callable[..., Any]:
+    """An intrinsic that reads or writes an unsigned number of ``bits`` at any byte of a uint8 array.
+
+    Unlike an index, a position that is negative does not count from the end, which takes time to find out.
+    """
+    kind = numba.types.Integer.from_bitwidth(bits, signed=False)
+
+    def place(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(bits).as_pointer())
+
+    def load(typing: Any, array: Any, at: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            value = builder.load(place(context, builder, signature, arguments))
+            value.align = 1
+            return value
+
+        return kind(array, numba.types.intp), generate
+
+    def put(typing: Any, array: Any, at: Any, value: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            builder.store(arguments[2], place(context, builder, signature, arguments)).align = 1
+            return context.get_dummy_value()
+
+        return numba.types.void(array, numba.types.intp, kind), generate
+
+    return cast(Callable[..., Any], intrinsic(put if store else load))
+
+
+if COMPILED:
+    load8, load16, load32, load64 = (_accessor(False, bits) for bits in (8, 16, 32, 64))
+    store8, store64 = (_accessor(True, bits) for bits in (8, 64))
+else:
+
+    def _load(bits: int) -> Callable[..., Any]:
+        return lambda array, at: np.frombuffer(array, f"<u{bits // 8}", 1, int(at))[0]
+
+    def _store(bits: int) -> Callable[..., Any]:
+        def store(array: Any, at: int, value: Any) -> None:
+            array[at : at + bits // 8] = np.array([value], f"<u{bits // 8}").view(np.uint8)
+
+        return store
+
+    load8, load16, load32, load64 = (_load(bits) for bits in (8, 16, 32, 64))
+    store8, store64 = _store(8), _store(64)
+
+
+def read_only(array: Any) -> Any:
+    """The array, not to be written: kernels are compiled once for what they read, wherever it comes from."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
