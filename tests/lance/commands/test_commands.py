@@ -36,8 +36,13 @@ def test_modes() -> None:
 
 
 def test_files_are_cut_behind_row_groups() -> None:
-    sizes = [f.physical_rows for f in begun(max_rows_per_file=90, max_rows_per_group=40).get_fragments()]
+    sizes = [
+        f.physical_rows
+        for f in begun(max_rows_per_file=90, max_rows_per_group=40, data_storage_version="legacy").get_fragments()
+    ]
     assert sizes == [120, 120, 60]
+    sizes = [f.physical_rows for f in begun(max_rows_per_file=90).get_fragments()]
+    assert sizes == [90, 90, 90, 30]
     ds = begun(ROWS.slice(0, 0))
     assert (ds.get_fragments(), ds.count_rows(), ds.schema) == ([], 0, ROWS.schema)
     for bad in ({"max_rows_per_file": 0}, {"max_rows_per_group": -1}, {"nulls": "no"}):
@@ -94,7 +99,9 @@ def test_dictionaries_of_all_batches_are_one() -> None:
 
     schema = part("a").schema
     parts = [part("a", "b"), part("c", "a"), part("b", "d", "c")]
-    ds = begun(pa.Table.from_batches(parts, schema), max_rows_per_group=2, max_rows_per_file=2)
+    ds = begun(
+        pa.Table.from_batches(parts, schema), max_rows_per_group=2, max_rows_per_file=2, data_storage_version="legacy"
+    )
     assert [r["d"] for r in rows_of(ds)] == list("abcabdc")
     assert len(ds.get_fragments()) == 4
     more = lance.write_dataset(pa.Table.from_batches([part("d", "a")]), ds.uri, mode="append")
@@ -103,11 +110,13 @@ def test_dictionaries_of_all_batches_are_one() -> None:
         lance.write_dataset(pa.Table.from_batches([part("e")]), ds.uri, mode="append")
 
 
-def test_a_dataset_with_a_dictionary_begins_with_rows() -> None:
+def test_a_first_format_dataset_with_a_dictionary_begins_with_rows() -> None:
     rows = pa.table({"d": pa.array(["a", "b"]).dictionary_encode()})
     for begin in (
-        lambda: begun(rows.slice(0, 0)),
-        lambda: LanceDataset.commit("memory://dictionary", lance.LanceOperation.Overwrite(rows.schema, [])),
+        lambda: begun(rows.slice(0, 0), data_storage_version="legacy"),
+        lambda: LanceDataset.commit(
+            "memory://dictionary", lance.LanceOperation.Overwrite(rows.schema, []), data_storage_version="legacy"
+        ),
     ):
         with pytest.raises(InvalidArgumentError, match="values of a dictionary"):
             begin()

@@ -24,9 +24,9 @@ ROWS = pa.table(
 
 
 def begun(rows: pa.Table = ROWS, **options: Any) -> LanceDataset:
-    return lance.write_dataset(
-        rows, "memory://partial-merges", mode="overwrite", max_rows_per_file=2, max_rows_per_group=2, **options
-    )
+    """``rows`` in a dataset of its own for every version of its files."""
+    uri = "memory://partial-merges-" + options.get("data_storage_version", "stable")
+    return lance.write_dataset(rows, uri, mode="overwrite", max_rows_per_file=2, max_rows_per_group=2, **options)
 
 
 def stats(inserted: int, updated: int, deleted: int) -> dict[str, int]:
@@ -64,11 +64,14 @@ def test_rows_that_are_inserted_have_nulls_where_a_null_can_be() -> None:
         ("2", "b", "y"),
         ("9", None, "z"),
     ]
-    numbers = begun()
+    numbers = begun(data_storage_version="legacy")
     with pytest.raises(SchemaMismatchError, match="a null would be lost"):
         numbers.merge_insert("id").when_not_matched_insert_all().execute(pa.table({"id": [9], "s": ["n"]}))
     assert numbers.latest_version == numbers.version
-    masked = begun(nulls="mask")
+    masked = begun(nulls="mask", data_storage_version="legacy")
+    today = begun()
+    today.merge_insert("id").when_not_matched_insert_all().execute(pa.table({"id": [9], "s": ["n"]}))
+    assert today.to_table(filter="id = 9").to_pylist() == [{"id": 9, "s": "n", "x": None, "kind": None, "v": None}]
     masked.merge_insert("id").when_not_matched_insert_all().execute(pa.table({"id": [9], "s": ["n"]}))
     assert masked.to_table(filter="id = 9").to_pylist() == [{"id": 9, "s": "n", "x": None, "kind": None, "v": None}]
 

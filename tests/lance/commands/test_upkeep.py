@@ -153,7 +153,7 @@ def test_distributed_writes() -> None:
     more = [FragmentMetadata.from_json(__import__("json").dumps(LanceFragment.create(uri, ROWS.slice(200)).to_json()))]
     ds = LanceDataset.commit(uri, LanceOperation.Append(more), ds.version)
     assert rows_of(ds) == ROWS.to_pylist()
-    files = lance.write_fragments(ROWS, uri, max_rows_per_file=100, max_rows_per_group=50)
+    files = lance.write_fragments(ROWS, uri, max_rows_per_file=100)
     assert len(files) == 3
     with pytest.raises(InvalidArgumentError, match="read_version"):
         LanceDataset.commit(uri, LanceOperation.Append(files))

@@ -21,6 +21,11 @@ def uri() -> str:
     return f"memory://null-masks-{next(_count)}"
 
 
+def write_dataset(*args: Any, **options: Any) -> lance.LanceDataset:
+    """Files of 2.x have nulls of their own."""
+    return lance.write_dataset(*args, data_storage_version="legacy", **options)
+
+
 def struct(*fields: tuple[str, pa.DataType]) -> pa.DataType:
     return pa.struct(list(fields))
 
@@ -46,10 +51,10 @@ def test_a_null_that_would_be_lost_is_refused(kind: pa.DataType, values: list[An
     rows = pa.table({"k": pa.array(range(len(values)), pa.int64()), "c": _array(values, kind)})
     where = uri()
     with pytest.raises(SchemaMismatchError, match="null would be lost") as caught:
-        lance.write_dataset(rows, where)
+        write_dataset(rows, where)
     assert caught.value.context["column"] == path
     assert 'nulls="zero"' in str(caught.value)
-    made = lance.write_dataset(rows, where, nulls="zero")
+    made = write_dataset(rows, where, nulls="zero")
     assert made.count_rows() == len(values)
 
 
@@ -62,7 +67,7 @@ def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
 @pytest.mark.parametrize(("kind", "values", "path"), [case for case in LOST if case[2] == "c"])
 def test_companions_keep_them(kind: pa.DataType, values: list[Any], path: str) -> None:
     rows = pa.table({"c": _array(values, kind), "n": [None, ""][: len(values)]})
-    made = lance.write_dataset(rows, uri(), nulls="mask", max_rows_per_group=2)
+    made = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=2)
     assert made.schema.names == ["c", "n"]
     assert made.to_table().to_pydict() == rows.to_pydict()
     assert made.take([1, 0]).to_pylist() == rows.take([1, 0]).to_pylist()
@@ -72,10 +77,10 @@ def test_companions_keep_them(kind: pa.DataType, values: list[Any], path: str) -
 
 def test_what_the_format_holds_is_not_refused() -> None:
     rows = pa.table({"s": ["a", None, ""], "b": [b"x", None, b"y"], "z": pa.nulls(3)})
-    made = lance.write_dataset(rows, uri())
+    made = write_dataset(rows, uri())
     assert made.to_table()["s"].to_pylist() == ["a", None, None]
     strict = pa.schema([pa.field("s", pa.string(), nullable=False)])
-    made = lance.write_dataset(pa.table([["a", ""]], schema=strict), uri())
+    made = write_dataset(pa.table([["a", ""]], schema=strict), uri())
     assert made.to_table()["s"].to_pylist() == ["a", ""]
 
 
@@ -83,8 +88,8 @@ ROWS = pa.table({"a": [1, None, 3, None], "s": ["x", None, "", "y"]})
 
 
 def test_every_command_keeps_them() -> None:
-    ds = lance.write_dataset(ROWS, uri(), nulls="mask")
-    ds = lance.write_dataset(ROWS, ds.uri, mode="append")
+    ds = write_dataset(ROWS, uri(), nulls="mask")
+    ds = write_dataset(ROWS, ds.uri, mode="append")
     assert ds.to_table().to_pydict() == {k: v * 2 for k, v in ROWS.to_pydict().items()}
     ds.delete("s = 'y'")
     ds.update({"a": "CASE WHEN a = 1 THEN NULL ELSE 7 END"}, "s = 'x'")
@@ -106,7 +111,7 @@ def test_every_command_keeps_them() -> None:
 def test_empty_texts_are_found_after_a_compaction() -> None:
     """A compaction writes them as they are stored, where null and empty are alike."""
     rows = pa.table({"t": ["", "b", None] * 4, "b": pa.array([b"x", None, b""] * 4, pa.large_binary())})
-    ds = lance.write_dataset(rows, uri(), max_rows_per_file=5, max_rows_per_group=5, nulls="mask")
+    ds = write_dataset(rows, uri(), max_rows_per_file=5, max_rows_per_group=5, nulls="mask")
     filters = ("t = ''", "t <= ''", "t IN ('', 'z')", "t IS NULL", "b = X''", "b < X'01'", "t > 'a'")
     before = [ds.count_rows(f) for f in filters]
     assert before == [4, 4, 4, 4, 4, 4, 4]
@@ -120,7 +125,7 @@ def test_fragments_of_distributed_jobs_keep_them() -> None:
     """Whatever is committed by the schema that users see, which has no companions."""
     rows = pa.table({"a": [1, None, 3], "s": ["x", None, ""], "b": [True, None, False]})
     where = uri()
-    lance.write_dataset(rows, where, nulls="mask")
+    write_dataset(rows, where, nulls="mask")
     some = lance.LanceFragment.create(where, rows.select(["b", "s", "a"]))
     ds = lance.LanceDataset.commit(where, lance.LanceOperation.Append([some]), read_version=1)
     assert ds.to_table().to_pylist() == rows.to_pylist() * 2
@@ -144,14 +149,14 @@ def test_fragments_of_distributed_jobs_keep_them() -> None:
 def test_fragments_of_a_new_dataset_keep_them() -> None:
     rows = pa.table({"a": [1, None], "s": ["", None]})
     where = uri()
-    made = [lance.LanceFragment.create(where, rows, nulls="mask") for _ in range(2)]
+    made = [lance.LanceFragment.create(where, rows, nulls="mask", data_storage_version="legacy") for _ in range(2)]
     ds = lance.LanceDataset.commit(where, lance.LanceOperation.Overwrite(rows.schema, made))
     assert ds.to_table().to_pylist() == rows.to_pylist() * 2
 
 
 def test_other_readers_see_one_column_more(tmp_path: Any) -> None:
     path = str(tmp_path / "t")
-    lance.write_dataset(ROWS, path, nulls="mask")
+    write_dataset(ROWS, path, nulls="mask")
     theirs = pylance.dataset(path)
     assert theirs.schema.names == ["a", "a__is_null", "s", "s__is_null"]
     assert theirs.schema.field("a__is_null").metadata == {NULLS_OF: b"a"}
@@ -182,5 +187,5 @@ def test_any_rows_come_back(data: st.DataObject) -> None:
             return  # an empty text in a list is read as null: a companion is of the column, not of its items
     else:
         rows = pa.table({"c": array})
-    made = lance.write_dataset(rows, uri(), nulls="mask", max_rows_per_group=7, max_rows_per_file=11)
+    made = write_dataset(rows, uri(), nulls="mask", max_rows_per_group=7, max_rows_per_file=11)
     assert made.to_table().to_pydict() == rows.to_pydict()

@@ -111,7 +111,14 @@ def test_empty_texts_and_nulls_fill_pages(nulls: Any, nullable: bool) -> None:
     schema = pa.schema([pa.field("s", pa.string(), nullable), pa.field("i", pa.int64()), pa.field("other", pa.int64())])
     numbers = pa.array(range(len(values)))
     table = pa.Table.from_arrays([pa.array(values, pa.string()), numbers, numbers], schema=schema)
-    made = lance.write_dataset(table, "memory://empty-texts", mode="overwrite", max_rows_per_file=6000, nulls=nulls)
+    made = lance.write_dataset(
+        table,
+        "memory://empty-texts",
+        mode="overwrite",
+        max_rows_per_file=6000,
+        nulls=nulls,
+        data_storage_version="legacy",
+    )
     texts = ("s = ''", "s <= ''", "s < 'a'", "s IN ('', 't2')", "s >= ''", "s = 't5'", "s > 't14'", "s IS NULL")
     scanned = {text: made.count_rows(text) for text in texts}
     assert scanned["s = ''"] == (0 if (nulls, nullable) == ("error", True) else 5000)
@@ -297,7 +304,14 @@ def test_decimals_and_bytes_of_one_width_can_be_indexed(
         values[::7] = [None] * len(values[::7])
     row_numbers = pa.array(range(len(values)))
     table = pa.table({"v": pa.array(values, kind), "i": row_numbers, "other": row_numbers})
-    made = lance.write_dataset(table, "memory://scalar-widths", mode="overwrite", max_rows_per_file=400, nulls=nulls)
+    made = lance.write_dataset(
+        table,
+        "memory://scalar-widths",
+        mode="overwrite",
+        max_rows_per_file=400,
+        nulls=nulls,
+        data_storage_version="legacy",
+    )
     monkeypatch.setattr(btree, "PAGE_ROWS", 100)
     made.create_scalar_index("v", "BTREE")
     assert "MaterializeIndex" in made.scanner(filter=filters[0]).explain_plan()

@@ -42,7 +42,7 @@ def test_rows_with_a_key_get_other_values() -> None:
     new = pa.table({"k": [2, 3, 70, 500], "a": [-2.0, -3.0, -70.0, -5.0], "s": ["x", "y", None, "z"]})
     fragment, fields, found = ds.get_fragments()[0].update_columns(new, "id", "k", with_offsets=True)
     assert (fields, list(BitMap.deserialize(found))) == ([1, 3], [2, 70])
-    assert [f.fields for f in fragment.files] == [[0, 1, 2, 3]]
+    assert [f.fields for f in fragment.files] == [[0, -2, 2, -2], [1, 3]]
     done = committed(ds, fragment, fields)
     done.validate()
     want = ds.to_table().to_pylist()
@@ -85,7 +85,9 @@ def test_nulls_dictionaries_and_structs() -> None:
             "p": [{"x": i, "y": str(i)} for i in range(4)],
         }
     )
-    ds = lance.write_dataset(rows, "memory://columns-kinds", mode="overwrite", nulls="mask")
+    ds = lance.write_dataset(
+        rows, "memory://columns-kinds", mode="overwrite", nulls="mask", data_storage_version="legacy"
+    )
     new = pa.table({"id": [0, 1, 2], "n": [None, 20, 30], "d": ["b", "a", None], "p": [{"x": 9, "y": "9"}] * 3})
     fragment, fields = ds.get_fragments()[0].update_columns(new, "id")
     assert committed(ds, fragment, fields).to_table().to_pydict() == {
@@ -97,7 +99,7 @@ def test_nulls_dictionaries_and_structs() -> None:
 
 
 def test_what_does_not_fit_is_refused_and_leaves_no_file() -> None:
-    ds = made("refused")
+    ds = made("refused", data_storage_version="legacy")
     fragment = ds.get_fragments()[0]
     before = sorted(f.key for f in ds.snapshot.store.list("data"))
     for new, error in (
@@ -158,7 +160,7 @@ def test_an_index_made_meanwhile_does_not_take_old_values(indexed: lance.LanceDa
 def test_fields_that_another_file_has_now() -> None:
     # As pylance 14 leaves them: -2 takes the place of the field in the file that had it.
     for field, column in enumerate(("id", "a", "v", "s")):
-        ds = made("replaced")
+        ds = made("replaced", data_storage_version="legacy")
         first = ds.get_fragments()[0]
         value = {"id": [-1], "a": [-1.0], "v": vectors(VECTORS[:1]), "s": ["new"]}[column]
         fragment, fields = first.update_columns(pa.table({"_rowid": pa.array([7], pa.uint64()), column: value}))

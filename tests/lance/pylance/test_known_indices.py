@@ -209,15 +209,15 @@ def test_a_search_without_k_finds_as_many_as_the_limit(indexed: LanceDataset) ->
 
 def test_partitions_of_vectors_in_a_file_of_their_own(indexed: LanceDataset) -> None:
     from trilake.lance.util import KMeans
-    from trilake.lance.v1.data_file import V1File
+    from trilake.lance.v2.file import V2File
     from trilake.lance.vector import compute_partitions
 
     model = KMeans(4)
     vectors = np.stack(indexed.to_table()["vector"].to_numpy())
     model.fit(vectors)
     name = compute_partitions(indexed, "vector", model, batch_size=64)
-    file = V1File.open(indexed.snapshot.store, f"data/{name}")
-    rows = pa.Table.from_batches([file.read_batch(i) for i in range(file.num_batches)])
+    file = V2File.open(indexed.snapshot.store, f"data/{name}")
+    rows = pa.Table.from_batches([file.read_rows(0, file.num_rows)])
     assert rows.schema.names == ["row_id", "partition"]
     assert rows["row_id"].to_pylist() == indexed.to_table(columns=[], with_row_id=True)["_rowid"].to_pylist()
     assert rows["partition"].to_pylist() == model.predict(vectors).to_pylist()

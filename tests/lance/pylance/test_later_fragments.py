@@ -33,7 +33,7 @@ def test_what_metadata_says(made: LanceDataset) -> None:
     assert file.path == file.path() == first.data_files()[0].path
     assert pickle.loads(pickle.dumps(file.path)) == file.path
     assert (Path(made.uri) / "data" / file.path).stat().st_size
-    assert (file.file_major_version, file.file_size_bytes) == (0, None)
+    assert (file.file_major_version, file.file_size_bytes) == (2, Path(made.uri, "data", file.path).stat().st_size)
 
 
 def test_sessions_frames_and_checks(made: LanceDataset) -> None:

@@ -61,7 +61,7 @@ def test_fields_in_structs_are_indexed(made: LanceDataset) -> None:
 
 def test_nulls_in_structs_are_not_found(tmp_path: Path) -> None:
     rows = pa.table({"id": range(6), "s": pa.array([{"n": 1}, None, None, {"n": 0}, {"n": 1}, None])})
-    ds = lance.write_dataset(rows, tmp_path / "t", nulls="mask")
+    ds = lance.write_dataset(rows, tmp_path / "t")
     ds.create_scalar_index("s.n", "BTREE")
     for filter, expected in (("s.n = 0", [3]), ("s.n < 5", [0, 3, 4]), ("s.n IS NULL", [1, 2, 5])):
         for use in (True, False):

@@ -34,7 +34,9 @@ def test_insert(made: LanceDataset) -> None:
         made.insert(ROWS, max_rows=3)
     with pytest.raises(InvalidArgumentError, match="mode"):
         made.insert(ROWS, mode="upsert")  # type: ignore[arg-type]
-    masked = lance.write_dataset(pa.table({"n": [1]}), "memory://later-insert", mode="overwrite", nulls="mask")
+    masked = lance.write_dataset(
+        pa.table({"n": [1]}), "memory://later-insert", mode="overwrite", nulls="mask", data_storage_version="legacy"
+    )
     masked.nulls = "mask"
     masked.insert(pa.table({"n": pa.array([None], pa.int64())}))
     assert masked.to_table()["n"].to_pylist() == [1, None]
@@ -202,7 +204,7 @@ def test_short_names(made: LanceDataset) -> None:
     for bounds in (-1, 1), (2, 1), (0, 4):
         with pytest.raises(InvalidArgumentError, match="not among 3"):
             made.slice(*bounds)
-    assert (made.fragment_ids(), made.max_field_id, made.data_storage_version) == ({0, 1}, 1, "0.1")
+    assert (made.fragment_ids(), made.max_field_id, made.data_storage_version) == ({0, 1}, 1, "2.2")
     assert made.get_version() == made.versions()[-1]
     assert not made.has_stable_row_ids
     made.truncate_table()

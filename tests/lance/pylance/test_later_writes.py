@@ -20,7 +20,15 @@ ROWS = pa.table({"id": [1, 2, 3, 4], "name": ["a", "b", "c", "d"]})
 
 @pytest.fixture
 def made(tmp_path: Path) -> LanceDataset:
-    return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2)
+    return lance.write_dataset(ROWS, tmp_path / "t", max_rows_per_file=2)
+
+
+@pytest.fixture
+def first(tmp_path: Path) -> LanceDataset:
+    """A dataset of the first format."""
+    return lance.write_dataset(
+        ROWS, tmp_path / "t", max_rows_per_file=2, max_rows_per_group=2, data_storage_version="legacy"
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,12 +40,12 @@ def made(tmp_path: Path) -> LanceDataset:
         {"enable_v2_manifest_paths": False, "enable_stable_row_ids": False},
     ],
 )
-def test_the_first_format_may_be_asked_for(made: LanceDataset, option: dict[str, Any]) -> None:
-    lance.write_dataset(ROWS, made, mode="append", **option)
-    made.checkout_latest()
-    made.insert(ROWS, **option)
-    parts = [LanceFragment.create(made, ROWS, **option), *write_fragments(ROWS, made, **option)]
-    assert LanceDataset.commit(made, LanceOperation.Append(parts), made.version).count_rows() == 20
+def test_the_first_format_may_be_asked_for(first: LanceDataset, option: dict[str, Any]) -> None:
+    lance.write_dataset(ROWS, first, mode="append", **option)
+    first.checkout_latest()
+    first.insert(ROWS, **option)
+    parts = [LanceFragment.create(first, ROWS, **option), *write_fragments(ROWS, first, **option)]
+    assert LanceDataset.commit(first, LanceOperation.Append(parts), first.version).count_rows() == 20
 
 
 @pytest.mark.parametrize(
@@ -48,16 +56,16 @@ def test_the_first_format_may_be_asked_for(made: LanceDataset, option: dict[str,
         {"use_legacy_format": False},
     ],
 )
-def test_another_format_than_the_dataset_has_is_refused(made: LanceDataset, option: dict[str, Any]) -> None:
+def test_another_format_than_the_dataset_has_is_refused(first: LanceDataset, option: dict[str, Any]) -> None:
     for write in (
-        lambda: lance.write_dataset(ROWS, made.uri, mode="append", **option),
-        lambda: made.insert(ROWS, **option),
-        lambda: LanceFragment.create(made.uri, ROWS, **option),
-        lambda: write_fragments(ROWS, made.uri, **option),
+        lambda: lance.write_dataset(ROWS, first.uri, mode="append", **option),
+        lambda: first.insert(ROWS, **option),
+        lambda: LanceFragment.create(first.uri, ROWS, **option),
+        lambda: write_fragments(ROWS, first.uri, **option),
     ):
         with pytest.raises(InvalidArgumentError, match=r"the files of the dataset are of Lance 0\.1, not 2"):
             write()
-    assert lance.dataset(made.uri).version == 1
+    assert lance.dataset(first.uri).version == 1
 
 
 def test_options_that_are_not_known(made: LanceDataset) -> None:
@@ -87,9 +95,11 @@ def test_rows_and_columns_of_python(made: LanceDataset) -> None:
     vectors = pa.schema([pa.field("v", pa.list_(pa.float32(), 2))])
     new = lance.write_dataset([{"v": [1, 2]}], "memory://later-rows", vectors, mode="overwrite")
     assert (new.schema, new.to_table().to_pylist()) == (vectors, [{"v": [1.0, 2.0]}])
-    # A column that only later rows have is none to lose.
+    later: list[dict[str, Any]] = [{"a": "x"}, {"a": "y", "n": 1}]
     with pytest.raises(OSError, match="null would be lost"):
-        lance.write_dataset([{"a": "x"}, {"a": "y", "n": 1}], "memory://later-keys", mode="overwrite")
+        lance.write_dataset(later, "memory://later-keys", mode="overwrite", data_storage_version="legacy")
+    new = lance.write_dataset(later, "memory://later-keys", mode="overwrite")
+    assert new.to_table()["n"].to_pylist() == [None, 1]
 
 
 def test_tags_say_when_they_were_made_and_keep_what_is_said_of_them(made: LanceDataset) -> None:

@@ -35,6 +35,15 @@ def made(tmp_path: Path) -> LanceDataset:
     return ds
 
 
+@pytest.fixture
+def first(tmp_path: Path) -> LanceDataset:
+    """The same in the first format, where fragments are numbered from 0 again by an overwrite."""
+    options: dict[str, Any] = {"max_rows_per_file": 4, "max_rows_per_group": 2, "data_storage_version": "legacy"}
+    ds = lance.write_dataset(ROWS, tmp_path / "first", **options)
+    ds.delete("id in (1, 8)")
+    return ds
+
+
 def place(id: int) -> int:
     return (id // 4 << 32) + id % 4
 
@@ -151,7 +160,7 @@ def test_rows_come_in_the_order_of_columns(made: LanceDataset) -> None:
 
 def test_orders_place_nulls_and_nan() -> None:
     rows = pa.table({"id": range(5), "n": pa.array([1.0, None, math.nan, -1.0, 5.0])})
-    ds = lance.write_dataset(rows, "memory://order-nulls", mode="overwrite", nulls="mask")
+    ds = lance.write_dataset(rows, "memory://order-nulls", mode="overwrite")
     expected = {
         ColumnOrdering("n"): [3, 0, 4, 2, 1],
         ColumnOrdering("n", nulls_first=True): [1, 3, 0, 4, 2],
@@ -243,7 +252,7 @@ def test_batches_say_their_fragment(made: LanceDataset) -> None:
         tagged = made.scanner(["id"], **options).scan_batches()
         return [(t.fragment.fragment_id, t.record_batch["id"].to_pylist()) for t in tagged]
 
-    assert found(limit=4, offset=2) == [(0, [3]), (1, [4, 5]), (1, [6])]
+    assert found(limit=4, offset=2) == [(0, [3]), (1, [4, 5, 6])]
     assert found(filter="kind = 'c'", limit=2, offset=1) == [(1, [5])]
     assert found(limit=0) == []
 
@@ -270,8 +279,9 @@ def test_columns_that_read_none_have_all_rows(made: LanceDataset) -> None:
     assert made.to_table(one, filter="id = 3").to_pydict() == {"one": [1]}
 
 
-def test_row_ids_are_those_of_the_version_that_is_shown(made: LanceDataset) -> None:
+def test_row_ids_are_those_of_the_version_that_is_shown(first: LanceDataset) -> None:
     """Planned anew behind an overwrite, or another change that moves rows, they would name others."""
+    made = first
 
     def stale() -> LanceDataset:
         return lance.dataset(made.uri)
@@ -305,7 +315,8 @@ def test_row_ids_are_those_of_the_version_that_is_shown(made: LanceDataset) -> N
         before.delete(f"_rowid = {place(5)}")
 
 
-def test_columns_are_joined_by_row_ids(made: LanceDataset) -> None:
+def test_columns_are_joined_by_row_ids(first: LanceDataset) -> None:
+    made = first
     for number, name in enumerate(("_rowid", "_rowaddr")):
         rows = made.to_table(["id"], with_row_id=True).rename_columns([f"of_{name}", name]).slice(1)
         with pytest.raises(TrilakeError, match="null"):

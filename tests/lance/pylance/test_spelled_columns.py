@@ -90,7 +90,7 @@ NULLS = pa.table({"a": [1, None, 3], "b": ["", None, "x"], "s": [{"x": 1}, None,
 
 @pytest.mark.parametrize("at_once", [True, False])
 def test_renamed_columns_keep_their_nulls(tmp_path: Path, at_once: bool) -> None:
-    made = lance.write_dataset(NULLS, tmp_path / "t", nulls="mask")
+    made = lance.write_dataset(NULLS, tmp_path / "t", nulls="mask", data_storage_version="legacy")
     made.create_scalar_index("b", "BTREE")
     if at_once:
         made.alter_columns({"path": "a", "name": "b"}, {"path": "b", "name": "a"}, {"path": "s.x", "name": "y"})

@@ -57,10 +57,17 @@ def test_names_of_fragments_that_there_are_not_say_so(made: LanceDataset) -> Non
         made.get_fragments()[0].nothing  # noqa: B018
 
 
-def test_a_transaction_that_is_gone_is_none(made: LanceDataset) -> None:
+def test_a_transaction_that_is_gone_is_none(tmp_path: Path) -> None:
+    made = lance.write_dataset(ROWS, tmp_path / "first", data_storage_version="legacy")
     for file in (Path(made.uri) / "_transactions").iterdir():
         file.unlink()
     assert made.get_transactions() == [None]
+
+
+def test_a_manifest_of_today_has_its_transaction(made: LanceDataset) -> None:
+    for file in (Path(made.uri) / "_transactions").iterdir():
+        file.unlink()
+    assert [type(t.operation).__name__ for t in made.get_transactions() if t] == ["Overwrite"]
 
 
 def test_a_transaction_is_committed_with_its_version(made: LanceDataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,9 @@ def test_row_groups_are_computed_together(monkeypatch: pytest.MonkeyPatch) -> No
     assert calls == [400]
 
 
+_COUNT = count()
+
+
 @pytest.fixture
 def addressed() -> lance.LanceDataset:
     """Two fragments with a row deleted in each: of the ids 0 to 6, 2 and 5 are gone."""
@@ -122,8 +126,8 @@ def addressed() -> lance.LanceDataset:
             [("id", pa.int64()), ("s", pa.struct([("a", pa.int64()), ("b", pa.string())]))], metadata={"k": "v"}
         ),
     )
-    uri = "memory://projection-addresses"
-    ds = lance.write_dataset(rows, uri, mode="overwrite", max_rows_per_file=4, max_rows_per_group=2)
+    uri = f"memory://projection-addresses-{next(_COUNT)}"
+    ds = lance.write_dataset(rows, uri, max_rows_per_file=4)
     ds.delete("id IN (2, 5)")
     return ds
 

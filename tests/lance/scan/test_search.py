@@ -186,7 +186,7 @@ def test_rows_without_a_vector_are_found_by_none(metric: str) -> None:
     vectors = np.random.default_rng(3).normal(5, 1, (400, 4)).astype(np.float32)
     values = [None if i % 4 == 0 else v.tolist() for i, v in enumerate(vectors)]
     rows = pa.table({"id": range(400), "v": pa.array(values, pa.list_(pa.float32(), 4))})
-    made = lance.write_dataset(rows, "memory://no-vector", mode="overwrite", max_rows_per_file=150, nulls="mask")
+    made = lance.write_dataset(rows, "memory://no-vector", mode="overwrite", max_rows_per_file=150)
     have = {i for i in range(400) if i % 4}
     made.delete("id = 7")
 

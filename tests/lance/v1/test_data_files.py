@@ -51,7 +51,7 @@ def test_a_file_that_was_written_is_read(tmp_path: Path) -> None:
 
 
 def test_files_of_datasets(tmp_path: Path) -> None:
-    made = lance.write_dataset(ROWS, tmp_path / "t", nulls="mask")
+    made = lance.write_dataset(ROWS, tmp_path / "t", nulls="mask", data_storage_version="legacy")
     made.delete("id < 10")
     [entry] = made.get_fragments()[0].data_files()
     reader = LanceFileReader(tmp_path / "t" / "data" / entry.path())

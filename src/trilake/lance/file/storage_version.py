@@ -73,7 +73,7 @@ class StorageVersion:
 FIRST = StorageVersion(0, 1)
 STABLE = StorageVersion(2, 2)
 #: What is written where users do not say another one.
-DEFAULT = FIRST
+DEFAULT = STABLE
 #: Those that are written, and those that are read.
 WRITABLE = (FIRST, StorageVersion(2, 0), StorageVersion(2, 1), STABLE)
 READABLE = (*WRITABLE, StorageVersion(2, 3))

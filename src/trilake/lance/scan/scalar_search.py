@@ -144,7 +144,8 @@ class _QueryBuilder:
                 return None
             # A value stands for all nanoseconds of its microsecond.
             return _union([self.answer(entry, Compare(leaf.path, "=", value)) for value in leaf.values])
-        if leaf.path[0] not in companions(self.manifest.schema):  # nulls that a companion keeps are not in the index
+        # Nulls that files of 2.x or a companion keep are not in the index.
+        if self.manifest.storage_version.is_first and leaf.path[0] not in companions(self.manifest.schema):
             _check_count(index, entry, self.manifest)
         try:
             pages, row_ids = _pages_and_rows(index, leaf)

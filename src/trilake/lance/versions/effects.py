@@ -102,8 +102,9 @@ def _overwritten(newest: Manifest | None, operation: op.Overwrite) -> Manifest:
             writer_feature_flags=flags,
         )
     version = operation.storage_version or newest.storage_version
-    # Writers of the first format count fragments from 0 again.
-    fragments, last = _numbered(operation.fragments, -1 if version.is_first else newest.max_fragment_id)
+    # Writers of the first format count fragments from 0 again; those that have ids keep them.
+    again = version.is_first or any(f.id for f in operation.fragments)
+    fragments, last = _numbered(operation.fragments, -1 if again else newest.max_fragment_id)
     return replace(
         newest,
         schema=operation.schema,

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, DataFile, DeletionFile, Fragment
+from trilake.lance.versions.manifest import (
+    ARROW_ARRAY,
+    BITMAP,
+    DataFile,
+    DeletionFile,
+    ExternalFile,
+    Fragment,
+    Placed,
+)
 
 _KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
 
@@ -28,7 +35,15 @@ class FragmentMetadata:
             files = tuple(_data_file(f) for f in parsed["files"])
             deletion = parsed.get("deletion_file")
             entry = None if deletion is None else _deletion_file(deletion)
-            self._metadata = Fragment(int(parsed["id"]), files, entry, int(parsed.get("physical_rows") or 0))
+            self._metadata = Fragment(
+                int(parsed["id"]),
+                files,
+                entry,
+                int(parsed.get("physical_rows") or 0),
+                row_ids=_placed(parsed.get("row_id_meta")),
+                last_updated=_placed(parsed.get("last_updated_at_version_meta")),
+                created=_placed(parsed.get("created_at_version_meta")),
+            )
         except (ValueError, KeyError, TypeError, AttributeError) as e:
             raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
 
@@ -60,14 +75,13 @@ class FragmentMetadata:
         return FragmentMetadata, (json.dumps(self.to_json()),)
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of the same fragment; before it is written, its number of rows is not known."""
+        """Whether both are of the same fragment; before it is written, no more is known than its files."""
         if not isinstance(other, FragmentMetadata):
             return False
         own, others = self._metadata, other._metadata
-        rows = own.physical_rows or others.physical_rows
-        return others.physical_rows in (0, rows) and replace(own, physical_rows=rows) == replace(
-            others, physical_rows=rows
-        )
+        if own.physical_rows and others.physical_rows:
+            return own == others
+        return (own.id, [f.path for f in own.files]) == (others.id, [f.path for f in others.files])
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -76,9 +90,19 @@ class FragmentMetadata:
         f = self._metadata
         json: dict[str, Any] = {
             "id": f.id,
-            "files": [{"path": d.path, "fields": list(d.fields)} for d in f.files],
+            "files": [_file_json(d) for d in f.files],
             "physical_rows": f.physical_rows or None,
         }
+        for name, placed, key in (
+            ("row_id_meta", f.row_ids, "Inline"),
+            ("created_at_version_meta", f.created, "inline"),
+            ("last_updated_at_version_meta", f.last_updated, "inline"),
+        ):
+            if isinstance(placed, bytes):
+                json[name] = {key: list(placed)}
+            elif placed is not None:
+                place = {"path": placed.path, "offset": placed.offset, "size": placed.size}
+                json[name] = {"External" if key == "Inline" else "external": place}
         if f.deletion_file is not None:
             d = f.deletion_file
             json["deletion_file"] = {
@@ -87,6 +111,8 @@ class FragmentMetadata:
                 "file_type": _KINDS[d.file_type],
                 "num_deleted_rows": d.num_deleted_rows,
             }
+            if d.base_id is not None:
+                json["deletion_file"]["base_id"] = d.base_id
         return json
 
     @staticmethod
@@ -120,8 +146,9 @@ class FragmentMetadata:
         return self.physical_rows - self.num_deletions
 
     @property
-    def row_id_meta(self) -> None:
-        """None: row ids say where rows are."""
+    def row_id_meta(self) -> Placed:
+        """The stable row ids of the rows; ``None`` where ids say where rows are."""
+        return self._metadata.row_ids
 
     def deletion_file(self) -> str | None:
         """The deletion file, relative to the dataset, if there is one."""
@@ -188,11 +215,46 @@ class DataFileInfo:
 def _data_file(entry: Mapping[str, Any]) -> DataFile:
     path = entry["path"]
     if not isinstance(path, str):
-        raise TypeError("the path of a data file is no text")
-    return DataFile(path, tuple(int(i) for i in entry["fields"]))
+        raise TypeError("the path of a data file is not a string")
+    base = entry.get("base_id")
+    return DataFile(
+        path,
+        tuple(int(i) for i in entry["fields"]),
+        int(entry.get("file_major_version") or 0),
+        int(entry.get("file_minor_version") or 0),
+        int(entry.get("file_size_bytes") or 0),
+        column_indices=tuple(int(i) for i in entry.get("column_indices") or ()),
+        base_id=None if base is None else int(base),
+    )
+
+
+def _file_json(file: DataFile) -> dict[str, Any]:
+    json: dict[str, Any] = {"path": file.path, "fields": list(file.fields)}
+    if not file.storage_version.is_first:
+        json |= {
+            "column_indices": list(file.column_indices),
+            "file_major_version": file.major_version,
+            "file_minor_version": file.minor_version,
+            "file_size_bytes": file.size_bytes or None,
+            "base_id": file.base_id,
+        }
+    return json
+
+
+def _placed(meta: Any) -> Placed:
+    """Row ids or versions of rows, as JSON has them."""
+    if meta is None:
+        return None
+    by_kind = {str(kind).lower(): value for kind, value in meta.items()}
+    if "inline" in by_kind:
+        return bytes(by_kind["inline"])
+    place = by_kind["external"]
+    return ExternalFile(str(place["path"]), int(place["offset"]), int(place["size"]))
 
 
 def _deletion_file(entry: Mapping[str, Any]) -> DeletionFile:
     kinds = {name: kind for kind, name in _KINDS.items()}
-    count = int(entry.get("num_deleted_rows") or 0)
-    return DeletionFile(kinds[str(entry["file_type"])], int(entry["read_version"]), int(entry["id"]), count)
+    count, base = int(entry.get("num_deleted_rows") or 0), entry.get("base_id")
+    kind = kinds[str(entry["file_type"])]
+    base_id = None if base is None else int(base)
+    return DeletionFile(kind, int(entry["read_version"]), int(entry["id"]), count, base_id)
