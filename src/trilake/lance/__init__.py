@@ -1,4 +1,4 @@
-"""Lance datasets in the format's first version: files, versions and indices.
+"""Lance datasets: files, versions and indices.
 
 >>> import pyarrow as pa
 >>> from trilake import lance
@@ -16,13 +16,22 @@ from trilake.common.front import keep_functions
 
 if TYPE_CHECKING:
     from trilake.common.version import __version__
+    from trilake.lance.blob import Blob, BlobArray, BlobColumn, BlobFile, blob_array, blob_field
+    from trilake.lance.cleanup import CleanupStats
     from trilake.lance.commit import CommitLock
     from trilake.lance.file.schema_json import json_to_schema, schema_to_json
     from trilake.lance.fragment import FragmentMetadata, LanceFragment, write_fragments
     from trilake.lance.optimize import Compaction
+    from trilake.lance.pylance.blob_writers import (
+        BlobDescriptor,
+        BlobDescriptorArrayBuilder,
+        DedicatedBlobWriter,
+        PackedBlobWriter,
+    )
     from trilake.lance.pylance.functions import dataset, write_dataset
     from trilake.lance.pylance.lance_dataset import LanceDataset
-    from trilake.lance.pylance.operation import LanceOperation
+    from trilake.lance.pylance.merge_builder import MergeBuilder as MergeInsertBuilder
+    from trilake.lance.pylance.operation import DatasetBasePath, Index, LanceOperation
     from trilake.lance.pylance.scanner import LanceScanner
     from trilake.lance.pylance.transactions import Transaction
     from trilake.lance.pylance.udf import BatchUDF, batch_udf
@@ -30,16 +39,30 @@ if TYPE_CHECKING:
 
 #: Where each name lives: loaded when it is asked for, because data files need no datasets.
 _HOMES = {
+    "PackedBlobWriter": "pylance.blob_writers",
+    "DedicatedBlobWriter": "pylance.blob_writers",
+    "BlobDescriptorArrayBuilder": "pylance.blob_writers",
+    "BlobDescriptor": "pylance.blob_writers",
     "BatchUDF": "pylance.udf",
+    "Blob": "blob",
+    "BlobArray": "blob",
+    "BlobColumn": "blob",
+    "BlobFile": "blob",
+    "CleanupStats": "cleanup",
     "CommitLock": "commit",
     "Compaction": "optimize",
+    "DatasetBasePath": "pylance.operation",
     "FragmentMetadata": "fragment",
+    "Index": "pylance.operation",
     "LanceDataset": "pylance.lance_dataset",
     "LanceFragment": "fragment",
     "LanceOperation": "pylance.operation",
     "LanceScanner": "pylance.scanner",
+    "MergeInsertBuilder": "dataset",
     "Transaction": "pylance.transactions",
     "batch_udf": "pylance.udf",
+    "blob_array": "blob",
+    "blob_field": "blob",
     "dataset": "pylance.functions",
     "json_to_schema": "file.schema_json",
     "sanitize_ts": "util",
@@ -50,15 +73,21 @@ _HOMES = {
 
 #: Modules that users of the format know as attributes of the package.
 _MODULES = {
+    "_dataset",
     "arrow",
+    "blob",
     "cache",
     "cleanup",
     "commit",
+    "debug",
+    "dependencies",
     "file",
     "fragment",
+    "indices",
     "lance",
     "optimize",
     "progress",
+    "query",
     "sampler",
     "schema",
     "torch",
@@ -70,16 +99,30 @@ _MODULES = {
 
 __all__ = [
     "BatchUDF",
+    "Blob",
+    "BlobArray",
+    "BlobColumn",
+    "BlobDescriptor",
+    "BlobDescriptorArrayBuilder",
+    "BlobFile",
+    "CleanupStats",
     "CommitLock",
     "Compaction",
+    "DatasetBasePath",
+    "DedicatedBlobWriter",
     "FragmentMetadata",
+    "Index",
     "LanceDataset",
     "LanceFragment",
     "LanceOperation",
     "LanceScanner",
+    "MergeInsertBuilder",
+    "PackedBlobWriter",
     "Transaction",
     "__version__",
     "batch_udf",
+    "blob_array",
+    "blob_field",
     "dataset",
     "json_to_schema",
     "sanitize_ts",

@@ -20,6 +20,7 @@ from trilake.lance.pylance.extension_types.arrow_types import (
     BFloat16Scalar,
     BFloat16Type,
     bfloat16_array,
+    cast,
 )
 from trilake.lance.pylance.extension_types.images import (
     EncodedImageArray,
@@ -57,6 +58,7 @@ __all__ = [
     "PandasBFloat16Array",
     "PandasBFloat16Type",
     "bfloat16_array",
+    "cast",
 ]
 
 for _type in (BFloat16Type(), ImageURIType(), EncodedImageType(), FixedShapeImageTensorType(pa.uint8(), (0,))):

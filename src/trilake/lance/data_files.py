@@ -5,7 +5,7 @@ The only room that knows both formats.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.reader import DataFileReader
@@ -55,12 +55,13 @@ def new_data_file(
     version: StorageVersion,
     *,
     extend_dictionaries: bool = True,
+    pages: Mapping[str, int] | None = None,
 ) -> DataFileWriter:
     """Begin a data file of a version.
 
     ``extend_dictionaries`` says whether dictionaries of the schema may get more values, in the first format, which has
-    one for all files.  Raises ``UnsupportedProtocolError`` for a type that the version does not have, and for a version
-    that is not written.
+    one for all files; ``pages`` are sizes that ``V2Writer`` knows.  Raises ``UnsupportedProtocolError`` for a type that
+    the version does not have, and for a version that is not written.
     """
     if version not in WRITABLE:
         raise UnsupportedProtocolError(
@@ -73,4 +74,4 @@ def new_data_file(
     version.check_types(schema)
     from trilake.lance.v2.writer import V2Writer
 
-    return V2Writer(store, key, schema, version=(version.major, version.minor))
+    return V2Writer(store, key, schema, version=(version.major, version.minor), **(pages or {}))

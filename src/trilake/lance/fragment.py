@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -30,24 +30,56 @@ from trilake.lance.file.schema import LanceSchema as StoredSchema
 from trilake.lance.fragment_reads import ReadFragment
 from trilake.lance.fragment_writes import create_fragments, write_fragments
 from trilake.lance.progress import FragmentWriteProgress, NoopFragmentWriteProgress, Reporter
+from trilake.lance.pylance.data_files import described
 from trilake.lance.pylance.fragment_session import FragmentSession
+from trilake.lance.pylance.row_ids import RowIdSequence
 from trilake.lance.scan.projection import Selection
 from trilake.lance.schema import LanceSchema
-from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
-from trilake.lance.versions.manifest import DataFile, Fragment
-
-if TYPE_CHECKING:
-    pass
+from trilake.lance.versions import fragment_metadata, manifest
+from trilake.lance.versions.fragment_metadata import DeletionFile, FragmentMetadata, RowDatasetVersionMeta, RowIdMeta
+from trilake.lance.versions.manifest import Fragment
 
 __all__ = [
-    "DataFileInfo",
+    "DEFAULT_MAX_BYTES_PER_FILE",
+    "DataFile",
+    "DeletionFile",
     "FragmentMetadata",
     "FragmentSession",
     "FragmentWriteProgress",
     "LanceFragment",
     "NoopFragmentWriteProgress",
+    "RowDatasetVersionMeta",
+    "RowIdMeta",
+    "RowIdSequence",
     "write_fragments",
 ]
+
+
+#: Bytes of a data file at most, where nothing else is said.
+DEFAULT_MAX_BYTES_PER_FILE = 90 << 30
+
+
+class DataFile(fragment_metadata.DataFile):
+    """A data file of a fragment; its parts are those of :class:`~trilake.lance.versions.fragment_metadata.DataFile`."""
+
+    @classmethod
+    def create(cls, dataset: OpenDataset, path: str, *, base_id: int | None = None) -> Self:
+        """The entry of a file that is there already, below the folder ``data``, whose columns the dataset has.
+
+        Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that the dataset does
+        not have.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1], "b": [2]}), "memory://doc-data-file", data_storage_version="2.2")
+        >>> file = DataFile.create(made, made.get_fragments()[0].data_files()[0].path)
+        >>> file.fields, file.column_indices, file.file_major_version
+        ([0, 1], [0, 1], 2)
+        """
+        if base_id is not None:
+            raise InvalidArgumentError(f"base_id is {base_id}", help="name a file of the dataset itself")
+        entry, _ = described(dataset.snapshot, path)
+        return cls(**vars(fragment_metadata.DataFile.of(entry)))
 
 
 class LanceFragment(ReadFragment):
@@ -118,7 +150,7 @@ class LanceFragment(ReadFragment):
         Parameters
         ----------
         filename: its path, of which the part below ``data`` counts.
-        schema: the columns of the file, or the dataset that it is for.
+        schema: the dataset that it is for; or the columns of a file of the first format, which is not looked at.
         fragment_id: the id of the fragment.
 
         >>> import pyarrow as pa
@@ -129,9 +161,12 @@ class LanceFragment(ReadFragment):
         >>> LanceFragment.create_from_file(name, made, 7).id
         7
         """
-        ids = StoredSchema.from_arrow(schema) if isinstance(schema, pa.Schema) else schema.snapshot.manifest.schema
         name = os.fspath(filename).replace(os.sep, "/").rpartition("data/")[2]
-        return FragmentMetadata.of(Fragment(fragment_id, (DataFile(name, ids.field_ids),)))
+        if isinstance(schema, pa.Schema):
+            entry = manifest.DataFile(name, StoredSchema.from_arrow(schema).field_ids)
+            return FragmentMetadata.of(Fragment(fragment_id, (entry,)))
+        entry, rows = described(schema.snapshot, name)
+        return FragmentMetadata.of(Fragment(fragment_id, (entry,), physical_rows=rows))
 
     # --- changing, without a commit ----------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from trilake.lance.pylance.scan_options import scan_options
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
 from trilake.lance.scan.fragment_reader import FragmentReader
 from trilake.lance.scan.projection import ColumnsLike, Selection
-from trilake.lance.versions.fragment_metadata import DataFileInfo, FragmentMetadata
+from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
 from trilake.table.table import FilterLike
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         """True: Lance has no partitions."""
         return pc.scalar(True)
 
-    def data_files(self) -> list[DataFileInfo]:
+    def data_files(self) -> list[DataFile]:
         """The data files.
 
         >>> import pyarrow as pa
@@ -120,7 +120,8 @@ class ReadFragment(pa.dataset.Fragment):  # type: ignore[misc]
         >>> made.get_fragments()[0].deletion_file().partition("/")[0]
         '_deletions'
         """
-        return self.metadata.deletion_file()
+        entry = self.metadata.entry.deletion_file
+        return None if entry is None else entry.key(self.fragment_id)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 

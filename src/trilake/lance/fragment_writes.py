@@ -49,15 +49,10 @@ def create_fragments(
     target, version = Target.new(rows_schema, storage, nulls=options.nulls), 0
     if manifest is not None:
         version = manifest.version
-        if mode == "append" and storage != manifest.storage_version:
-            raise InvalidArgumentError(
-                f"the files of the dataset are of Lance {manifest.storage_version}, not {storage}",
-                help="leave data_storage_version out",
-                file=store.uri,
-            )
         # By the columns that users see: companions are the dataset's, whatever rows are written with.
-        if mode == "append" and sorted(View(manifest.schema).schema.names) == sorted(target.view.schema.names):
-            target = Target(manifest.schema, manifest.storage_version, nulls=options.nulls)
+        own, names = View(manifest.schema).schema.names, target.view.schema.names
+        if mode == "append" and (sorted(own) == sorted(names) or (not storage.is_first and set(names) <= set(own))):
+            target = Target.of(manifest.schema, storage, names, nulls=options.nulls)
     return write_files(store, batches, target, options, SYSTEM_RUNTIME, progress), rows_schema, version
 
 
@@ -122,7 +117,7 @@ def write_fragments(
     >>> [fragment.physical_rows for fragment in fragments]
     [2]
     """
-    format = format_of(later)
+    format, bases = format_of(later), later.pop("initial_bases", None)
     check_format(later, of="write_fragments")
     flag("return_transaction", return_transaction)
     options = WriteOptions(max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, **format)
@@ -132,4 +127,4 @@ def write_fragments(
         return fragments
     if mode == "append" and version:
         return Transaction(version, LanceOperation.Append(fragments))
-    return Transaction(version, LanceOperation.Overwrite(rows_schema, fragments))
+    return Transaction(version, LanceOperation.Overwrite(rows_schema, fragments, bases))

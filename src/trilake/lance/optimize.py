@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.auto_cleanup import INTERVAL, OLDER_THAN, RETAIN, AutoCleanupConfig, config_of
 from trilake.lance.commands import compaction
 from trilake.lance.commands.compaction import CompactionMetrics, CompactionOptions
 from trilake.lance.commands.format_options import check_format, is_known
 from trilake.lance.commands.index_renewal import optimize
 from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.commands.schema_metadata import update_config
 from trilake.lance.versions.fragment_metadata import FragmentMetadata
 from trilake.lance.versions.manifest import Fragment
 
@@ -34,11 +36,11 @@ class DatasetOptimizer:
     ) -> CompactionMetrics:
         """Join small fragments, and write those with many deleted rows anew.
 
-        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`; of those of later
-        releases, the ones that ask for nothing else are taken.
+        Parameters are those of :class:`~trilake.lance.commands.compaction.CompactionOptions`; of others of pylance,
+        the values that ask for nothing else are taken.
         """
-        check_format(later, of="compact_files")
         options = {
+            **later,
             "target_rows_per_fragment": target_rows_per_fragment,
             "max_rows_per_group": max_rows_per_group,
             "materialize_deletions": materialize_deletions,
@@ -48,6 +50,14 @@ class DatasetOptimizer:
         done, metrics = compaction.compact(self._dataset.snapshot, _options(options))
         self._dataset.moved(done)
         return metrics
+
+    def enable_auto_cleanup(self, auto_cleanup_config: AutoCleanupConfig) -> None:
+        """Let commits clean up, as a configuration of the dataset says; see :mod:`trilake.lance.auto_cleanup`."""
+        self._dataset.moved(update_config(self._dataset.snapshot, config_of(auto_cleanup_config)))
+
+    def disable_auto_cleanup(self) -> None:
+        """Let commits clean up no more."""
+        self._dataset.moved(update_config(self._dataset.snapshot, dict.fromkeys((INTERVAL, OLDER_THAN, RETAIN))))
 
     def optimize_indices(
         self,
@@ -189,8 +199,11 @@ class Compaction:
         return CompactionPlan(compaction.plan_compaction(dataset.snapshot, _options(options)))
 
     @staticmethod
-    def commit(dataset: OpenDataset, rewrites: Sequence[RewriteResult]) -> CompactionMetrics:
-        """Make the results of tasks a version."""
+    def commit(
+        dataset: OpenDataset, rewrites: Sequence[RewriteResult], options: Mapping[str, Any] | None = None
+    ) -> CompactionMetrics:
+        """Make the results of tasks a version; ``options`` are those of the plan, which the tasks have followed."""
+        _options(options)
         done, metrics = compaction.commit_compaction(dataset.snapshot, [r.done for r in rewrites])
         dataset.moved(done)
         return metrics

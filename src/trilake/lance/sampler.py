@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappush, heapreplace
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -278,3 +278,48 @@ class ShardedFixedBatchSampler(ShardedBatchSampler):
         places = self._places()
         for number in self.ordered(np.arange(len(self))):
             yield list(places[number * self.batch_size : (number + 1) * self.batch_size])
+
+
+class ShardedBatchIterator:
+    """The batches of one reader of several: every ``world_size``-th fragment, or every ``world_size``-th batch.
+
+    Parameters
+    ----------
+    data: a dataset, or where it is.
+    rank, world_size: of the reader, and how many there are.
+    columns: to return; all by default.
+    batch_size: rows of a batch.
+    granularity: ``"fragment"`` or ``"batch"``.
+    batch_readahead: a hint how much to read ahead.
+    with_row_id: return a column ``_rowid`` too.
+
+    >>> from trilake.lance import write_dataset
+    >>> made = write_dataset(pa.table({"a": range(6)}), "memory://doc-lance-sharded-batches")
+    >>> [b["a"].to_pylist() for b in ShardedBatchIterator(made, 1, 2, batch_size=2, granularity="batch")]
+    [[2, 3]]
+    """
+
+    def __init__(
+        self,
+        data: str | os.PathLike[str] | LanceDataset,
+        rank: int,
+        world_size: int,
+        *,
+        columns: Sequence[str] | None = None,
+        batch_size: int = 10240,
+        granularity: str = "fragment",
+        batch_readahead: int = 8,
+        with_row_id: bool = False,
+    ) -> None:
+        if granularity not in _GRANULARITIES:
+            raise InvalidArgumentError(f"granularity is {granularity!r}", help='it is "fragment" or "batch"')
+        self._dataset = data if isinstance(data, LanceDataset) else open_dataset(data)
+        self._sampler: Sampler = _GRANULARITIES[granularity](rank, world_size)
+        self._options: dict[str, Any] = {"columns": columns, "batch_size": batch_size, "with_row_id": with_row_id}
+        self._readahead = batch_readahead
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return iter(self._sampler(self._dataset, **self._options, batch_readahead=self._readahead))
+
+
+_GRANULARITIES: dict[str, type[_ShardedSampler]] = {"fragment": ShardedFragmentSampler, "batch": ShardedBatchSampler}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from trilake.errors import InvalidArgumentError
 from trilake.lance.file.errors import NotTrainedError, WrongTypeError
 from trilake.lance.index import ivf_pq
+from trilake.lance.pylance.vector_models import partitions_for as _target_partition_size_to_num_partitions  # noqa: F401
 
 Floats = npt.NDArray[np.float32]
 

@@ -94,4 +94,4 @@ def compute_partitions(dataset: LanceDataset, column: str, kmeans: Any, batch_si
 
     reader = pa.RecordBatchReader.from_batches(_PARTITIONS, partitions())
     (fragment,) = write_fragments(reader, dataset.uri, max_rows_per_file=rows)
-    return fragment.data_files()[0].path()
+    return str(fragment.files[0].path)

@@ -125,7 +125,7 @@ from trilake.lance.arrow import *
 arr = bfloat16_array([1.1, None, 3.4])
 assert isinstance(arr, BFloat16Array) and arr.to_pylist() == [BFloat16(1.1), None, BFloat16(3.4)]
 assert str(BFloat16(1.124565)) == "1.125" and BFloat16(1.1) > BFloat16(1.0) and BFloat16(1.1) != BFloat16(1.0)
-assert re.match(r"<lance.arrow.BFloat16Array object at 0x[\\w\\d]+>\\n\\[1.1015625, None, 3.40625\\]", repr(arr))
+assert re.match(r"<lance.arrow.BFloat16Array object at 0x[\\w\\d]+>\\n\\[\\n  1.1015625,\\n  None,\\n  3.4", repr(arr))
 series = arr.to_pandas()
 assert series[0] == BFloat16(1.1) and series[1] is None and str(series.dtype) == "lance.bfloat16"
 pd.testing.assert_series_equal(series, pd.Series(series, dtype="lance.bfloat16"))

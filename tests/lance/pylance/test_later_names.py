@@ -273,7 +273,7 @@ def test_options_of_upkeep(made: LanceDataset) -> None:
     unset = {"max_bytes_per_file": None, "defer_index_remap": False, "batch_size": 7, "compaction_mode": "reencode"}
     assert made.optimize.compact_files(target_rows_per_fragment=None, **unset).fragments_removed == 2
     assert lance.lance.Compaction.plan(made, {"batch_size": 3, "max_source_rows": None}).num_tasks() == 0
-    for option in ({"defer_index_remap": True}, {"max_source_rows": 5}):
+    for option in ({"defer_index_remap": True}, {"compaction_mode": "force_binary_copy"}):
         with pytest.raises(InvalidArgumentError, match=f"{min(option)} is"):
             made.optimize.compact_files(**option)
         with pytest.raises(InvalidArgumentError, match=f"{min(option)} is"):

@@ -48,24 +48,19 @@ def test_the_first_format_may_be_asked_for(first: LanceDataset, option: dict[str
     assert LanceDataset.commit(first, LanceOperation.Append(parts), first.version).count_rows() == 20
 
 
-@pytest.mark.parametrize(
-    "option",
-    [
-        {"data_storage_version": "2.0"},
-        {"data_storage_version": "stable"},
-        {"use_legacy_format": False},
-    ],
-)
-def test_another_format_than_the_dataset_has_is_refused(first: LanceDataset, option: dict[str, Any]) -> None:
-    for write in (
-        lambda: lance.write_dataset(ROWS, first.uri, mode="append", **option),
-        lambda: first.insert(ROWS, **option),
-        lambda: LanceFragment.create(first.uri, ROWS, **option),
-        lambda: write_fragments(ROWS, first.uri, **option),
-    ):
-        with pytest.raises(InvalidArgumentError, match=r"the files of the dataset are of Lance 0\.1, not 2"):
-            write()
-    assert lance.dataset(first.uri).version == 1
+def test_a_dataset_keeps_its_format(tmp_path: Path) -> None:
+    first = lance.write_dataset(ROWS, tmp_path / "first", data_storage_version="legacy")
+    for option in ({"data_storage_version": "2.0"}, {"data_storage_version": "stable"}, {"use_legacy_format": False}):
+        lance.write_dataset(ROWS, first.uri, mode="append", **option)
+        lance.dataset(first.uri).insert(ROWS, **option)
+        (fragment,) = write_fragments(ROWS, first.uri, **option)
+        assert fragment.files[0].file_major_version == 2
+        newest = lance.dataset(first.uri)
+        with pytest.raises(OSError, match="the same version"):
+            LanceDataset.commit(newest, LanceOperation.Append([fragment]), read_version=newest.version)
+    newest = lance.dataset(first.uri)
+    assert {file.file_major_version for f in newest.get_fragments() for file in f.data_files()} == {0}
+    assert (newest.version, newest.data_storage_version) == (7, "0.1")
 
 
 def test_options_that_are_not_known(made: LanceDataset) -> None:

@@ -54,9 +54,9 @@ def test_files_of_datasets(tmp_path: Path) -> None:
     made = lance.write_dataset(ROWS, tmp_path / "t", nulls="mask", data_storage_version="legacy")
     made.delete("id < 10")
     [entry] = made.get_fragments()[0].data_files()
-    reader = LanceFileReader(tmp_path / "t" / "data" / entry.path())
+    reader = LanceFileReader(tmp_path / "t" / "data" / entry.path)
     assert reader.read_all().to_table().equals(ROWS)
-    with LanceFileWriter(tmp_path / "u" / "data" / "two.lance") as writer:
+    with LanceFileWriter(tmp_path / "u" / "data" / "two.lance", version="legacy") as writer:
         writer.write_batch(ROWS.select(["id", "s"]))
     fragment = LanceFragment.create_from_file("two.lance", ROWS.select(["id", "s"]).schema, 0)
     schema = ROWS.select(["id", "s"]).schema
@@ -66,35 +66,38 @@ def test_files_of_datasets(tmp_path: Path) -> None:
 
 def test_nulls_of_files() -> None:
     rows = pa.table({"n": [1, None], "v": [[1.0], None]})
-    with pytest.raises(SchemaMismatchError, match="null would be lost"), LanceFileWriter("memory://files/n") as writer:
+    with (
+        pytest.raises(SchemaMismatchError, match="null would be lost"),
+        LanceFileWriter("memory://files/n", version="legacy") as writer,
+    ):
         writer.write_batch(rows)
     with pytest.raises(MissingFileError):
         LanceFileReader("memory://files/n")
-    with LanceFileWriter("memory://files/n", nulls="mask") as writer:
+    with LanceFileWriter("memory://files/n", version="legacy", nulls="mask") as writer:
         writer.write_batch(rows)
     assert LanceFileReader("memory://files/n").read_all().to_table().equals(rows)
     assert LanceFileReader("memory://files/n", columns=["v"]).read_all().to_table().to_pydict() == {"v": [[1.0], None]}
 
 
 def test_files_without_rows() -> None:
-    writer = LanceFileWriter("memory://files/none", ROWS.schema)
+    writer = LanceFileWriter("memory://files/none", ROWS.schema, version="legacy")
     assert writer.close() == 0
     read = LanceFileReader("memory://files/none").read_all().to_table()
     assert (read.num_rows, read.schema.names) == (0, ROWS.schema.names)
     with pytest.raises(InvalidArgumentError, match="closed"):
         writer.write_batch(ROWS)
-    with pytest.raises(InvalidArgumentError, match="no columns"):
+    with pytest.raises(InvalidArgumentError, match="Schema is unknown"):
         LanceFileWriter("memory://files/empty").close()
 
 
 def test_what_cannot_be(tmp_path: Path) -> None:
-    with pytest.raises(UnsupportedProtocolError, match=r"'2\.0'"):
-        LanceFileWriter(tmp_path / "x", version="2.0")
+    with pytest.raises(InvalidArgumentError, match=r"'2\.9'"):
+        LanceFileWriter(tmp_path / "x", version="2.9")
     with pytest.raises(TypeError, match="'compression'"):
         LanceFileWriter(tmp_path / "x", compression="zstd")
     with pytest.raises(InvalidArgumentError, match="names no file"):
         LanceFileReader(f"{tmp_path}/")
-    writer = LanceFileWriter("memory://files/x", ROWS.schema)
+    writer = LanceFileWriter("memory://files/x", ROWS.schema, version="legacy")
     with pytest.raises(SchemaMismatchError, match="no column s"):
         writer.write_batch(ROWS.select(["id"]))
     with pytest.raises(TypeError, match="metadata"):
@@ -112,6 +115,6 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "damaged.lance").write_bytes(b"no file of Lance, though it is long enough")
     with pytest.raises(CorruptFileError):
         LanceFileReader(tmp_path / "damaged.lance")
-    (tmp_path / "second.lance").write_bytes(bytes(40) + b"\x02\x00\x00\x00\x02\x00\x02\x00LANC")
+    (tmp_path / "second.lance").write_bytes(bytes(40) + b"\x02\x00\x00\x00\x02\x00\x09\x00LANC")
     with pytest.raises(UnsupportedProtocolError):
         LanceFileReader(tmp_path / "second.lance")

@@ -128,7 +128,7 @@ def test_columns_of_several_pages_are_read(tmp_path: Path, version: str) -> None
             for batch in part.to_batches(max_chunksize=700):
                 w.write_batch(batch)
     file = V2File.open(open_store(str(tmp_path)), path.name)
-    assert len(file._container.column(0)[0]) > 1
+    assert len(file.container.column(0)[0]) > 1
     check(file, LanceFileReader(str(path)).read_all().to_table())
 
 

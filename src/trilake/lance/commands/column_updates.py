@@ -10,11 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyroaring import BitMap
 
+from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, check_fields, write_columns
 from trilake.lance.commands.joins import is_id, matching
 from trilake.lance.file.errors import RowsDoNotFitError, UnknownColumnError
 from trilake.lance.file.extensions import storage_array
-from trilake.lance.scan.fragment_reader import FragmentReader
+from trilake.lance.file.schema import Field
+from trilake.lance.file.view import stored_array
+from trilake.lance.scan.fragment_reader import PLACES, FragmentReader
 from trilake.lance.scan.scan import one_array
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions.effects import without_fields
@@ -53,13 +56,14 @@ def update_columns(
     target = _target(snapshot, reader, frozenset(snapshot.view.stored(changed).field_ids), nulls)
     by_id = is_id(snapshot, left_on)
     names = target.view.schema.names
-    read = snapshot.view.columns(names if by_id or left_on in names else [*names, left_on])
+    view = snapshot.rows_view
+    read = view.columns(names if by_id or left_on in names else [*names, left_on])
     offsets = BitMap()
 
     def batches() -> Iterator[pa.RecordBatch]:
         position = 0
-        for stored in reader.read_batches(snapshot.view.stored(read)):
-            batch = snapshot.view.show(stored, read)
+        for stored in reader.read_batches(view.stored(read)):
+            batch = view.show(stored, read)
             start, position = position, position + batch.num_rows
             keys = reader.places(left_on, np.arange(start, position)) if by_id else batch.column(left_on)
             at = places(pa.array(keys) if by_id else keys)
@@ -71,7 +75,7 @@ def update_columns(
             own = pa.array(np.arange(batch.num_rows, dtype=np.int64))
             chosen = pc.coalesce(pc.add(at.cast(pa.int64()), batch.num_rows), own)
             columns = [
-                _chosen(storage_array(batch.column(name)), values[name], chosen)
+                _chosen(_stored(changed.field(name), batch.column(name)), values[name], chosen)
                 if name in values
                 else batch.column(name)
                 for name in names
@@ -91,6 +95,9 @@ def update_columns(
 def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
     """The new values by column, in the types in which the dataset has these."""
     known = {f.name: f for f in snapshot.view.schema.storage_schema}
+    places = [name for name in new.schema.names if name in PLACES]
+    if places:
+        raise InvalidArgumentError(f"the metadata column {places[0]!r} cannot be updated", help="leave it out")
     unknown = [name for name in new.schema.names if name not in known]
     if unknown:
         raise UnknownColumnError(
@@ -98,7 +105,7 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
         )
     values = {}
     for name, column in zip(new.schema.names, new.columns, strict=True):
-        array, field = storage_array(one_array(column)), known[name]
+        array, field = _stored(snapshot.view.schema.field(name), one_array(column)), known[name]
         check_fields(array.type, field)
         try:
             if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
@@ -107,6 +114,10 @@ def _conformed(snapshot: Snapshot, new: pa.Table) -> dict[str, pa.Array]:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as e:
             raise RowsDoNotFitError(f"the new values do not fit the column: {e}", column=name) from e
     return values
+
+
+def _stored(field: Field, array: pa.Array) -> pa.Array:
+    return storage_array(stored_array(field, array))
 
 
 def _target(snapshot: Snapshot, reader: FragmentReader, ids: frozenset[int], nulls: NullPolicy) -> Target:

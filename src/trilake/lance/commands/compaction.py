@@ -7,11 +7,12 @@ are known and indices can be moved, the second puts them in the place of the old
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from trilake.common.arguments import count, flag
 from trilake.common.display import Displayed
@@ -31,6 +32,13 @@ from trilake.lance.versions import transaction
 from trilake.lance.versions.effects import carried
 from trilake.lance.versions.manifest import Fragment, fragment_message, parse_fragment
 
+#: Bounds of what a compaction reads.
+_BUDGETS = ("max_source_fragments", "max_source_rows", "max_source_bytes")
+
+
+class OptionError(InvalidArgumentError, OSError):
+    """An option has a value that cannot be."""
+
 
 @dataclass(frozen=True)
 class CompactionOptions:
@@ -43,6 +51,11 @@ class CompactionOptions:
     materialize_deletions: whether fragments with deleted rows are written again without them.
     materialize_deletions_threshold: from which part of deleted rows on.
     num_threads: a hint.
+    max_bytes_per_file: of new files; looked at behind each batch.
+    batch_size: rows of a batch that is read and written.
+    max_source_fragments, max_source_rows, max_source_bytes: of all fragments that are read; runs that would go beyond
+        one of them are left for later.
+    excluded_fragment_ids: of fragments that stay as they are.
     """
 
     target_rows_per_fragment: int = 1 << 20
@@ -50,18 +63,36 @@ class CompactionOptions:
     materialize_deletions: bool = True
     materialize_deletions_threshold: float = 0.1
     num_threads: int | None = None
+    max_bytes_per_file: int | None = None
+    batch_size: int | None = None
+    max_source_fragments: int | None = None
+    max_source_rows: int | None = None
+    max_source_bytes: int | None = None
+    excluded_fragment_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("target_rows_per_fragment", "max_rows_per_group"):
             count(name, getattr(self, name), least=1, other_type=WrongTypeError)
         if self.num_threads is not None:
             count("num_threads", self.num_threads, least=1, other_type=WrongTypeError)
+        for name in ("max_bytes_per_file", "batch_size", *_BUDGETS):
+            value = getattr(self, name)
+            if value is not None and count(name, value, other_type=WrongTypeError) < 1:
+                raise OptionError(f"{name} must be greater than 0, got {value}", help="leave it out for no bound")
+        excluded = tuple(count("excluded_fragment_ids", id, other_type=WrongTypeError) for id in self._excluded())
+        object.__setattr__(self, "excluded_fragment_ids", excluded)
         flag("materialize_deletions", self.materialize_deletions)
         part: object = self.materialize_deletions_threshold
         if not isinstance(part, int | float) or not 0 <= part <= 1:
             raise InvalidArgumentError(
                 f"materialize_deletions_threshold is {part!r}", help="it is a part of the rows, such as 0.1"
             )
+
+    def _excluded(self) -> Sequence[int]:
+        ids: Any = self.excluded_fragment_ids
+        if isinstance(ids, str) or not isinstance(ids, Iterable):
+            raise WrongTypeError(f"excluded_fragment_ids is {ids!r}", help="pass a list of ids")
+        return list(ids)
 
 
 @dataclass
@@ -223,6 +254,9 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
                 if i.fragment_bitmap is not None and reader.fragment.id in i.fragment_bitmap
             ),
         )
+        if reader.fragment.id in options.excluded_fragment_ids:
+            close()
+            continue
         small = reader.num_rows < options.target_rows_per_fragment
         if not columns or (not small and not _has_many_deleted(reader, options)):
             close()
@@ -233,7 +267,23 @@ def plan_compaction(snapshot: Snapshot, options: CompactionOptions | None = None
         run.append(reader)
         rows += reader.num_rows
     close()
-    return CompactionPlan(tuple(tasks), snapshot.version)
+    return CompactionPlan(tuple(_within_budget(snapshot, tasks, options)), snapshot.version)
+
+
+def _within_budget(
+    snapshot: Snapshot, tasks: Sequence[CompactionTask], options: CompactionOptions
+) -> Iterator[CompactionTask]:
+    """The first tasks, as many as read no more than the options say."""
+    limits = [getattr(options, name) for name in _BUDGETS]
+    total = np.zeros(len(limits), np.int64)
+    for task in tasks:
+        readers = [snapshot.reader(f) for f in task.fragments]
+        files = [f for fragment in task.fragments for f in fragment.files]
+        sizes = 0 if limits[2] is None else sum(f.size_bytes or snapshot.store.head(f.key).size for f in files)
+        total += (len(readers), sum(r.num_rows for r in readers), sizes)
+        if any(limit is not None and used > limit for limit, used in zip(limits, total.tolist(), strict=True)):
+            return
+        yield task
 
 
 def _has_many_deleted(reader: FragmentReader, options: CompactionOptions) -> bool:
@@ -250,11 +300,20 @@ def rewrite(snapshot: Snapshot, task: CompactionTask) -> RewriteResult:
     schema = present(snapshot, readers[0])
     # As they are stored: companions are columns like others here, and what no file has stays so.
     view = View(schema, folded=False, blob_bytes=True)
-    rows = scan(ScanPlan(view, view.schema), readers)
+    rows = _sliced(scan(ScanPlan(view, view.schema), readers), task.options.batch_size)
     options = WriteOptions(task.options.target_rows_per_fragment, task.options.max_rows_per_group)
+    if task.options.max_bytes_per_file is not None:
+        options = replace(options, max_bytes_per_file=task.options.max_bytes_per_file)
     target = Target(schema, snapshot.manifest.storage_version, folded=False)
     new = tuple(write_fragments(snapshot.store, rows, target, options, snapshot.runtime))
     return RewriteResult(task.fragments, _with_ids(new, readers) if _is_stable(snapshot) else new, task.read_version)
+
+
+def _sliced(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    """The batches, those of more rows in slices."""
+    for batch in batches:
+        size = rows or max(batch.num_rows, 1)
+        yield from (batch.slice(start, size) for start in range(0, batch.num_rows, size))
 
 
 def _is_stable(snapshot: Snapshot) -> bool:

@@ -11,15 +11,14 @@ from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.file.storage_version import StorageVersion
 
 #: The property of a transaction that holds the message of its commit.
-_MESSAGE = "__lance_commit_message"
+MESSAGE = "__lance_commit_message"
 _UNSET = (None,)
 _OFF = (None, False)
 #: By option: the values that say what is done here, what the other ones ask for, and why they do not get it.
 _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
-    "auto_cleanup_options": (_UNSET, "clean-ups by commits", "call cleanup_old_versions"),
     "detached": (_OFF, "a version that is in no line of versions", "commits here are versions"),
     **dict.fromkeys(
-        ["initial_bases", "target_bases", "target_all_bases", "base_store_params"],
+        ["target_bases", "target_all_bases", "base_store_params"],
         (_OFF, "files outside of the dataset", "all files of a dataset lie below its place"),
     ),
     **dict.fromkeys(
@@ -38,10 +37,10 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
         (_UNSET, "another way to learn", "ivf_centroids takes what was learned elsewhere"),
     ),
     "defer_index_remap": (_OFF, "indices that are moved later", "a compaction moves them at once"),
-    "compaction_mode": ((None, "reencode"), "copies of files as they are", "row groups are cut anew"),
-    **dict.fromkeys(
-        ["max_bytes_per_file", "max_source_fragments", "max_source_rows", "max_source_bytes", "excluded_fragment_ids"],
-        (_UNSET, "a compaction of some files", "Compaction.plan gives the tasks, of which some can be run"),
+    "compaction_mode": (
+        (None, "reencode", "try_binary_copy"),
+        "copies of files as they are",
+        "row groups are cut anew",
     ),
     "versions": (_UNSET, "a clean-up of some versions", "say which by older_than or retain_versions"),
     "progress_callback": (_UNSET, "reports of how far an index is", "an index is made without"),
@@ -52,7 +51,7 @@ _NOTHING = frozenset(
         *("data_cache_bytes", "max_page_bytes", "metadata_cache_size_bytes", "index_cache_size_bytes"),
         *("external_blob_mode", "allow_external_blob_outside_bases", "blob_pack_file_size_threshold"),
         *("max_retries", "commit_timeout", "delete_rate_limit", "delete_concurrency"),
-        *("batch_size", "binary_copy_read_batch_bytes"),
+        "binary_copy_read_batch_bytes",
     )
 )
 
@@ -78,7 +77,7 @@ def properties_of(options: dict[str, Any]) -> dict[str, str]:
     properties = dict(options.pop("transaction_properties", None) or {})
     message = options.pop("commit_message", None)
     if message is not None:
-        properties[_MESSAGE] = message
+        properties[MESSAGE] = message
     wrong = [value for pair in properties.items() for value in pair if not isinstance(value, str)]
     if wrong:
         raise WrongTypeError(f"the properties of a commit have {wrong[0]!r}", help="names and values are strings")

@@ -7,7 +7,7 @@ limit, so that it is as large as the limit or a little larger.  Files of 2.x hav
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -29,7 +29,7 @@ from trilake.lance.file.types import EXTENSION_NAME
 from trilake.lance.file.view import View, stored_array
 from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.scan.scan import one_batch
-from trilake.lance.versions.manifest import DataFile, Fragment
+from trilake.lance.versions.manifest import BasePath, DataFile, Fragment
 from trilake.storage.base import Store, WriteGroup
 
 NullPolicy = Literal["error", "mask", "zero"]
@@ -55,10 +55,13 @@ class WriteOptions:
     nulls: for values that the first format cannot hold as null: ``"error"`` refuses them, ``"mask"`` keeps them by a
         companion column, ``"zero"`` writes what happens to be in their place.  Files of 2.x hold nulls: no value needs
         any of it there, and all nulls are kept.
-    storage_version: of the files of a new dataset; ``None`` for that of the dataset, or today's.
+    storage_version: of the files of a new dataset; ``None`` for that of the dataset, or today's default.
     stable_row_ids: whether rows of a new dataset keep their ids when they move.
     v2_manifest_names: how manifests of a new dataset are named; ``None`` for the way that suits its files.
     properties: what the commit says of itself.
+    config: entries of the configuration of a new dataset.
+    bases: other places that files of a new dataset may lie in.
+    partial: whether rows that are added may lack columns, which are null then, in files of 2.x.
     """
 
     max_rows_per_file: int = 1 << 20
@@ -69,6 +72,9 @@ class WriteOptions:
     stable_row_ids: bool = False
     v2_manifest_names: bool | None = None
     properties: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    bases: tuple[BasePath, ...] = ()
+    partial: bool = False
 
     @property
     def rows_per_group(self) -> int:
@@ -134,6 +140,21 @@ class Target:
         if version >= BLOBS_V2:
             stored = pa.schema([_blob_field(f) for f in stored], stored.metadata)
         return cls(LanceSchema.from_arrow(stored, first_id), version, nulls=nulls, extend=True)
+
+    @classmethod
+    def of(
+        cls, schema: LanceSchema, version: StorageVersion, names: Sequence[str], *, nulls: NullPolicy = "error"
+    ) -> Target:
+        """The target of rows that are added to a dataset.
+
+        In files of 2.x, columns that the rows do not have, by their ``names``, are left out where they may be null.
+        """
+        known = {f.name for f in schema.fields}
+        if not version.is_first and names and known.issuperset(names):
+            missing = [f for f in schema.fields if f.name not in names]
+            if missing and all(f.nullable for f in missing):
+                schema = schema.project([f"`{f.name}`" for f in schema.fields if f.name in names])
+        return cls(schema, version, nulls=nulls)
 
     def runs(self) -> list[LanceSchema]:
         """The columns of each file.
@@ -256,12 +277,19 @@ BLOBS_V2 = StorageVersion(2, 2)
 
 
 def _blob_field(field: pa.Field) -> pa.Field:
-    """A column of blobs as files of today have it; any other as it is."""
+    """A column of blobs, or one with blobs in it, as files of today have it; any other as it is."""
     metadata = dict(field.metadata or {})
-    if metadata.pop(BLOB, b"").lower() != b"true" or pa.types.is_nested(field.type):
-        return field
-    kind = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.string())])
-    return pa.field(field.name, kind, field.nullable, {**metadata, EXTENSION_NAME: BLOB_V2})
+    is_blob = metadata.get(BLOB, b"").lower() == b"true"
+    if is_blob and not pa.types.is_nested(field.type):
+        del metadata[BLOB]
+        kind = pa.struct([pa.field("data", pa.large_binary()), pa.field("uri", pa.string())])
+        return pa.field(field.name, kind, field.nullable, {**metadata, EXTENSION_NAME: BLOB_V2})
+    if pa.types.is_struct(field.type):
+        return field.with_type(pa.struct([_blob_field(child) for child in field.type]))
+    if pa.types.is_list(field.type) or pa.types.is_large_list(field.type):
+        make = pa.list_ if pa.types.is_list(field.type) else pa.large_list
+        return field.with_type(make(_blob_field(field.type.value_field)))
+    return field
 
 
 def companion_schema(schema: pa.Schema) -> pa.Schema:

@@ -13,6 +13,7 @@ import pyarrow.dataset
 from trilake.errors import InvalidArgumentError
 from trilake.expr.nested import field_problem
 from trilake.expr.views import without_views, without_views_schema
+from trilake.lance.commands import models
 from trilake.lance.file.errors import RowsDoNotFitError, WrongTypeError
 from trilake.table.frames import arrow_batches
 
@@ -30,11 +31,14 @@ def stream(data: Any, schema: pa.Schema | None = None) -> tuple[pa.Schema, Itera
     Parameters
     ----------
     data: an Arrow table, batch, reader, dataset or scanner, a pandas frame, anything with the Arrow stream interface,
-        an iterable of record batches, a dictionary of columns, or a list of rows as dictionaries.
+        an iterable of record batches, a dictionary of columns, or a list of rows as dictionaries or of one model of
+        pydantic's.
     schema: what pandas frames are converted to, and iterables are cast to; these need one.
 
     Raises ``InvalidArgumentError`` for anything else, and where an iterable comes without a schema.
     """
+    if isinstance(data, list) and data and models.is_model(type(data[0])):
+        data = models.table_of(type(data[0]), data)
     if isinstance(data, pa.RecordBatch):
         data = pa.Table.from_batches([data])
     elif isinstance(data, dict) or (isinstance(data, list) and data and all(isinstance(row, dict) for row in data)):

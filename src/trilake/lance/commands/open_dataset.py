@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
 from trilake.lance.commands.fragment_writer import NullPolicy
+from trilake.lance.commit import runtime_with
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.storage import open_store
 from trilake.storage.base import Store
@@ -22,6 +23,8 @@ def place_of(uri: Any, storage_options: Mapping[str, str] | None) -> tuple[Store
     """
     snapshot = getattr(uri, "snapshot", None)
     if not isinstance(snapshot, Snapshot):
+        if uri == "memory://":  # a place of its own, which nothing else can name
+            uri = f"memory://{runtime_with(None).new_id()}"
         return open_store(uri, dict(storage_options or {})), os.fspath(uri)
     if storage_options is not None and dict(storage_options) != dict(snapshot.store.options):
         raise InvalidArgumentError(

@@ -338,8 +338,10 @@ def _centroids(values: Any, partitions: int, size: int) -> Floats:
 def _words(values: Any, pieces: int, size: int) -> Floats:
     if isinstance(values, pa.FixedShapeTensorArray):
         values = values.to_numpy_ndarray()
-    words: Floats = np.asarray(values)
     shape = (pieces, ivf_pq.WORDS, size // pieces)
+    if isinstance(values, pa.FixedSizeListArray) and values.type.list_size * len(values) == size * ivf_pq.WORDS:
+        values = values.flatten().to_numpy(zero_copy_only=False).reshape(shape)
+    words: Floats = np.asarray(values)
     if words.dtype != np.float32:
         raise WrongTypeError(f"the codebook must be float32, got {words.dtype}")
     if words.shape != shape:

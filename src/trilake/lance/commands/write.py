@@ -68,7 +68,8 @@ class WritePlan:
     def target(self, schema: pa.Schema) -> Target:
         """The target of the rows of a schema.  Raises ``SchemaMismatchError`` where a dataset would have no columns."""
         if self.mode == "append" and self.base is not None:
-            return Target(self.base.schema, self.version, nulls=self.options.nulls)
+            names = schema.names if self.options.partial else self.base.schema.names
+            return Target.of(self.base.schema, self.version, names, nulls=self.options.nulls)
         if not schema.names:
             raise SchemaMismatchError("a dataset needs at least one column")
         return Target.new(schema, self.version, nulls=self.options.nulls)
@@ -99,12 +100,6 @@ def plan_write(store: Store, mode: Mode, runtime: Runtime, options: WriteOptions
         base, key = transaction.load(store, listing.latest, listing), listing.key(listing.latest)
         base.check_writable(store.uri)
     options = options or WriteOptions()
-    if mode == "append" and base is not None and options.storage_version not in (None, base.storage_version):
-        raise InvalidArgumentError(
-            f"the files of the dataset are of Lance {base.storage_version}, not {options.storage_version}",
-            help="leave data_storage_version out, or migrate the dataset",
-            file=store.uri,
-        )
     return WritePlan(mode, base, options, runtime, key)
 
 
@@ -124,7 +119,12 @@ def commit_write(
         operation = op.Append(fragments)
     else:
         operation = op.Overwrite(
-            fragments, target.schema, storage_version=plan.version, stable_row_ids=plan.options.stable_row_ids
+            fragments,
+            target.schema,
+            plan.options.config if plan.base is None else {},
+            plan.options.bases if plan.base is None else (),
+            storage_version=plan.version,
+            stable_row_ids=plan.options.stable_row_ids,
         )
     begun = transaction.begin(read_version, operation, plan.runtime, plan.options.properties)
     create = plan.mode != "overwrite" and not plan.base

@@ -6,11 +6,13 @@ is not a column of its own here: it is read with the column it belongs to, and f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
@@ -112,8 +114,7 @@ def _strings(field: Field, array: pa.Array) -> pa.Array:
         children = [_strings(child, array.field(i)) for i, child in enumerate(field.children)]
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if field.logical_type in LISTS:
-        items = _strings(field.children[0], array.values)
-        return type(array).from_arrays(array.offsets, items, kind, mask=mask)
+        return with_items(array, lambda items: _strings(field.children[0], items), kind)
     raise UnsupportedProtocolError(f"JSON in {field.logical_type!r} cannot be read", column=field.name)
 
 
@@ -131,7 +132,22 @@ def stored_array(field: Field, array: pa.Array) -> pa.Array:
         by_name = {array.type.field(i).name: array.field(i) for i in range(array.type.num_fields)}
         children = [stored_array(child, by_name[child.name]) for child in field.children if child.name in by_name]
         return pa.StructArray.from_arrays(children, names=[c.name for c in field.children], mask=mask)
+    if field.logical_type in LISTS and (pt.is_list(array.type) or pt.is_large_list(array.type)):
+        return with_items(array, lambda items: stored_array(field.children[0], items))
     return array
+
+
+def with_items(array: pa.Array, convert: Callable[[pa.Array], pa.Array], kind: pa.DataType | None = None) -> pa.Array:
+    """A list array with other items in the place of its own, of a type or of that of the new items.
+
+    >>> with_items(pa.array([[1], None, [2, 3]]).slice(1), lambda items: pc.add(items, 1)).to_pylist()
+    [None, [3, 4]]
+    """
+    lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(array.offsets.type.to_pandas_dtype())
+    mask = array.is_null() if array.null_count else None
+    items = convert(array.flatten())
+    return type(array).from_arrays(pa.array(offsets), items, *([] if kind is None else [kind]), mask=mask)
 
 
 def _blob(field: Field, array: pa.Array) -> pa.Array:

@@ -52,6 +52,10 @@ class DataFileWriter(ABC):
         """Write one batch.  Raises ``SchemaMismatchError`` where it does not have the columns of the file."""
 
     @abstractmethod
+    def add_metadata(self, metadata: Mapping[bytes, bytes]) -> None:
+        """Add metadata to the schema that is in the file."""
+
+    @abstractmethod
     def close(self) -> WrittenFile:
         """Finish the file.  Raises ``StorageError``."""
 

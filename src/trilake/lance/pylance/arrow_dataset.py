@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -23,7 +23,7 @@ from trilake.lance.fragment import LanceFragment
 from trilake.lance.fragment_reads import check_head
 from trilake.lance.pylance.scan_options import OF_ROWS, check_names
 from trilake.lance.pylance.scanner import LanceScanner, ScannerBuilder
-from trilake.lance.scan.blob_bytes import BlobFile
+from trilake.lance.scan.blob_bytes import BlobFile, read_parts
 from trilake.lance.scan.ordering import ColumnOrdering
 from trilake.lance.scan.projection import ColumnsLike, Selection
 from trilake.lance.scan.skipping import candidate_groups
@@ -382,12 +382,45 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
         data = [None if place is None else place.read(0, place.length) for place in places]
         return list(zip(rows.tolist(), data, strict=True))
 
+    def read_blob_ranges(
+        self, blob_column: str, requests: Sequence[tuple[int, int, int]], *, selector: str, **hints: Any
+    ) -> list[tuple[int, int, bytes | None]]:
+        """Parts of blobs: for each request its number, the address of its row, and the bytes, ``None`` of a null.
+
+        Parameters
+        ----------
+        blob_column: the column.
+        requests: of each the row, the offset in its blob, and the number of bytes.
+        selector: what rows are named by: ``"ids"``, ``"addresses"`` or ``"indices"``.
+        hints: of other implementations, which change nothing.
+
+        Raises ``InvalidArgumentError`` for bytes that are not in the blob, and as :meth:`take_blobs` does.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> blob = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+        >>> table = pa.table([pa.array([b"abc", b"de"], pa.large_binary())], schema=pa.schema([blob]))
+        >>> made = write_dataset(table, "memory://doc-lance-blob-ranges")
+        >>> made.read_blob_ranges("b", [(1, 1, 1), (0, 0, 2)], selector="indices")
+        [(0, 1, b'e'), (1, 0, b'ab')]
+        """
+        del hints
+        if selector not in ("ids", "addresses", "indices"):
+            raise InvalidArgumentError(f"selector must be one of ids, addresses and indices, got {selector!r}")
+        rows = self._selected(
+            **{"ids": None, "addresses": None, "indices": None, selector: [r for r, _, _ in requests]}
+        )
+        places = self.snapshot.blobs(rows, blob_column)
+        data = read_parts(places, [(offset, length) for _, offset, length in requests])
+        return list(zip(range(len(data)), rows.tolist(), data, strict=True))
+
     def _selected(self, ids: Any, addresses: Any, indices: Any) -> npt.NDArray[np.uint64]:
         """The addresses of rows that are named in one of three ways."""
         given = [one for one in (ids, addresses, indices) if one is not None]
         if len(given) != 1:
             raise InvalidArgumentError(
-                f"{len(given)} of ids, addresses and indices are given", help="say in one of these ways which rows"
+                f"Exactly one of ids, indices, or addresses must be specified, got {len(given)}",
+                help="say in one of these ways which rows",
             )
         if indices is not None:
             return self.snapshot.addresses_at(input_rows.numbers(indices))

@@ -21,7 +21,6 @@ _ROW_IDS = "rows are compared by columns here", "_row_created_at_version says wh
 #: By name: what is missing, and what to do.
 BEYOND: dict[str, tuple[str, str]] = {
     "deep_clone": ("files are copied by rows here", "write_dataset copies a dataset"),
-    "read_blob_ranges": ("ranges are read of one blob at a time", "take_blobs gives files with read_ranges"),
     **dict.fromkeys(["initialize_mem_wal", "mem_wal_index_details", "mem_wal_writer"], _LOGS),
     **dict.fromkeys(
         [

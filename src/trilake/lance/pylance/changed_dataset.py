@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
+from trilake.errors import InvalidArgumentError
+from trilake.lance.auto_cleanup import after_commit
 from trilake.lance.commands import columns as column_changes
-from trilake.lance.commands import delete, input_rows, joins, update, write
+from trilake.lance.commands import delete, input_rows, joins, models, update, write
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import WRITE_OPTIONS, WriteOptions
+from trilake.lance.commands.open_dataset import place_of
 from trilake.lance.commands.replan import Retries
+from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.later_names import LaterNames
 from trilake.lance.pylance.merge_builder import MergeBuilder
@@ -45,11 +51,49 @@ class ChangedDataset(LaterNames):
         """
         schema, batches = input_rows.stream(data, options.pop("schema", None))
         input_rows.check_metadata(schema)
-        layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
-        layout |= {**format_of(options), "properties": properties_of(options)}
-        check_format(options, of="insert")
-        wanted = WriteOptions(**{"nulls": self.nulls, **layout})
+        wanted = WriteOptions(**{"nulls": self.nulls, "partial": True, **_layout(options, of="insert")})
         self.moved(write.write(self.snapshot.store, schema, batches, mode, self.snapshot.runtime, wanted))
+        after_commit(self.snapshot)
+
+    @classmethod
+    def from_pydantic_model(
+        cls,
+        model_class: Any,
+        data: list[Any],
+        uri: str | os.PathLike[str] | None = None,
+        mode: Any = "create",
+        **options: Any,
+    ) -> Self:
+        """Write instances of a model of pydantic's, whose annotations say the columns.
+
+        Parameters
+        ----------
+        model_class: of the rows.
+        data: a list of its instances.
+        uri: where to; the name of the class in lower case, with ``_`` between its words, by default.
+        mode, options: those of :meth:`insert`, and ``storage_options``.
+
+        Raises ``WrongTypeError`` for rows of another class, ``InvalidArgumentError`` for no rows.
+
+        >>> from pydantic import BaseModel
+        >>> from trilake.lance import LanceDataset
+        >>> class Point(BaseModel):
+        ...     x: int
+        ...     name: str | None = None
+        >>> made = LanceDataset.from_pydantic_model(Point, [Point(x=1)], "memory://doc-lance-model")
+        >>> made.to_table().to_pylist(), made.schema.field("x").nullable
+        ([{'x': 1, 'name': None}], False)
+        """
+        if not models.is_model(model_class):
+            raise WrongTypeError(f"`model_class` must be a Pydantic BaseModel subclass, got {model_class!r}")
+        rows = models.table_of(model_class, data)
+        if not len(rows):
+            raise InvalidArgumentError("there are no rows", help="pass a list of instances of the model")
+        words = re.sub(r"(?<!^)(?=[A-Z])", "_", model_class.__name__).lower()
+        store, where = place_of(words if uri is None else uri, options.pop("storage_options", None))
+        layout = _layout(options, of="from_pydantic_model")
+        wanted = WriteOptions(**layout)
+        return cls.of(write.write(store, rows.schema, rows.to_batches(), mode, runtime_with(None), wanted), where)
 
     def delete(
         self,
@@ -212,3 +256,11 @@ class ChangedDataset(LaterNames):
         number: int32
         """
         self.moved(column_changes.alter_columns(self.snapshot, alterations, nulls=self.nulls))
+
+
+def _layout(options: dict[str, Any], *, of: str) -> dict[str, Any]:
+    """The options of a write by their names in ``WriteOptions``; raises for others."""
+    layout = {name: options.pop(name) for name in WRITE_OPTIONS if name in options}
+    layout |= {**format_of(options), "properties": properties_of(options)}
+    check_format(options, of=of)
+    return layout

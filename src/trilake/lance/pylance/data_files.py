@@ -1,14 +1,16 @@
-"""``LanceFileReader`` and ``LanceFileWriter``: one data file of the first format, without a dataset.
+"""``LanceFileReader``, ``LanceFileWriter`` and ``LanceFileSession``: single data files, without a dataset.
 
-pylance has these names for files of Lance 2.x alone; here they read what datasets of the first format are made of, and
-write such files, which ``LanceFragment.create_from_file`` makes fragments of.
+They read and write what datasets are made of, in any version of the format; ``LanceFragment.create_from_file`` makes
+fragments of such files.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
@@ -16,31 +18,99 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
+from trilake.errors import InvalidArgumentError, ObjectNotFoundError
 from trilake.lance.commands import input_rows
+from trilake.lance.commands.format_options import check_format
 from trilake.lance.commands.fragment_writer import NullPolicy, Target, WriteOptions, regroup
-from trilake.lance.file.errors import NothingToWriteError, UnknownRowError, WrongTypeError
-from trilake.lance.file.storage_version import FIRST
+from trilake.lance.data_files import new_data_file
+from trilake.lance.file.errors import NothingToWriteError, UnknownColumnError, UnknownRowError, WrongTypeError
+from trilake.lance.file.framing import MAGIC
+from trilake.lance.file.reader import DataFileReader
+from trilake.lance.file.storage_version import FIRST, STABLE, StorageVersion
 from trilake.lance.file.view import View
+from trilake.lance.file.writer import DataFileWriter
 from trilake.lance.pylance.beyond import NotInFormatError
+from trilake.lance.pylance.blob_writers import DedicatedBlobWriter, PackedBlobWriter
+from trilake.lance.scan.fragment_reader import finished
 from trilake.lance.scan.scan import one_batch
+from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.v1.data_file import V1File
-from trilake.lance.v1.data_file_writer import V1Writer
+from trilake.lance.v2.file import V2File
+from trilake.lance.v2.writer import V2Writer
+from trilake.lance.versions.manifest import DataFile
 from trilake.storage import open_store
 from trilake.storage.base import Store
 
-#: Names of the version of files that are written here.
-_VERSIONS = (None, "legacy", "0.1")
+#: Bytes of a page of a file that is written, at most, where nothing else is said.
+_PAGE_BYTES = 32 << 20
+
+
+def stable_version() -> str:
+    """The version of files that are written by default.
+
+    >>> stable_version()
+    '2.2'
+    """
+    return str(STABLE)
+
+
+@dataclass(frozen=True)
+class LanceBufferDescriptor:
+    """Where a buffer is in a file."""
+
+    position: int
+    size: int
+
+
+@dataclass(frozen=True)
+class LancePageMetadata:
+    """A page: its buffers, and a description of how its values are encoded."""
+
+    buffers: list[LanceBufferDescriptor]
+    encoding: str
+
+
+@dataclass(frozen=True)
+class LanceColumnMetadata:
+    """A column: its pages, and the buffers that all of them share."""
+
+    column_buffers: list[LanceBufferDescriptor]
+    pages: list[LancePageMetadata]
 
 
 @dataclass(frozen=True)
 class LanceFileMetadata:
-    """What a data file says of itself; ``size`` is in bytes."""
+    """What a data file says of itself; sizes are in bytes.
+
+    Files of the first format do not say what their columns are made of.
+    """
 
     schema: pa.Schema
     num_rows: int
-    num_batches: int
     size: int
+    major_version: int
+    minor_version: int
+    num_batches: int = 0
+    num_data_bytes: int = 0
+    num_column_metadata_bytes: int = 0
+    num_global_buffer_bytes: int = 0
+    global_buffers: list[LanceBufferDescriptor] = field(default_factory=list)
+    columns: list[LanceColumnMetadata] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class LanceColumnStatistics:
+    """How many pages a column has, and how many bytes these take."""
+
+    num_pages: int
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class LanceFileStatistics:
+    """The pages of each column."""
+
+    columns: list[LanceColumnStatistics]
 
 
 class ReaderResults:
@@ -66,8 +136,9 @@ class LanceFileReader:
     path: of the file, or its URI.
     storage_options: credentials, region and endpoint of an object store.
     columns: names of the columns to read, all by default.
+    later: names of a catalogue, of which only ``None`` is taken.
 
-    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for files of Lance 2.x.
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for a version that is not read.
     """
 
     def __init__(
@@ -75,10 +146,15 @@ class LanceFileReader:
         path: str | os.PathLike[str],
         storage_options: Mapping[str, str] | None = None,
         columns: Sequence[str] | None = None,
+        **later: Any,
     ) -> None:
-        store, key = _place(path, storage_options)
-        self._file = V1File.open(store, key)
-        self._view = View(self._file.schema)
+        check_format(later, of="LanceFileReader")
+        self._open(*_place(path, storage_options), columns)
+
+    def _open(self, store: Store, key: str, columns: Sequence[str] | None) -> None:
+        self._place = store, key
+        self._file = open_by_footer(store, key)
+        self._view = View(self._file.schema, blob_bytes=True)
         self._columns = self._view.columns(columns)
         self._stored = self._view.stored(self._columns)
 
@@ -88,7 +164,19 @@ class LanceFileReader:
 
     def metadata(self) -> LanceFileMetadata:
         """What the file says of itself."""
-        return LanceFileMetadata(self._view.arrow, self._file.num_rows, self._file.num_batches, self._file.size)
+        file = self._file
+        if isinstance(file, V2File):
+            return _metadata(file, self._view.arrow)
+        batches = len(file.batch_offsets) - 1
+        return LanceFileMetadata(self._view.arrow, file.num_rows, file.size, FIRST.major, FIRST.minor, batches)
+
+    def file_statistics(self) -> LanceFileStatistics:
+        """The number and size of each column's pages.  Raises ``NotInFormatError`` for a file of the first format."""
+        if not isinstance(self._file, V2File):
+            raise NotInFormatError("files of the first format do not say how large their pages are", help=_MIGRATE)
+        sizes = [[b.size for page in c.pages for b in page.buffers] for c in self.metadata().columns]
+        pages = [len(c.pages) for c in self.metadata().columns]
+        return LanceFileStatistics([LanceColumnStatistics(n, sum(s)) for n, s in zip(pages, sizes, strict=True)])
 
     def read_all(self, *, batch_size: int = 1024, batch_readahead: int = 16) -> ReaderResults:
         """All rows, in batches of ``batch_size``."""
@@ -101,20 +189,17 @@ class LanceFileReader:
         del batch_readahead
         if start < 0 or num_rows < 0 or start + num_rows > self._file.num_rows:
             raise UnknownRowError(
-                f"the file has {self._file.num_rows} rows; asked for were {num_rows} from {start} on",
-                file=self._file.file,
+                f"the file has {self._file.num_rows} rows, not {num_rows} from {start} on", file=self._file.file
             )
         return self._results(self._range(start, start + num_rows), batch_size)
 
     def _range(self, start: int, stop: int) -> Iterator[pa.RecordBatch]:
         offsets = self._file.batch_offsets
         first = max(int(np.searchsorted(offsets, start, "right")) - 1, 0)
-        for number in range(first, self._file.num_batches):
-            low, high = int(offsets[number]), int(offsets[number + 1])
+        for low, high in zip(offsets[first:-1].tolist(), offsets[first + 1 :].tolist(), strict=True):
             if low >= stop:
                 return
-            rows = slice(max(start - low, 0), min(stop, high) - low)
-            yield self._view.show(self._file.read_batch(number, self._stored, rows), self._columns)
+            yield self._shown(self._file.read_rows(max(start, low), min(stop, high), self._stored))
 
     def take_rows(
         self, indices: npt.ArrayLike | pa.Array, *, batch_size: int = 1024, batch_readahead: int = 16
@@ -125,34 +210,123 @@ class LanceFileReader:
         if (np.diff(places) < 0).any():
             raise InvalidArgumentError("the places of rows do not ascend", help="sort them", file=self._file.file)
         stored = one_batch(self._file.take(places, self._stored))
-        return self._results(iter([self._view.show(stored, self._columns)]), batch_size)
+        return self._results(iter([self._shown(stored)]), batch_size)
+
+    def _shown(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+        return self._view.show(finished(stored, self._stored, self._place), self._columns)
 
     def _results(self, batches: Iterator[pa.RecordBatch], batch_size: int) -> ReaderResults:
-        schema = self._columns.to_arrow()
+        schema = self._columns.shown_schema
         sized = regroup(batches, WriteOptions(max_rows_per_group=batch_size).max_rows_per_group)
         return ReaderResults(pa.RecordBatchReader.from_batches(schema, sized))
 
     def read_global_buffer(self, index: int) -> bytes:
-        """Raise ``NotInFormatError``: files of the first format have no such buffers."""
-        raise NotInFormatError("files of the first format have no global buffers", help="write a column of bytes")
+        """The bytes of a global buffer; the first is the schema, those that were added follow it.
+
+        Raises ``InvalidArgumentError`` for a number that there is not, ``NotInFormatError`` for a file of the first
+        format, which has none.
+        """
+        if not isinstance(self._file, V2File):
+            raise NotInFormatError("files of the first format have no global buffers", help=_MIGRATE)
+        count = self._file.num_global_buffers
+        if not 0 <= index < count:
+            raise InvalidArgumentError(f"the file has {count} global buffers, none with number {index}", help=_BUFFERS)
+        return bytes(self._file.global_buffer(index).to_pybytes())
+
+
+_MIGRATE = "write it again with LanceFileWriter"
+_BUFFERS = "the first that is added has number 1"
+
+
+def open_by_footer(store: Store, key: str) -> DataFileReader:
+    """Open a data file by what its footer says.
+
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnsupportedProtocolError`` for a version that is not read.
+    """
+    try:
+        _, tail = store.read_sized(key, 8, end=True)
+    except ObjectNotFoundError:
+        return V2File.open(store, key)  # raises the error that says what is missing
+    data = tail.to_pybytes()
+    first = data[4:] == MAGIC and data[:2] == b"\0\0" and int.from_bytes(data[2:4], "little") <= 2
+    return V1File.open(store, key) if first else V2File.open(store, key)
+
+
+def described(snapshot: Snapshot, path: str) -> tuple[DataFile, int]:
+    """The entry of a data file of a dataset, which no version need name, and the rows of the file.
+
+    Raises ``MissingFileError``, ``CorruptFileError``, and ``UnknownColumnError`` for a column that the dataset does not
+    have.
+    """
+    file = open_by_footer(snapshot.store, f"data/{path}")
+    own, schema = file.schema, snapshot.manifest.schema
+    columns = file.columns if isinstance(file, V2File) else dict.fromkeys(own.field_ids, -1)
+    ids = []
+    for field_ in own.walk():
+        if field_.id in columns:
+            name = own.name_of(field_)
+            same = schema.find(name)
+            if same is None:
+                raise UnknownColumnError(
+                    f"the file has a column {name!r}, which the dataset does not have", file=path, column=name
+                )
+            ids.append((same.id, columns[field_.id]))
+    fields = tuple(id for id, _ in ids)
+    if not isinstance(file, V2File):
+        if set(fields) != set(own.field_ids) or any(schema.by_id(f.id) != f for f in own.fields):
+            raise InvalidArgumentError(
+                "the columns of a file of the first format have other ids than those of the dataset",
+                help="write it with the schema of the dataset",
+                file=path,
+            )
+        return DataFile(path, fields), file.num_rows
+    entry = DataFile(path, fields, *file.version, file.size, column_indices=tuple(column for _, column in ids))
+    return entry, file.num_rows
+
+
+def _metadata(file: V2File, schema: pa.Schema) -> LanceFileMetadata:
+    container = file.container
+    columns = []
+    for number in range(container.num_columns):
+        pages = [LancePageMetadata(_buffers(p.buffers), str(p.encoding)) for p in container.column(number)[0]]
+        columns.append(LanceColumnMetadata([], pages))
+    globals_ = _buffers(container.global_places)
+    data = [b.size for c in columns for page in c.pages for b in page.buffers]
+    return LanceFileMetadata(
+        schema,
+        file.num_rows,
+        file.size,
+        *container.footer_version,
+        num_data_bytes=sum(data),
+        num_column_metadata_bytes=sum(size for _, size in container.column_places),
+        num_global_buffer_bytes=sum(b.size for b in globals_),
+        global_buffers=globals_,
+        columns=columns,
+    )
+
+
+def _buffers(places: Sequence[tuple[int, int]]) -> list[LanceBufferDescriptor]:
+    return [LanceBufferDescriptor(*place) for place in places]
 
 
 class LanceFileWriter:
-    """Write one data file of the first format, which appears whole when the writer is closed.
+    """Write one data file, which appears whole when the writer is closed.
 
     Parameters
     ----------
     path: of the file, or its URI.
     schema: of the rows; that of the first batch by default.
-    version: ``"legacy"``, which may be left out.
+    data_cache_bytes: bytes of rows that are gathered before they are written, of all columns together.
+    version: ``"2.2"`` (``"stable"``) by default, ``"2.1"``, ``"2.0"`` or ``"legacy"``.
     storage_options: credentials, region and endpoint of an object store.
-    max_rows_per_group: rows that are read together at most.
-    nulls: what becomes of nulls that the format cannot hold; see
+    max_page_bytes: of a page at most, in files of 2.0; 32 MiB by default.
+    keep_original_array: accepted for other implementations' sake.
+    max_rows_per_group: rows that are read together at most, in files of the first format.
+    nulls: what becomes of nulls that the first format cannot hold; see
         :class:`~trilake.lance.commands.fragment_writer.WriteOptions`.
-    hints: of other implementations, which change nothing: ``data_cache_bytes``, ``max_page_bytes`` and
-        ``keep_original_array``.
+    later: names of a catalogue, of which only ``None`` is taken.
 
-    Used as a context manager, an exception in the block discards the file.
+    Used as a context manager, an exception in the block discards the file.  Several threads may write to one.
 
     >>> with LanceFileWriter("memory://doc-lance-file/x.lance") as writer:
     ...     writer.write_batch(pa.table({"a": [1, 2, 3]}))
@@ -165,66 +339,94 @@ class LanceFileWriter:
         path: str | os.PathLike[str],
         schema: pa.Schema | None = None,
         *,
+        data_cache_bytes: int | None = None,
         version: str | None = None,
         storage_options: Mapping[str, str] | None = None,
+        max_page_bytes: int | None = None,
+        keep_original_array: bool | None = None,
         max_rows_per_group: int = 1024,
         nulls: NullPolicy = "error",
-        **hints: Any,
+        **later: Any,
     ) -> None:
-        if version not in _VERSIONS:
-            raise UnsupportedProtocolError(
-                f"files of version {version!r} of Lance cannot be written", help='leave it out, or pass "legacy"'
-            )
-        unknown = set(hints) - {"data_cache_bytes", "max_page_bytes", "keep_original_array"}
-        if unknown:
-            raise WrongTypeError(f"a data file has no option {min(unknown)!r}")
-        self._options = WriteOptions(max_rows_per_group=max_rows_per_group, nulls=nulls)
-        self._store, self._key = _place(path, storage_options)
-        self._metadata: dict[str, str] = {}
-        self._target: Target | None = None
-        self._writer: V1Writer | None = None
-        self._closed = False
+        del keep_original_array
+        check_format(later, of="LanceFileWriter")
+        options = _Options(version, data_cache_bytes, max_page_bytes, max_rows_per_group, nulls)
+        self._prepare(*_place(path, storage_options), schema, options)
+
+    def _prepare(self, store: Store, key: str, schema: pa.Schema | None, options: _Options) -> None:
+        self._store, self._key, self._options = store, key, options
+        self._version = STABLE if options.version is None else StorageVersion.parse(options.version)
+        self._groups = WriteOptions(max_rows_per_group=options.max_rows_per_group, nulls=options.nulls)
+        #: Bytes of the file, once it is closed.
+        self.size_bytes: int | None = None
+        self.closed = False
+        self._metadata: dict[bytes, bytes] = {}
+        self._buffers: list[bytes] = []
+        self._begun: tuple[Target, DataFileWriter] | None = None
+        self._lock = threading.Lock()
         if schema is not None:
             self._begin(schema)
 
-    def _begin(self, schema: pa.Schema) -> tuple[Target, V1Writer]:
+    def _begin(self, schema: pa.Schema) -> tuple[Target, DataFileWriter]:
         input_rows.check_metadata(schema)
         flat, _ = input_rows.plain(schema, ())
-        self._target = Target.new(flat, FIRST, nulls=self._options.nulls)
-        self._writer = V1Writer(self._store, self._key, self._target.schema)
-        return self._target, self._writer
+        target = Target.new(flat, self._version, nulls=self._options.nulls)
+        writer = new_data_file(self._store, self._key, target.schema, self._version, pages=self._options.pages)
+        self._begun = target, writer
+        return self._begun
 
     def write_batch(self, batch: pa.RecordBatch | pa.Table) -> None:
         """Write rows.  Raises ``SchemaMismatchError`` where they do not have the columns of the file."""
-        self._check_open()
         rows = input_rows.table(batch)
-        target, writer = self._begin(rows.schema) if self._target is None else (self._target, self._writer)
-        assert writer is not None
-        for group in regroup(rows.to_batches(), self._options.max_rows_per_group):
-            writer.write(target.stored(group))
+        with self._lock:
+            self._check_open()
+            target, writer = self._begun or self._begin(rows.schema)
+            batches = rows.to_batches()
+            groups = regroup(batches, self._groups.max_rows_per_group) if self._version.is_first else batches
+            for group in groups:
+                writer.write(target.stored(group))
 
     def add_schema_metadata(self, key: Any, value: Any) -> None:
         """Add metadata to the schema in the file."""
         self._check_open()
         if not isinstance(key, str) or not isinstance(value, str):
-            raise WrongTypeError(f"the metadata {key!r} is {value!r}", help="names and values are texts")
-        self._metadata[key] = value
+            raise WrongTypeError(f"the metadata {key!r} is {value!r}", help="names and values are strings")
+        self._metadata[key.encode()] = value.encode()
 
     def add_global_buffer(self, data: bytes) -> int:
-        """Raise ``NotInFormatError``: files of the first format have no such buffers."""
-        raise NotInFormatError("files of the first format have no global buffers", help="write a column of bytes")
+        """Add bytes that belong to no column; return the number to read them by, from 1 on.
 
-    def close(self) -> int:
-        """Finish the file; its number of rows.  Raises ``NothingToWriteError`` where its columns are not known."""
+        Raises ``NotInFormatError`` for a file of the first format, which has none.
+        """
         self._check_open()
-        if self._writer is None:
-            raise NothingToWriteError("the file has no columns", help="pass a schema, or write a batch", file=self._key)
-        self._closed = True
-        self._writer.add_metadata({key.encode(): value.encode() for key, value in self._metadata.items()})
-        return self._writer.close().rows
+        if self._version.is_first:
+            raise NotInFormatError("files of the first format have no global buffers", help="write a newer version")
+        self._buffers.append(bytes(data))
+        return len(self._buffers)
+
+    def close(self) -> int | None:
+        """Finish the file; its number of rows, or ``None`` where it is closed already.
+
+        Raises ``NothingToWriteError`` where its columns are not known.
+        """
+        if self.closed:
+            return None
+        if self._begun is None:
+            raise NothingToWriteError(
+                "Schema is unknown and file cannot be created", help="pass a schema, or write a batch", file=self._key
+            )
+        self.closed = True
+        writer = self._begun[1]
+        writer.add_metadata(self._metadata)
+        if isinstance(writer, V2Writer):
+            for buffer in self._buffers:
+                writer.add_global_buffer(buffer)
+        done = writer.close()
+        self.size_bytes = done.size or self._store.head(self._key).size
+        return done.rows
 
     def _check_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise InvalidArgumentError("the file is closed", help="open another writer", file=self._key)
 
     def __enter__(self) -> LanceFileWriter:
@@ -233,12 +435,133 @@ class LanceFileWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> Literal[False]:
-        if kind is not None and self._writer is not None and not self._closed:
-            self._writer.discard()
-        if kind is None and not self._closed:
+        if kind is not None and self._begun is not None and not self.closed:
+            self._begun[1].discard()
+        if kind is None and not self.closed:
             self.close()
-        self._closed = True
+        self.closed = True
         return False
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What a writer is asked for."""
+
+    version: str | None = None
+    data_cache_bytes: int | None = None
+    max_page_bytes: int | None = None
+    max_rows_per_group: int = 1024
+    nulls: NullPolicy = "error"
+
+    @property
+    def pages(self) -> dict[str, int]:
+        """The sizes of pages, for the writer of a file."""
+        bounded = self.version == "2.0" and self.max_page_bytes is not None
+        pages = {"max_page_bytes": self.max_page_bytes if bounded and self.max_page_bytes else _PAGE_BYTES}
+        return pages if self.data_cache_bytes is None else {**pages, "data_cache_bytes": self.data_cache_bytes}
+
+
+@dataclass(frozen=True)
+class ListResult:
+    """What a folder holds: the folders and the files in it, by their paths from where the session began."""
+
+    common_prefixes: list[str]
+    objects: list[str]
+
+
+class LanceFileSession:
+    """Data files and others below one place, whose store is opened once.
+
+    Parameters
+    ----------
+    base_path: the place: a path, or a URI.
+    storage_options: credentials, region and endpoint of an object store.
+    later: names of a catalogue, of which only ``None`` is taken.
+
+    >>> session = LanceFileSession("memory://doc-lance-session")
+    >>> with session.open_writer("a/x.lance") as writer:
+    ...     writer.write_batch(pa.table({"a": [1, 2, 3]}))
+    >>> session.open_reader("a/x.lance").num_rows(), session.list(), session.list_with_delimiter().common_prefixes
+    (3, ['a/x.lance'], ['a'])
+    """
+
+    def __init__(
+        self, base_path: str | os.PathLike[str], storage_options: Mapping[str, str] | None = None, **later: Any
+    ) -> None:
+        check_format(later, of="LanceFileSession")
+        self._store = open_store(base_path, dict(storage_options or {}))
+
+    def open_reader(self, path: str, columns: Sequence[str] | None = None) -> LanceFileReader:
+        """Open a data file to read; raises as :class:`LanceFileReader`."""
+        reader = LanceFileReader.__new__(LanceFileReader)
+        reader._open(self._store, path, columns)
+        return reader
+
+    def open_writer(
+        self,
+        path: str,
+        *,
+        schema: pa.Schema | None = None,
+        data_cache_bytes: int | None = None,
+        version: str | None = None,
+        keep_original_array: bool | None = None,
+        max_page_bytes: int | None = None,
+    ) -> LanceFileWriter:
+        """Begin a data file; parameters are those of :class:`LanceFileWriter`."""
+        del keep_original_array
+        writer = LanceFileWriter.__new__(LanceFileWriter)
+        writer._prepare(self._store, path, schema, _Options(version, data_cache_bytes, max_page_bytes))
+        return writer
+
+    def open_packed_blob_writer(self, path: str, blob_id: int) -> PackedBlobWriter:
+        """Begin a file with several blobs of the data file at a path."""
+        return PackedBlobWriter(self._store, path, blob_id)
+
+    def open_dedicated_blob_writer(self, path: str, blob_id: int) -> DedicatedBlobWriter:
+        """Begin the file of one blob of the data file at a path."""
+        return DedicatedBlobWriter(self._store, path, blob_id)
+
+    def contains(self, path: str) -> bool:
+        """Whether there is a file at a path."""
+        try:
+            self._store.head(path)
+        except ObjectNotFoundError:
+            return False
+        return True
+
+    def list(self, path: str | None = None) -> list[str]:
+        """The files below a folder, at any depth."""
+        return [found.key for found in self._store.list(_folder(path))]
+
+    def list_with_delimiter(self, path: str | None = None) -> ListResult:
+        """The folders and files in a folder."""
+        prefix = _folder(path)
+        names = [key[len(prefix) :].split("/", 1) for key in self.list(path)]
+        folders = sorted({prefix + name[0] for name in names if len(name) > 1})
+        return ListResult(folders, [prefix + name[0] for name in names if len(name) == 1])
+
+    def read_range(self, path: str, offset: int, length: int) -> bytes:
+        """Some bytes of a file.  Raises ``OSError`` where there is no such file."""
+        return bytes(self._store.read_range(path, offset, length).to_pybytes()) if length else b""
+
+    def delete_file(self, path: str) -> None:
+        """Remove a file.  Raises ``OSError`` where there is none."""
+        self._store.head(path)
+        self._store.delete([path])
+
+    def upload_file(self, local_path: str | os.PathLike[str], remote_path: str) -> None:
+        """Copy a file of this machine to a path."""
+        with open(local_path, "rb") as source, self._store.open_output(remote_path) as target:
+            while part := source.read(8 << 20):
+                target.write(part)
+
+    def download_file(self, remote_path: str, local_path: str | os.PathLike[str]) -> None:
+        """Copy a file to this machine.  Raises ``OSError`` where there is none."""
+        Path(local_path).write_bytes(self._store.read(remote_path).to_pybytes())
+
+
+def _folder(path: str | None) -> str:
+    return f"{path.strip('/')}/" if path and path.strip("/") else ""
 
 
 def _place(path: str | os.PathLike[str], options: Mapping[str, str] | None) -> tuple[Store, str]:

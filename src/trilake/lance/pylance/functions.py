@@ -10,6 +10,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from trilake.errors import InvalidArgumentError
+from trilake.lance.auto_cleanup import after_commit, config_of
 from trilake.lance.commands import input_rows
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import NullPolicy, WriteOptions
@@ -19,6 +20,7 @@ from trilake.lance.commit import runtime_with
 from trilake.lance.file.errors import DatasetVersionNotFoundError, WrongTypeError
 from trilake.lance.progress import Reporter
 from trilake.lance.pylance.lance_dataset import LanceDataset
+from trilake.lance.pylance.operation import base_paths
 from trilake.lance.pylance.tags import Reference
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.util import sanitize_ts
@@ -108,9 +110,11 @@ def write_dataset(
     commit_lock: held while the version is committed; see :class:`LanceDataset`.
     progress: an object with ``begin(fragment)`` and ``complete(fragment)``.
     storage_options: credentials, region and endpoint of an object store.
-    later: ``data_storage_version`` of a new dataset, ``"2.2"`` by default (``"stable"``), ``"2.1"``, ``"2.0"`` or
-        ``"legacy"``; ``enable_v2_manifest_paths`` and ``enable_stable_row_ids``; ``commit_message`` and
-        ``transaction_properties``; and what programs say that is so here anyway.
+    later: of a new dataset ``data_storage_version``, ``"2.2"`` by default (``"stable"``), ``"2.1"``, ``"2.0"`` or
+        ``"legacy"``; ``enable_v2_manifest_paths`` and ``enable_stable_row_ids``; ``auto_cleanup_options``, see
+        :mod:`trilake.lance.auto_cleanup`; and ``initial_bases``, a list of
+        :class:`~trilake.lance.pylance.operation.DatasetBasePath`.  Of any write ``commit_message`` and
+        ``transaction_properties``, and what programs say that is so here anyway.
 
     Raises ``TableExistsError``, ``SchemaMismatchError``, ``ConflictError`` or ``WriteFailedError``.
 
@@ -121,14 +125,24 @@ def write_dataset(
     if not isinstance(mode, str):
         raise WrongTypeError(f"mode is {mode!r}", help="it is create, append or overwrite")
     format, properties = format_of(later), properties_of(later)
+    config, bases = config_of(later.pop("auto_cleanup_options", None)), base_paths(later.pop("initial_bases", None))
     check_format(later, of="write_dataset")
     runtime = runtime_with(commit_lock)
     store, where = place_of(uri, storage_options)
     rows_schema, batches = input_rows.stream(data_obj, schema)
     options = WriteOptions(
-        max_rows_per_file, max_rows_per_group, max_bytes_per_file, nulls, properties=properties, **format
+        max_rows_per_file,
+        max_rows_per_group,
+        max_bytes_per_file,
+        nulls,
+        properties=properties,
+        config=config,
+        bases=bases,
+        partial=True,
+        **format,
     )
     input_rows.check_metadata(rows_schema)
     reporter = None if progress is None else Reporter(progress)
     snapshot = write(store, rows_schema, batches, cast(Mode, mode.lower()), runtime, options, progress=reporter)
+    after_commit(snapshot)
     return LanceDataset.of(Snapshot(store, snapshot.manifest, runtime_with(None)), where, nulls)

@@ -14,7 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from trilake.common.arguments import count, flag
+from trilake.errors import InvalidArgumentError
 from trilake.lance import cleanup
+from trilake.lance.auto_cleanup import after_commit
 from trilake.lance.cleanup import CleanupStats
 from trilake.lance.commands.format_options import check_format, format_of, properties_of
 from trilake.lance.commands.fragment_writer import NullPolicy, check_nulls
@@ -36,7 +38,7 @@ from trilake.lance.util import local_time
 from trilake.lance.versions import transaction
 from trilake.lance.versions.branches import TREE, clone, create_branch
 from trilake.lance.versions.manifest import Fragment, Manifest, parse_manifest
-from trilake.lance.versions.operations import Overwrite, Restore
+from trilake.lance.versions.operations import Append, Overwrite, Restore
 from trilake.lance.versions.versions import check_place, list_versions
 from trilake.storage import open_store
 
@@ -215,6 +217,17 @@ class LanceDataset(ChangedDataset):
             manifest = parse_manifest(data, file=f"{store.uri}/{key}", version=version)
             rows.append({"version": version, "timestamp": local_time(manifest.timestamp_ns), "metadata": {}})
         return rows
+
+    def version_refs(self) -> list[dict[str, int]]:
+        """The numbers of all versions, oldest first, for which no manifest is read.
+
+        >>> import pyarrow as pa
+        >>> from trilake.lance import write_dataset
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-version-refs")
+        >>> made.version_refs()
+        [{'version': 1}]
+        """
+        return [{"version": version} for version in list_versions(self.snapshot.store).versions]
 
     def checkout_version(self, version: Reference) -> LanceDataset:
         """Another ``version`` of the dataset, by number, tag or ``(branch, number)``, as another object.
@@ -436,12 +449,16 @@ class LanceDataset(ChangedDataset):
         if isinstance(resolved, Overwrite):
             version = format["storage_version"] or version_of(resolved.fragments, base)
             resolved = replace(resolved, storage_version=version, stable_row_ids=format["stable_row_ids"])
+        if isinstance(resolved, Append) and base is not None:
+            version_of((*base.fragments, *resolved.fragments), base)
         begun = transaction.begin(read_version, resolved, runtime, properties)
         begun = begun if uuid is None else replace(begun, uuid=uuid)
         named = format["v2_manifest_names"]
         first = isinstance(resolved, Overwrite) and resolved.storage_version == FIRST
         manifest = transaction.commit(store, begun, runtime, scheme="v1" if named is False or first else "v2")
-        return LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
+        done = LanceDataset.of(Snapshot(store, manifest, runtime_with(None)), where)
+        after_commit(done.snapshot)
+        return done
 
     @staticmethod
     def commit_batch(
@@ -486,9 +503,18 @@ class LanceDataset(ChangedDataset):
         return LanceDataset.commit(base_uri, operation, read_version, commit_lock)
 
 
+class MixedVersionsError(InvalidArgumentError, OSError):
+    """Data files of several versions are to be committed together."""
+
+
 def version_of(fragments: Sequence[Fragment], base: Manifest | None) -> StorageVersion:
     """The version of the files of fragments, or that of a dataset, or today's."""
     versions = {file.storage_version for fragment in fragments for file in fragment.files}
+    if len(versions) > 1:
+        raise MixedVersionsError(
+            f"All data files must have the same version, got {' and '.join(map(str, sorted(versions)))}",
+            help="write the fragments with one data_storage_version",
+        )
     return max(versions) if versions else DEFAULT if base is None else base.storage_version
 
 

@@ -6,9 +6,11 @@ of these operations, given to :meth:`trilake.lance.pylance.lance_dataset.LanceDa
 
 from __future__ import annotations
 
+import datetime as dt
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import count
 from uuid import UUID
 
 import pyarrow as pa
@@ -23,8 +25,8 @@ from trilake.lance.file.view import View
 from trilake.lance.schema import LanceSchema
 from trilake.lance.versions import operations as op
 from trilake.lance.versions.effects import with_files_of
-from trilake.lance.versions.fragment_metadata import FragmentMetadata
-from trilake.lance.versions.manifest import Fragment, IndexDetails, IndexMetadata, Manifest
+from trilake.lance.versions.fragment_metadata import DataFile, FragmentMetadata
+from trilake.lance.versions.manifest import BasePath, Fragment, IndexDetails, IndexMetadata, Manifest
 
 
 def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
@@ -34,6 +36,39 @@ def _entries(fragments: Iterable[FragmentMetadata]) -> tuple[Fragment, ...]:
     if wrong:
         raise TypeError(f"fragments must be list[FragmentMetadata], got {type(wrong[0])}")
     return tuple(f.entry for f in fragments)
+
+
+@dataclass(frozen=True)
+class DatasetBasePath:
+    """Another place that files of a dataset may lie in.
+
+    Parameters
+    ----------
+    path: the place.
+    name: by which it is known.
+    is_dataset_root: whether it is laid out as a dataset, with folders such as ``data``.
+    id: of the place in this dataset, from 1 on; a new one by default.
+    """
+
+    path: str
+    name: str | None = None
+    is_dataset_root: bool = False
+    id: int | None = None
+
+
+def base_paths(bases: Iterable[DatasetBasePath] | None) -> tuple[BasePath, ...]:
+    """The entries of places, each with an id.  Raises ``InvalidArgumentError`` for an id, name or path given twice."""
+    given = tuple(bases or ())
+    taken = {one.id for one in given if one.id is not None}
+    free = (id for id in count(1) if id not in taken)
+    entries = tuple(
+        BasePath(next(free) if one.id is None else one.id, one.path, one.is_dataset_root, one.name) for one in given
+    )
+    for part in ("id", "path", "name"):
+        values = [value for one in entries if (value := getattr(one, part)) is not None]
+        if len(set(values)) < len(values):
+            raise InvalidArgumentError(f"two bases have the same {part}: {values}", help="name each place once")
+    return entries
 
 
 class LanceOperation:
@@ -52,6 +87,7 @@ class LanceOperation:
 
         new_schema: pa.Schema | LanceSchema
         fragments: Iterable[FragmentMetadata]
+        initial_bases: list[DatasetBasePath] | None = None
 
         def __post_init__(self) -> None:
             if not isinstance(self.new_schema, pa.Schema | LanceSchema):
@@ -60,7 +96,8 @@ class LanceOperation:
 
         def resolve(self, base: Manifest | None) -> op.Operation:
             fragments = _entries(self.fragments)
-            return op.Overwrite(fragments, _overwritten(_arrow(self.new_schema), fragments, base))
+            schema = _overwritten(_arrow(self.new_schema), fragments, base)
+            return op.Overwrite(fragments, schema, initial_bases=base_paths(self.initial_bases))
 
     @dataclass
     class Append(BaseOperation):
@@ -142,6 +179,53 @@ class LanceOperation:
                 raise InvalidArgumentError("there is no dataset whose columns could be merged")
             fragments = _entries(self.fragments)
             return op.Merge(fragments, with_ids(_arrow(self.schema), base, _ids(fragments)))
+
+    @dataclass
+    class DataReplacementGroup:
+        """A data file for a fragment, in the place of the one that has the same fields."""
+
+        fragment_id: int
+        new_file: DataFile
+
+    @dataclass
+    class DataReplacement(BaseOperation):
+        """Put data files in the place of those with the same fields."""
+
+        replacements: list[LanceOperation.DataReplacementGroup]
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            return op.DataReplacement(tuple((int(one.fragment_id), one.new_file.entry) for one in self.replacements))
+
+    @dataclass
+    class UpdateMap:
+        """New values by key, ``None`` where the key is removed; with ``replace`` all other keys are removed."""
+
+        updates: dict[str, str | None]
+        replace: bool = False
+
+        @classmethod
+        def of(cls, update: op.MapUpdate | None) -> LanceOperation.UpdateMap | None:
+            """The change that a manifest got, if there is one."""
+            return None if update is None else cls(dict(update.entries), update.replace)
+
+        def resolve(self) -> op.MapUpdate:
+            """The change as manifests get it."""
+            return op.MapUpdate(dict(self.updates), self.replace)
+
+    @dataclass
+    class UpdateConfig(BaseOperation):
+        """Change the table's configuration or metadata, or the metadata of the schema or of fields, by field id."""
+
+        config_updates: LanceOperation.UpdateMap | None = None
+        table_metadata_updates: LanceOperation.UpdateMap | None = None
+        schema_metadata_updates: LanceOperation.UpdateMap | None = None
+        field_metadata_updates: dict[int, LanceOperation.UpdateMap] | None = None
+
+        def resolve(self, base: Manifest | None) -> op.Operation:
+            maps = (self.config_updates, self.table_metadata_updates, self.schema_metadata_updates)
+            config, table, schema = (None if one is None else one.resolve() for one in maps)
+            by_field = {int(id): one.resolve() for id, one in (self.field_metadata_updates or {}).items()}
+            return op.UpdateConfig(config, table, schema, by_field)
 
     @dataclass
     class Project(BaseOperation):
@@ -239,10 +323,19 @@ class LanceOperation:
 
 
 @dataclass
+class IndexFile:
+    """A file of an index, by its path below the index's folder."""
+
+    path: str
+    size_bytes: int
+
+
+@dataclass
 class Index:
     """An index of a dataset: its id, its name, the ids of its fields and of the fragments that it covers.
 
-    ``index_details`` say what kind of index it is, as the name of a message and its bytes.
+    ``index_details`` say what kind of index it is, as the name of a message and its bytes; ``created_at`` is a time,
+    ``base_id`` that of the base path its ``files`` lie in, ``covering_fields`` the ids of fields whose values it has.
     """
 
     uuid: str
@@ -252,6 +345,10 @@ class Index:
     fragment_ids: set[int]
     index_version: int = 0
     index_details: tuple[str, bytes] | None = None
+    created_at: dt.datetime | None = None
+    base_id: int | None = None
+    files: list[IndexFile] | None = None
+    covering_fields: list[int] = field(default_factory=list)
 
     @classmethod
     def of(cls, entry: IndexMetadata) -> Index:
@@ -265,6 +362,10 @@ class Index:
             set(entry.fragment_bitmap or ()),
             entry.index_version or 0,
             None if details is None else (details.type_url, details.value),
+            None if entry.created_at_ms is None else dt.datetime.fromtimestamp(entry.created_at_ms / 1000, dt.UTC),
+            entry.base_id,
+            [IndexFile(path, size) for path, size in entry.files] or None,
+            list(entry.covering_fields),
         )
 
     def entry(self) -> IndexMetadata:
@@ -277,6 +378,10 @@ class Index:
             FrozenBitMap(self.fragment_ids),
             None if self.index_details is None else IndexDetails(*self.index_details),
             self.index_version or None,
+            created_at_ms=None if self.created_at is None else round(self.created_at.timestamp() * 1000),
+            base_id=self.base_id,
+            files=tuple((f.path, f.size_bytes) for f in self.files or ()),
+            covering_fields=tuple(self.covering_fields),
         )
 
 
@@ -295,6 +400,13 @@ def shown(operation: op.Operation) -> LanceOperation.BaseOperation | None:
             return LanceOperation.Overwrite(View(schema).arrow, of(new))
         case op.Append(new):
             return LanceOperation.Append(of(new))
+        case op.DataReplacement(replacements):
+            groups = [LanceOperation.DataReplacementGroup(id, DataFile.of(file)) for id, file in replacements]
+            return LanceOperation.DataReplacement(groups)
+        case op.UpdateConfig(config, table, schema, by_field):
+            own, tables, schemas = map(LanceOperation.UpdateMap.of, (config, table, schema))
+            fields = {id: LanceOperation.UpdateMap(dict(m.entries), m.replace) for id, m in by_field.items()}
+            return LanceOperation.UpdateConfig(own, tables, schemas, fields or None)
         case op.Delete(updated, removed, predicate):
             return LanceOperation.Delete(of(updated), list(removed), predicate)
         case op.Update(removed, updated, new, modified):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,16 @@ import pyarrow.dataset
 
 from trilake.common.arguments import count, flag
 from trilake.errors import InvalidArgumentError
+from trilake.expr import Expression
 from trilake.lance.commands.open_dataset import OpenDataset
 from trilake.lance.file.errors import WrongTypeError
 from trilake.lance.pylance.scan_options import HINTS, check_names, checked_search
 from trilake.lance.scan import scan, search
 from trilake.lance.scan.batch_sizes import in_batches_of, of_at_most
+from trilake.lance.scan.blob_bytes import BlobFile
 from trilake.lance.scan.fragment_reader import ROW_ADDRESS, ROW_ID, FragmentReader
 from trilake.lance.scan.ordering import ColumnOrdering, Orderings, ordered, ordered_found, orderings_of
-from trilake.lance.scan.projection import ColumnsLike, Projection, Selection
+from trilake.lance.scan.projection import ColumnsLike, Part, Projection, Selection
 from trilake.lance.scan.scan import ScanPlan
 from trilake.lance.scan.search import Nearest
 from trilake.table.table import FilterLike
@@ -274,6 +277,7 @@ class ScannerBuilder:
             orderings=self._order_by,
             rows_of_each=(self._batch_size or _BATCH_ROWS) if self._strict_batch_size else None,
             bytes_of_each=self._batch_bytes,
+            builder=copy(self),
         )
 
 
@@ -298,6 +302,16 @@ def _count(name: str, value: Any, *, least: int = 0) -> int:
     return count(name, value, least=least, other_type=WrongTypeError)
 
 
+_BLOB_MODES = ("lazy", "bytes", "descriptions")
+
+
+def _with_file(value: Any, inside: tuple[str, ...], file: BlobFile | None) -> Any:
+    """A value with a blob as a file, which is the value itself or some way down in its structs."""
+    if not inside:
+        return file
+    return value if value is None else {**value, inside[0]: _with_file(value[inside[0]], inside[1:], file)}
+
+
 class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
     """A scan of a dataset; each call that returns rows runs it anew."""
 
@@ -314,7 +328,9 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         orderings: Orderings = (),
         rows_of_each: int | None = None,
         bytes_of_each: int | None = None,
+        builder: ScannerBuilder | None = None,
     ) -> None:
+        self._builder = builder
         self._bytes_of_each = bytes_of_each
         self._projection, self._orderings, self._rows_of_each = projection, orderings, rows_of_each
         self._ds, self._plan, self._nearest, self._prefilter = dataset, plan, nearest, prefilter
@@ -373,10 +389,51 @@ class LanceScanner(pa.dataset.Scanner):  # type: ignore[misc]
         """All rows."""
         return pa.Table.from_batches(self.to_batches(), schema=self.projected_schema)
 
-    def to_pandas(self, **options: Any) -> pandas.DataFrame:
-        """All rows as a frame; ``options`` are those of Arrow's tables."""
-        frame: pandas.DataFrame = self.to_table().to_pandas(**options)
+    def to_pandas(self, *, blob_mode: str = "lazy", **options: Any) -> pandas.DataFrame:
+        """All rows as a frame.
+
+        Parameters
+        ----------
+        blob_mode: what blobs come as: ``"lazy"``, files to read; ``"bytes"``; or ``"descriptions"`` of where they are.
+        options: of Arrow's ``Table.to_pandas``.
+        """
+        if blob_mode not in _BLOB_MODES:
+            raise InvalidArgumentError(f"blob_mode must be one of {', '.join(_BLOB_MODES)}, got {blob_mode!r}")
+        blobs = self._blobs() if blob_mode != "descriptions" and self._builder is not None else []
+        frame: pandas.DataFrame
+        if not blobs or self._builder is None:
+            frame = self.to_table().to_pandas(**options)
+            return frame
+        if blob_mode == "bytes":
+            table = copy(self._builder).blob_handling("all_binary").to_scanner().to_table()
+            frame = table.to_pandas(**options)
+            return frame
+        table = copy(self._builder).with_row_address().to_scanner().to_table()
+        frame = table.select(self.projected_schema.names).to_pandas(**options)
+        for column, inside, source in blobs:
+            places = self._ds.snapshot.blobs(table[ROW_ADDRESS].to_numpy(), source)
+            files = [None if place is None else BlobFile(place) for place in places]
+            values = [_with_file(value, inside, file) for value, file in zip(frame[column], files, strict=True)]
+            cells = np.empty(len(values), object)
+            cells[:] = values
+            frame[column] = cells
         return frame
+
+    def _blobs(self) -> list[tuple[str, tuple[str, ...], str]]:
+        """The blobs of the result: the column, the way to each in its structs, and the field it is of."""
+        schema = self._ds.snapshot.view.schema
+        columns: Mapping[str, Any] = {f.name: f for f in self._plan.columns.fields}
+        columns = columns if self._projection is None else self._projection.columns
+        found = []
+        for name, one in columns.items():
+            if isinstance(one, Expression):
+                continue
+            way = one.path if isinstance(one, Part) else (one.name,)
+            top = schema.find(way)
+            blobs = [] if top is None else [f for f in top.walk() if f.is_blob]
+            blobs = [f for f in blobs if all(one.logical_type == "struct" for one in schema.above(f))]
+            found += [(name, tuple(schema.path_of(f)[len(way) :]), schema.name_of(f)) for f in blobs]
+        return found
 
     def scan_batches(self) -> Iterator[pa.dataset.TaggedRecordBatch]:
         """The batches, each with the fragment that it is of."""

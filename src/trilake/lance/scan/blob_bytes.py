@@ -12,7 +12,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trilake.errors import CorruptFileError, MissingFileError, ObjectNotFoundError, UnsupportedProtocolError
+from trilake.errors import (
+    CorruptFileError,
+    InvalidArgumentError,
+    MissingFileError,
+    ObjectNotFoundError,
+    UnsupportedProtocolError,
+)
 from trilake.lance.file.blobs import DEDICATED, EXTERNAL, INLINE, PACKED, side_file
 from trilake.lance.file.errors import WrongTypeError
 from trilake.storage import open_store
@@ -104,6 +110,35 @@ def read(store: Store, key: str, descriptions: pa.StructArray) -> pa.Array:
     return pa.Array.from_buffers(pa.large_binary(), len(values), [validity, pa.py_buffer(offsets), joined])
 
 
+def read_parts(places: Sequence[BlobPlace | None], parts: Sequence[tuple[int, int]]) -> list[bytes | None]:
+    """A part of each blob, by offset and length, file by file; ``None`` of a null.
+
+    Raises ``InvalidArgumentError`` for a part that is not in its blob.
+    """
+    by_file: dict[tuple[int, str], list[int]] = {}
+    values: list[bytes | None] = [None if place is None else b"" for place in places]
+    for i, (place, (offset, length)) in enumerate(zip(places, parts, strict=True)):
+        check_part(offset, length, None if place is None else place.length)
+        if place is not None and length:
+            by_file.setdefault((id(place.store), place.key), []).append(i)
+    for rows in by_file.values():
+        some = [(place, i) for i in rows if (place := places[i]) is not None]
+        ranges = [(place.position + parts[i][0], parts[i][1]) for place, i in some]
+        for (_, i), buffer in zip(some, _ranges(some[0][0].store, some[0][0].key, ranges), strict=True):
+            values[i] = bytes(buffer.to_pybytes())
+    return values
+
+
+def check_part(offset: int, length: int, size: int | None) -> None:
+    """Raise ``InvalidArgumentError`` for a part that is not in a blob of ``size``, which is ``None`` for a null."""
+    if offset < 0 or length < 0:
+        raise InvalidArgumentError(f"offset and length must be non-negative, got {offset} and {length}")
+    if offset + length >= 1 << 64:
+        raise InvalidArgumentError(f"offset + length overflowed: {offset} + {length}", help="they are of 64 bits")
+    if size is not None and offset + length > size:
+        raise InvalidArgumentError(f"the part from {offset} to {offset + length} exceeds blob size {size}")
+
+
 def _ranges(store: Store, key: str, ranges: Sequence[tuple[int, int]]) -> list[pa.Buffer]:
     try:
         data = list(store.read_ranges(key, ranges))
@@ -188,8 +223,7 @@ class BlobFile(io.BufferedIOBase):
         """Several pieces, wherever reading is.  Raises ``ValueError`` for one that is not in the blob."""
         self._check_open()
         for offset, length in ranges:
-            if offset < 0 or length < 0 or offset + length > self.size():
-                raise ValueError(f"bytes {offset} to {offset + length} are not in a blob of {self.size()}")
+            check_part(offset, length, self.size())
         place = self._place
         wanted = [(place.position + offset, length) for offset, length in ranges if length]
         data = iter(_ranges(place.store, place.key, wanted) if wanted else [])

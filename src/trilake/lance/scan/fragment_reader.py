@@ -26,6 +26,8 @@ from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.null_masks import Masked
 from trilake.lance.file.reader import DataFileReader
 from trilake.lance.file.schema import Field, LanceSchema
+from trilake.lance.file.types import LISTS
+from trilake.lance.file.view import with_items
 from trilake.lance.scan import blob_bytes
 from trilake.lance.scan.blob_bytes import BlobPlace
 from trilake.lance.versions import deletions, row_ids
@@ -86,23 +88,37 @@ class _Part:
 
     def finish(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """What was read, as the columns of the part."""
-        if self.schema.is_plain and self.stored is self.schema:
-            return batch
+        if self.stored is self.schema:
+            return finished(batch, self.schema, self.place)
         pairs = zip(self.schema.fields, self.stored.fields, batch.columns, strict=True)
-        arrays = [self._finished(field, stored, array) for field, stored, array in pairs]
+        arrays = [_finished(field, stored, array, self.place) for field, stored, array in pairs]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.read_schema())
 
-    def _finished(self, field: Field, stored: Field, array: pa.Array) -> pa.Array:
-        if field.as_bytes:
-            return blob_bytes.read(*self.place, storage_array(array))
-        if field.is_blob or field.logical_type != "struct" or (field.is_plain and field == stored):
-            return array
-        children = []
-        for child in field.children:
-            index = next(i for i, f in enumerate(stored.children) if f.id == child.id)
-            children.append(self._finished(child, stored.children[index], array.field(index)))
-        mask = array.is_null() if array.null_count else None
-        return pa.StructArray.from_arrays(children, fields=list(field.read_field.type), mask=mask)
+
+def finished(batch: pa.RecordBatch, schema: LanceSchema, place: tuple[Store, str]) -> pa.RecordBatch:
+    """What was read of some columns from the file at a place, with the bytes of blobs that are read as bytes."""
+    if schema.is_plain:
+        return batch
+    arrays = [_finished(f, f, array, place) for f, array in zip(schema.fields, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema.read_schema())
+
+
+def _finished(field: Field, stored: Field, array: pa.Array, place: tuple[Store, str]) -> pa.Array:
+    if field.as_bytes:
+        return blob_bytes.read(*place, storage_array(array))
+    if field.is_blob or (field.is_plain and field == stored):
+        return array
+    kind = field.read_field.type
+    if field.logical_type in LISTS:
+        return with_items(array, lambda items: _finished(field.children[0], stored.children[0], items, place), kind)
+    if field.logical_type != "struct":
+        return array
+    children = []
+    for child in field.children:
+        index = next(i for i, f in enumerate(stored.children) if f.id == child.id)
+        children.append(_finished(child, stored.children[index], array.field(index), place))
+    mask = array.is_null() if array.null_count else None
+    return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
 
 
 class FragmentReader:
@@ -349,9 +365,12 @@ class FragmentReader:
 
     def blobs(self, offsets: Rows, field: Field) -> list[BlobPlace | None]:
         """Where the bytes of a column's blobs are at some offsets; ``None`` for a null."""
-        for part in self._parts(LanceSchema((field,))):
-            table = part.file.take(offsets, part.stored)
-            return blob_bytes.places(*part.place, storage_array(one_chunk(table.column(0))))
+        for part in self._parts(self.schema.project_ids([field.id])):
+            array, at = storage_array(one_chunk(part.file.take(offsets, part.stored).column(0))), part.stored.fields[0]
+            while at.id != field.id:
+                at = at.children[0]
+                (array,) = array.flatten()
+            return blob_bytes.places(*part.place, array)
         return [None] * len(offsets)
 
     def check_offsets(self, offsets: Rows) -> None:

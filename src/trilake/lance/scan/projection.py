@@ -55,15 +55,18 @@ class Projection:
         *,
         before: Sequence[pa.Field] = (),
         behind: Mapping[str, pa.Field] | None = None,
+        parts: Mapping[str, Part] | None = None,
     ) -> Projection:
         """Bind SQL to ``schema``; columns of the scan's own stand before and behind it, unless SQL has their names.
+
+        ``parts`` are the fields in structs that SQL names as a whole.
 
         Raises ``InvalidArgumentError``, and ``ExpressionError`` or ``UnsupportedExpressionError`` for SQL that cannot
         be computed.
         """
         if not texts:
             raise InvalidArgumentError("there is no column to return", help="pass None for all columns")
-        columns = {name: _bound(name, text, schema) for name, text in texts.items()}
+        columns = {name: (parts or {}).get(text) or _bound(name, text, schema) for name, text in texts.items()}
         first = {f.name: f for f in before}
         return cls(_unless(first, columns) | columns | _unless(behind or {}, columns))
 
@@ -190,7 +193,9 @@ class Selection:
         behind = {f.name: f for f in scores[-1:] if scored} | {n: pa.field(n, PLACE_TYPE) for n in places}
         if isinstance(columns, Mapping):
             schema = pa.schema([*view.arrow, *own.values()], view.arrow.metadata)
-            projection = Projection.of(columns, schema, before=scores[:-1], behind=behind)
+            found = (str(text) for text in columns.values() if view.schema.find(str(text)))
+            parts = {text: part for text in found if (part := _part(view, text)) is not None}
+            projection = Projection.of(columns, schema, before=scores[:-1], behind=behind, parts=parts)
             stored = [name for name in view.schema.names if name in projection.reads]
             return cls(view.schema.project(stored), _read_places(projection, own), projection)
         if isinstance(columns, str):

@@ -253,8 +253,11 @@ class Snapshot:
         Raises ``WrongTypeError`` for a column of anything else, and ``UnknownRowError``.
         """
         field = self.view.schema.field(column)
-        if not field.is_blob or self.view.schema.above(field):
-            raise WrongTypeError(f"the column {column!r} is not of blobs, but of {field.arrow_type}", column=column)
+        above = self.view.schema.above(field)
+        if not field.is_blob or any(f.logical_type != "struct" for f in above):
+            raise WrongTypeError(
+                f"{column!r} is not a blob column, but of {(*above, field)[0].arrow_type}", column=column
+            )
         of, offsets = split(addresses)
         places: list[BlobPlace | None] = [None] * len(addresses)
         for fragment_id in np.unique(of).tolist():
@@ -333,7 +336,7 @@ class Snapshot:
             return scan.finish(plan, self.readers[i], batch, rows)
 
         if not fragments:
-            return plan.schema.empty_table()
+            return pa.Table.from_batches([], plan.schema)
         if len(fragments) == 1:
             return pa.Table.from_batches([rows_of(fragments[0], slice(None))])
         chosen = [at == i for i in fragments]

@@ -70,6 +70,8 @@ class Container:
                 file=source.file,
             )
         self.version: tuple[int, int] = VERSIONS[major, minor]
+        #: The version as the footer says it.
+        self.footer_version: tuple[int, int] = major, minor
         if columns > size or tables > size - _ENTRY * count or self._globals_at > size - _ENTRY * globals_:
             raise self.fail("the footer points out of the file")
         self._tables = self._table(tables, count)
@@ -90,6 +92,11 @@ class Container:
     def num_global_buffers(self) -> int:
         """Global buffers, the first of which is the schema."""
         return len(self._globals)
+
+    @property
+    def column_places(self) -> list[tuple[int, int]]:
+        """Position and size of the metadata of each column."""
+        return self._tables
 
     @property
     def global_places(self) -> list[tuple[int, int]]:

@@ -38,9 +38,11 @@ class V2File(DataFileReader):
     """
 
     def __init__(self, container: Container, schema: LanceSchema, columns: Mapping[int, int]) -> None:
-        self._container = container
+        #: What the end of the file says.
+        self.container = container
         self._source = container.source
-        self._columns = columns
+        #: The column of each field that has one, by the field's id.
+        self.columns = columns
         self._place = DESCRIPTION_V2 if container.version >= (2, 2) else DESCRIPTION
         #: The version of the file.
         self.version: tuple[int, int] = container.version
@@ -106,23 +108,23 @@ class V2File(DataFileReader):
     @property
     def num_global_buffers(self) -> int:
         """Global buffers, the first of which is the schema."""
-        return self._container.num_global_buffers
+        return self.container.num_global_buffers
 
     def global_buffer(self, number: int) -> pa.Buffer:
         """The bytes of a global buffer.  Raises ``CorruptFileError``, also where the file has fewer."""
-        return self._container.global_buffer(number)
+        return self.container.global_buffer(number)
 
     def violations(self) -> Iterator[Violation]:
         """The rules of the format that the file breaks."""
-        return violations(self._container)
+        return violations(self.container)
 
     def _count(self, nodes: Sequence[Node]) -> int:
         """The rows that the schema says, or that the first column has."""
-        rows = self._container.length
+        rows = self.container.length
         if rows is None and nodes:
-            rows = self._container.column(_first_column(nodes[0]))[1]
+            rows = self.container.column(_first_column(nodes[0]))[1]
         if (rows or 0) > MAX_ROWS:
-            raise self._container.fail(f"the file claims {rows} rows")
+            raise self.container.fail(f"the file claims {rows} rows")
         return rows or 0
 
     # --- reading ---
@@ -169,7 +171,7 @@ class V2File(DataFileReader):
             wanted = columns.fields
         else:
             wanted = self.schema.project_ids(columns).fields
-        found = [tree(field, self._columns, self._place, self.schema) for field in wanted]
+        found = [tree(field, self.columns, self._place, self.schema) for field in wanted]
         nodes = [node for node in found if node is not None]
         metadata = columns.metadata if isinstance(columns, LanceSchema) else self.schema.metadata
         schema = LanceSchema(tuple(n.field for n in nodes), metadata)
@@ -211,7 +213,7 @@ class V2File(DataFileReader):
         return column
 
     def _pages(self, number: int) -> Sequence[Page]:
-        return self._container.column(number)[0]
+        return self.container.column(number)[0]
 
     def _fail(self, error: DamagedPage, node: Node) -> TrilakeError:
         make: Callable[..., TrilakeError] = CorruptFileError

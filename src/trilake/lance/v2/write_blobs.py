@@ -127,6 +127,8 @@ class BlobWriter:
         missing = array.is_null().to_numpy(zero_copy_only=False)
         strings = Strings.of(data)
         sizes = np.where(data.is_null().to_numpy(zero_copy_only=False), 0, np.diff(strings.offsets))
+        if "kind" in parts:
+            return _prepared(parts, missing)
         if self._minor < 2:
             return _struct(RANGE, missing, self._inline(strings, sizes, np.flatnonzero(sizes)), sizes)
         return self._described(field, parts, uris, strings, sizes, missing)
@@ -198,6 +200,19 @@ class BlobWriter:
     def _side_file(self, id: int) -> str:
         """The path of a side file: named by the bits of its id, lowest first."""
         return f"{self._folder}/{f'{id:032b}'[::-1]}.blob"
+
+
+def _prepared(parts: dict[str, pa.Array], missing: Any) -> pa.Array:
+    """Descriptions of blobs that lie in files beside the data file already."""
+    kinds, positions, sizes, ids = (
+        parts[name].cast(pa.int64()).fill_null(0).to_numpy() for name in ("kind", "position", "blob_size", "blob_id")
+    )
+    wrong = ~missing & ~np.isin(kinds, (PACKED, DEDICATED))
+    if wrong.any():
+        raise InvalidArgumentError(
+            f"a prepared blob is of kind {kinds[wrong][0]}", help="write bytes and URIs as lance.blob_array does"
+        )
+    return _struct(DESCRIPTION, missing, kinds, positions, sizes, ids, pa.repeat("", len(kinds)))
 
 
 def _struct(kind: pa.StructType, missing: Any, *columns: Any) -> pa.Array:

@@ -119,7 +119,7 @@ def _rows(table: LanceContext, entry: IndexMetadata, columns: list[str]) -> pa.T
     readers = [r for r in snapshot.readers if r.fragment.id in covered]
     plan = snapshot.plan(columns, places=(ROW_ID,))
     batches = list(snapshot.scan(plan, readers))
-    return pa.Table.from_batches(batches) if batches else plan.schema.empty_table()
+    return pa.Table.from_batches(batches, plan.schema)
 
 
 def _ids_differ(table: LanceContext, entry: IndexMetadata, ids: npt.NDArray[np.uint64]) -> str | None:

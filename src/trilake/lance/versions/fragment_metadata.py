@@ -1,57 +1,236 @@
-"""``FragmentMetadata``: the entry of a fragment, as text between processes."""
+"""``FragmentMetadata``: the entry of a fragment, as programs put it together and send it between processes."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from trilake.errors import InvalidArgumentError
-from trilake.lance.versions.manifest import (
-    ARROW_ARRAY,
-    BITMAP,
-    DataFile,
-    DeletionFile,
-    ExternalFile,
-    Fragment,
-    Placed,
-)
+from trilake.lance.versions import manifest
+from trilake.lance.versions.manifest import ARROW_ARRAY, BITMAP, ExternalFile, Fragment, Placed
 
 _KINDS = {ARROW_ARRAY: "array", BITMAP: "bitmap"}
 
 
-class FragmentMetadata:
-    """The entry of a fragment: id, data files, deletion file and number of rows.
+class PathText(str):
+    """A path: a string, and for programs of pylance 0.8.19 a method that gives it."""
 
-    >>> made = FragmentMetadata('{"id": 0, "files": [{"path": "x.lance", "fields": [0]}], "physical_rows": 3}')
-    >>> made.id, [f.path() for f in made.data_files()], made.deletion_file()
-    (0, ['x.lance'], None)
+    __slots__ = ()
+
+    def __call__(self) -> str:
+        warnings.warn("path is an attribute: write data_file.path", DeprecationWarning, stacklevel=2)
+        return str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return str, (str(self),)
+
+
+@dataclass
+class DataFile:
+    """A data file of a fragment.
+
+    Parameters
+    ----------
+    path: below the folder ``data``; it may be called, too.
+    fields: the ids of the fields it holds.
+    column_indices: the column of each; empty in the first format.
+    file_major_version, file_minor_version: of its format; 0 and 0 where the manifest does not say it.
+    file_size_bytes: its size, where it is known.
+    base_id: of the base path it lies in; ``None`` for the dataset itself.
     """
 
-    def __init__(self, metadata: str) -> None:
-        """Parse what :meth:`to_json` gave, as text.  Raises ``InvalidArgumentError``."""
-        try:
-            parsed = json.loads(metadata)
-            files = tuple(_data_file(f) for f in parsed["files"])
-            deletion = parsed.get("deletion_file")
-            entry = None if deletion is None else _deletion_file(deletion)
-            self._metadata = Fragment(
-                int(parsed["id"]),
-                files,
-                entry,
-                int(parsed.get("physical_rows") or 0),
-                row_ids=_placed(parsed.get("row_id_meta")),
-                last_updated=_placed(parsed.get("last_updated_at_version_meta")),
-                created=_placed(parsed.get("created_at_version_meta")),
-            )
-        except (ValueError, KeyError, TypeError, AttributeError) as e:
-            raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e
+    path: PathText
+    fields: list[int]
+    column_indices: list[int] = field(default_factory=list)
+    file_major_version: int = 0
+    file_minor_version: int = 0
+    file_size_bytes: int | None = None
+    base_id: int | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.path, str):
+            raise TypeError(f"the path of a data file must be a string, got {self.path!r}")
+        self.path = PathText(self.path)
+        self.fields, self.column_indices = list(map(int, self.fields)), list(map(int, self.column_indices or ()))
+
+    def field_ids(self) -> list[int]:
+        """The ids of the fields it holds, see ``fields``."""
+        return self.fields
+
+    @classmethod
+    def of(cls, entry: manifest.DataFile) -> DataFile:
+        """The data file of an entry."""
+        return cls(
+            PathText(entry.path),
+            list(entry.fields),
+            list(entry.column_indices),
+            entry.major_version,
+            entry.minor_version,
+            entry.size_bytes or None,
+            entry.base_id,
+        )
+
+    @property
+    def entry(self) -> manifest.DataFile:
+        """The entry as a manifest has it."""
+        return manifest.DataFile(
+            str(self.path),
+            tuple(self.fields),
+            int(self.file_major_version or 0),
+            int(self.file_minor_version or 0),
+            int(self.file_size_bytes or 0),
+            column_indices=tuple(self.column_indices),
+            base_id=self.base_id,
+        )
+
+
+@dataclass
+class DeletionFile:
+    """The deletion file of a fragment.
+
+    Parameters
+    ----------
+    read_version: the version that the delete has read.
+    id: tells it from others of this version.
+    file_type: ``"array"`` or ``"bitmap"``.
+    num_deleted_rows: of the rows in it; 0 where it is not known.
+    base_id: of the base path it lies in; ``None`` for the dataset itself.
+
+    >>> DeletionFile(1, 7, "array", 3).path(0)
+    '_deletions/0-1-7.arrow'
+    """
+
+    read_version: int
+    id: int
+    file_type: str
+    num_deleted_rows: int = 0
+    base_id: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.file_type not in _KINDS.values():
+            raise InvalidArgumentError(f"file_type is {self.file_type!r}", help='it is "array" or "bitmap"')
+        self.num_deleted_rows = int(self.num_deleted_rows or 0)
+
+    def path(self, fragment_id: int, base_path: str | None = None) -> str:
+        """Where the file of a fragment is, relative to the dataset or below ``base_path``."""
+        key = self.entry.key(fragment_id)
+        return key if base_path is None else f"{base_path}/{key}"
+
+    def asdict(self) -> dict[str, Any]:
+        """The parts as JSON types."""
+        return asdict(self)
+
+    def json(self) -> str:
+        """The parts as JSON."""
+        return json.dumps(self.asdict())
+
+    @classmethod
+    def of(cls, entry: manifest.DeletionFile) -> DeletionFile:
+        """The deletion file of an entry."""
+        return cls(entry.read_version, entry.id, _KINDS[entry.file_type], entry.num_deleted_rows, entry.base_id)
+
+    @property
+    def entry(self) -> manifest.DeletionFile:
+        """The entry as a manifest has it."""
+        kind = next(kind for kind, name in _KINDS.items() if name == self.file_type)
+        return manifest.DeletionFile(kind, int(self.read_version), int(self.id), self.num_deleted_rows, self.base_id)
+
+
+@dataclass(frozen=True)
+class _PlacedMeta:
+    """Numbers of rows: their message, or the place of it in a file."""
+
+    placed: bytes | ExternalFile
+
+    def asdict(self) -> dict[str, Any]:
+        """The message or the place as JSON types."""
+        if isinstance(self.placed, bytes):
+            return {"Inline": list(self.placed)}
+        return {"External": asdict(self.placed)}
+
+    def json(self) -> str:
+        """The message or the place as JSON."""
+        return json.dumps(self.asdict())
+
+
+@dataclass(frozen=True)
+class RowIdMeta(_PlacedMeta):
+    """The stable ids of a fragment's rows, see ``trilake.lance.fragment.RowIdSequence``."""
+
+
+@dataclass(frozen=True)
+class RowDatasetVersionMeta(_PlacedMeta):
+    """The versions in which a fragment's rows were made, or last got their values."""
+
+
+def _of_json(kind: Any, meta: Any) -> Any:
+    if meta is None:
+        return None
+    by_kind = {str(name).lower(): value for name, value in meta.items()}
+    if "inline" in by_kind:
+        return kind(bytes(by_kind["inline"]))
+    place = by_kind["external"]
+    return kind(ExternalFile(str(place["path"]), int(place["offset"]), int(place["size"])))
+
+
+class FragmentMetadata:
+    """The entry of a fragment.
+
+    Parameters
+    ----------
+    id: of the fragment; or, as in pylance 0.8.19, what :meth:`to_json` gave, as JSON.
+    files: the data files, each with other columns of the same rows.
+    physical_rows: of the files, deleted ones included; 0 where it is not known.
+    deletion_file: of rows that are gone.
+    row_id_meta: the stable ids of the rows.
+    created_at_version_meta, last_updated_at_version_meta: the versions of the rows; commits of new rows set them.
+    overlays: of newer writers; there may be none.
+
+    Raises ``InvalidArgumentError`` for JSON of something else.
+
+    >>> files = '[{"path": "x.lance", "fields": [0]}]'
+    >>> made = FragmentMetadata.from_json(f'{{"id": 0, "files": {files}, "physical_rows": 3}}')
+    >>> made.id, [f.path for f in made.files], made.num_rows, made.deletion_file
+    (0, ['x.lance'], 3, None)
+    """
+
+    #: Whether it is what a manifest says, and not put together by a program.
+    _is_listed = False
+
+    def __init__(
+        self,
+        id: int | str,
+        files: Sequence[DataFile] = (),
+        physical_rows: int | None = 0,
+        deletion_file: DeletionFile | None = None,
+        row_id_meta: RowIdMeta | None = None,
+        created_at_version_meta: RowDatasetVersionMeta | None = None,
+        last_updated_at_version_meta: RowDatasetVersionMeta | None = None,
+        overlays: Sequence[Any] = (),
+    ) -> None:
+        if overlays:
+            raise InvalidArgumentError("data overlays cannot be committed", help="write the columns again")
+        if isinstance(id, str):
+            self._metadata = _parsed(id)
+            return
+        self._metadata = Fragment(
+            int(id),
+            tuple(f.entry for f in files),
+            None if deletion_file is None else deletion_file.entry,
+            int(physical_rows or 0),
+        )
+        self.row_id_meta = row_id_meta
+        self.created_at_version_meta = created_at_version_meta
+        self.last_updated_at_version_meta = last_updated_at_version_meta
 
     @classmethod
     def of(cls, fragment: Fragment) -> FragmentMetadata:
         """The metadata of an entry."""
         metadata = cls.__new__(cls)
-        metadata._metadata = fragment
+        metadata._metadata, metadata._is_listed = fragment, True
         return metadata
 
     @property
@@ -59,20 +238,17 @@ class FragmentMetadata:
         """The entry as a manifest has it."""
         return self._metadata
 
+    def _set(self, **parts: Any) -> None:
+        self._metadata = replace(self._metadata, **parts)
+
     def __repr__(self) -> str:
-        files = ", ".join(f'DataFile {{ path: "{f.path}", fields: {list(f.fields)} }}' for f in self.entry.files)
-        d = self.entry.deletion_file
-        deletion = "None"
-        if d is not None:
-            deletion = (
-                f"Some(DeletionFile {{ read_version: {d.read_version}, id: {d.id}, "
-                f"file_type: {_KINDS[d.file_type].title()}, num_deleted_rows: Some({d.num_deleted_rows}) }})"
-            )
-        rows = f"Some({self.entry.physical_rows})" if self.entry.physical_rows else "None"
-        return f"Fragment {{ id: {self.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
+        if self._is_listed and all(f.storage_version.is_first for f in self._metadata.files):
+            return _first_format(self._metadata)
+        parts = ", ".join(f"{name}={getattr(self, name)!r}" for name in _PARTS)
+        return f"FragmentMetadata({parts})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return FragmentMetadata, (json.dumps(self.to_json()),)
+        return FragmentMetadata.from_json, (json.dumps(self.to_json()),)
 
     def __eq__(self, other: object) -> bool:
         """Whether both are of the same fragment; before it is written, no more is known than its files."""
@@ -87,45 +263,42 @@ class FragmentMetadata:
 
     def to_json(self) -> dict[str, Any]:
         """The entry as JSON types."""
-        f = self._metadata
-        json: dict[str, Any] = {
-            "id": f.id,
-            "files": [_file_json(d) for d in f.files],
-            "physical_rows": f.physical_rows or None,
+        deletion = self.deletion_file
+        metas = ("row_id_meta", "created_at_version_meta", "last_updated_at_version_meta")
+        by_name = {name: getattr(self, name) for name in metas}
+        return {
+            "id": self.id,
+            "files": [{**asdict(f), "path": str(f.path)} for f in self.files],
+            "overlays": [],
+            "physical_rows": self._metadata.physical_rows or None,
+            "deletion_file": None if deletion is None else deletion.asdict(),
+            **{name: None if meta is None else meta.asdict() for name, meta in by_name.items()},
         }
-        for name, placed, key in (
-            ("row_id_meta", f.row_ids, "Inline"),
-            ("created_at_version_meta", f.created, "inline"),
-            ("last_updated_at_version_meta", f.last_updated, "inline"),
-        ):
-            if isinstance(placed, bytes):
-                json[name] = {key: list(placed)}
-            elif placed is not None:
-                place = {"path": placed.path, "offset": placed.offset, "size": placed.size}
-                json[name] = {"External" if key == "Inline" else "external": place}
-        if f.deletion_file is not None:
-            d = f.deletion_file
-            json["deletion_file"] = {
-                "read_version": d.read_version,
-                "id": d.id,
-                "file_type": _KINDS[d.file_type],
-                "num_deleted_rows": d.num_deleted_rows,
-            }
-            if d.base_id is not None:
-                json["deletion_file"]["base_id"] = d.base_id
-        return json
 
     @staticmethod
     def from_json(json_data: str) -> FragmentMetadata:
-        """The metadata in a JSON text."""
+        """The metadata in JSON.  Raises ``InvalidArgumentError``."""
         return FragmentMetadata(json_data)
 
     @property
-    def files(self) -> list[DataFileInfo]:
-        """The data files."""
-        return [DataFileInfo(f) for f in self._metadata.files]
+    def id(self) -> int:
+        """The fragment's id; 0 in one that was not committed yet."""
+        return self._metadata.id
 
-    def data_files(self) -> list[DataFileInfo]:
+    @id.setter
+    def id(self, id: int) -> None:
+        self._set(id=int(id))
+
+    @property
+    def files(self) -> list[DataFile]:
+        """The data files."""
+        return [DataFile.of(f) for f in self._metadata.files]
+
+    @files.setter
+    def files(self, files: Sequence[DataFile]) -> None:
+        self._set(files=tuple(f.entry for f in files))
+
+    def data_files(self) -> list[DataFile]:
         """The data files, see :attr:`files`."""
         return self.files
 
@@ -133,6 +306,10 @@ class FragmentMetadata:
     def physical_rows(self) -> int:
         """Number of rows in the data files, deleted ones included; 0 where it is not known."""
         return self._metadata.physical_rows
+
+    @physical_rows.setter
+    def physical_rows(self, rows: int) -> None:
+        self._set(physical_rows=int(rows))
 
     @property
     def num_deletions(self) -> int:
@@ -146,115 +323,87 @@ class FragmentMetadata:
         return self.physical_rows - self.num_deletions
 
     @property
-    def row_id_meta(self) -> Placed:
-        """The stable row ids of the rows; ``None`` where ids say where rows are."""
-        return self._metadata.row_ids
-
-    def deletion_file(self) -> str | None:
-        """The deletion file, relative to the dataset, if there is one."""
+    def deletion_file(self) -> DeletionFile | None:
+        """The deletion file, if there is one."""
         entry = self._metadata.deletion_file
-        return None if entry is None else entry.key(self.id)
+        return None if entry is None else DeletionFile.of(entry)
+
+    @deletion_file.setter
+    def deletion_file(self, deletion_file: DeletionFile | None) -> None:
+        self._set(deletion_file=None if deletion_file is None else deletion_file.entry)
 
     @property
-    def id(self) -> int:
-        """The fragment's id; 0 in one that was not committed yet."""
-        return self._metadata.id
+    def row_id_meta(self) -> RowIdMeta | None:
+        """The stable row ids of the rows; ``None`` where ids say where rows are."""
+        placed = self._metadata.row_ids
+        return None if placed is None else RowIdMeta(placed)
 
-
-class PathText(str):
-    """A path: a text, and for programs of pylance 0.8.19 a method that gives it."""
-
-    __slots__ = ()
-
-    def __call__(self) -> str:
-        return str(self)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return str, (str(self),)
-
-
-class DataFileInfo:
-    """A data file of a fragment."""
-
-    def __init__(self, entry: DataFile) -> None:
-        self._entry = entry
+    @row_id_meta.setter
+    def row_id_meta(self, meta: RowIdMeta | None) -> None:
+        self._set(row_ids=_placed(meta))
 
     @property
-    def path(self) -> PathText:
-        """Its path below the folder ``data``; it may be called, too."""
-        return PathText(self._entry.path)
+    def created_at_version_meta(self) -> RowDatasetVersionMeta | None:
+        """The versions in which the rows were made; ``None`` where the dataset does not keep them."""
+        placed = self._metadata.created
+        return None if placed is None else RowDatasetVersionMeta(placed)
+
+    @created_at_version_meta.setter
+    def created_at_version_meta(self, meta: RowDatasetVersionMeta | None) -> None:
+        self._set(created=_placed(meta))
 
     @property
-    def fields(self) -> list[int]:
-        """The ids of the fields it holds."""
-        return list(self._entry.fields)
+    def last_updated_at_version_meta(self) -> RowDatasetVersionMeta | None:
+        """The versions in which the rows got their values; ``None`` where the dataset does not keep them."""
+        placed = self._metadata.last_updated
+        return None if placed is None else RowDatasetVersionMeta(placed)
 
-    def field_ids(self) -> list[int]:
-        """The ids of the fields it holds, see :attr:`fields`."""
-        return self.fields
-
-    @property
-    def file_major_version(self) -> int:
-        """The version of the format that the manifest says it is written in; 0 is the first one."""
-        return self._entry.major_version
+    @last_updated_at_version_meta.setter
+    def last_updated_at_version_meta(self, meta: RowDatasetVersionMeta | None) -> None:
+        self._set(last_updated=_placed(meta))
 
     @property
-    def file_minor_version(self) -> int:
-        """What follows :attr:`file_major_version`."""
-        return self._entry.minor_version
-
-    @property
-    def file_size_bytes(self) -> int | None:
-        """Its size, where the manifest says it."""
-        return self._entry.size_bytes or None
-
-    def __repr__(self) -> str:
-        return f"DataFile({self._entry.path})"
+    def overlays(self) -> list[Any]:
+        """None: data overlays of newer writers cannot be read here."""
+        return []
 
 
-def _data_file(entry: Mapping[str, Any]) -> DataFile:
-    path = entry["path"]
-    if not isinstance(path, str):
-        raise TypeError("the path of a data file is not a string")
-    base = entry.get("base_id")
-    return DataFile(
-        path,
-        tuple(int(i) for i in entry["fields"]),
-        int(entry.get("file_major_version") or 0),
-        int(entry.get("file_minor_version") or 0),
-        int(entry.get("file_size_bytes") or 0),
-        column_indices=tuple(int(i) for i in entry.get("column_indices") or ()),
-        base_id=None if base is None else int(base),
-    )
+_PARTS = (
+    *("id", "files", "physical_rows", "deletion_file", "row_id_meta"),
+    *("created_at_version_meta", "last_updated_at_version_meta", "overlays"),
+)
 
 
-def _file_json(file: DataFile) -> dict[str, Any]:
-    json: dict[str, Any] = {"path": file.path, "fields": list(file.fields)}
-    if not file.storage_version.is_first:
-        json |= {
-            "column_indices": list(file.column_indices),
-            "file_major_version": file.major_version,
-            "file_minor_version": file.minor_version,
-            "file_size_bytes": file.size_bytes or None,
-            "base_id": file.base_id,
-        }
-    return json
+def _first_format(fragment: Fragment) -> str:
+    """A fragment as pylance 0.8.19 shows it."""
+    files = ", ".join(f'DataFile {{ path: "{f.path}", fields: {list(f.fields)} }}' for f in fragment.files)
+    deletion, d = "None", fragment.deletion_file
+    if d is not None:
+        deletion = (
+            f"Some(DeletionFile {{ read_version: {d.read_version}, id: {d.id}, "
+            f"file_type: {_KINDS[d.file_type].title()}, num_deleted_rows: Some({d.num_deleted_rows}) }})"
+        )
+    rows = f"Some({fragment.physical_rows})" if fragment.physical_rows else "None"
+    return f"Fragment {{ id: {fragment.id}, files: [{files}], deletion_file: {deletion}, physical_rows: {rows} }}"
 
 
-def _placed(meta: Any) -> Placed:
-    """Row ids or versions of rows, as JSON has them."""
-    if meta is None:
-        return None
-    by_kind = {str(kind).lower(): value for kind, value in meta.items()}
-    if "inline" in by_kind:
-        return bytes(by_kind["inline"])
-    place = by_kind["external"]
-    return ExternalFile(str(place["path"]), int(place["offset"]), int(place["size"]))
+def _placed(meta: _PlacedMeta | None) -> Placed:
+    return None if meta is None else meta.placed
 
 
-def _deletion_file(entry: Mapping[str, Any]) -> DeletionFile:
-    kinds = {name: kind for kind, name in _KINDS.items()}
-    count, base = int(entry.get("num_deleted_rows") or 0), entry.get("base_id")
-    kind = kinds[str(entry["file_type"])]
-    base_id = None if base is None else int(base)
-    return DeletionFile(kind, int(entry["read_version"]), int(entry["id"]), count, base_id)
+def _parsed(metadata: str) -> Fragment:
+    try:
+        parsed: Mapping[str, Any] = json.loads(metadata)
+        deletion = parsed.get("deletion_file")
+        return FragmentMetadata(
+            int(parsed["id"]),
+            [DataFile(**f) for f in parsed["files"]],
+            parsed.get("physical_rows"),
+            None if deletion is None else DeletionFile(**deletion),
+            _of_json(RowIdMeta, parsed.get("row_id_meta")),
+            _of_json(RowDatasetVersionMeta, parsed.get("created_at_version_meta")),
+            _of_json(RowDatasetVersionMeta, parsed.get("last_updated_at_version_meta")),
+            parsed.get("overlays") or (),
+        ).entry
+    except (ValueError, KeyError, TypeError, AttributeError) as e:
+        raise InvalidArgumentError(f"this is not the metadata of a fragment: {e!r}") from e

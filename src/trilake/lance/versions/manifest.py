@@ -312,6 +312,14 @@ def _check_flags(flags: int, verb: str, file: str, version: int) -> None:
 _M = TypeVar("_M", bound=Message)
 
 
+def needs_migration(manifest: Manifest) -> bool:
+    """Whether a manifest lacks numbers of rows that writers of today put into it, or what its indices cover."""
+    fragments = manifest.fragments
+    rows = any(not f.physical_rows for f in fragments)
+    deleted = any(f.deletion_file is not None and not f.deletion_file.num_deleted_rows for f in fragments)
+    return rows or deleted or any(i.fragment_bitmap is None and not i.is_note for i in manifest.indices)
+
+
 def message_at(data: pa.Buffer, position: int, kind: type[_M], *, file: str) -> _M:
     """The message at a position of a whole file.  Raises ``CorruptLogError`` where none is."""
     message = bytes_at(data, position, kind.DESCRIPTOR.name, file=file)

@@ -44,7 +44,7 @@ class BFloat16:
     def from_bytes(cls, data: bytes) -> BFloat16:
         """The number in two bytes.  Raises ``InvalidArgumentError`` for any other number of them."""
         if len(data) != 2:
-            raise InvalidArgumentError(f"a number takes 2 bytes, not {len(data)}")
+            raise InvalidArgumentError(f"expected 2 bytes, got {len(data)}")
         return cls(float(np.frombuffer(bytes(2) + bytes(data), "<f4")[0]))
 
     def as_float(self) -> float:
@@ -109,7 +109,14 @@ class BFloat16Array(pa.ExtensionArray):  # type: ignore[misc]
     """A column of numbers."""
 
     def __repr__(self) -> str:
-        return f"<lance.arrow.BFloat16Array object at 0x{id(self):016x}>\n{self.to_pylist()!r}"
+        return f"<lance.arrow.BFloat16Array object at 0x{id(self):016x}>\n{self}"
+
+    def __str__(self) -> str:
+        return "[\n" + ",\n".join(f"  {value!r}" for value in self.to_pylist()) + "\n]"
+
+    def cast(self, target_type: Any, *args: Any, **options: Any) -> pa.Array:
+        """The numbers in another type, which 32-bit floats can be cast to."""
+        return cast(self, target_type, *args, **options)
 
     def to_numpy(self, zero_copy_only: bool = False, **more: Any) -> npt.NDArray[Any]:
         """The numbers as numpy has them with the package ml_dtypes.  Raises ``InvalidArgumentError`` for nulls."""
@@ -143,3 +150,40 @@ def bfloat16_array(values: Iterable[float | BFloat16 | None]) -> BFloat16Array:
     storage = plain.take(pa.array(np.arange(len(floats)), mask=missing)) if missing.any() else plain
     array: BFloat16Array = pa.ExtensionArray.from_storage(BFloat16Type(), storage)
     return array
+
+
+def cast(array: pa.Array, target_type: Any, *args: Any, **options: Any) -> pa.Array:
+    """The values of an array in another type, from and to :class:`BFloat16Type` too, in lists of one size too.
+
+    Parameters
+    ----------
+    array: the values.
+    target_type: what they become; strings name types as Arrow does, and ``"bfloat16"`` is this module's.
+    args, options: of Arrow's ``cast``.
+
+    >>> cast(pa.array([1.1, None]), "bfloat16").to_pylist(), cast(bfloat16_array([1.1]), pa.float32()).to_pylist()
+    ([1.1015625, None], [1.1015625])
+    """
+    target = BFloat16Type() if target_type in ("bfloat16", "bf16") else target_type
+    own = pa.types.is_fixed_size_list(array.type) and isinstance(array.type.value_type, BFloat16Type)
+    if isinstance(target, pa.FixedSizeListType) and (own or isinstance(target.value_type, BFloat16Type)):
+        if not pa.types.is_fixed_size_list(array.type) or array.type.list_size != target.list_size:
+            raise InvalidArgumentError(f"{array.type} cannot be cast to {target}", help="the sizes must be the same")
+        start = array.offset * target.list_size
+        values = cast(array.values.slice(start, len(array) * target.list_size), target.value_type, *args, **options)
+        mask = array.is_null() if array.null_count else None
+        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=mask)
+    if isinstance(array, BFloat16Array) and not isinstance(target, BFloat16Type):
+        return _floats(array).cast(target, *args, **options)
+    if isinstance(target, BFloat16Type) and not isinstance(array, BFloat16Array):
+        floats = array.cast(pa.float32(), *args, **options)
+        return bfloat16_array(floats.to_pylist())
+    return array if isinstance(array, BFloat16Array) else array.cast(target, *args, **options)
+
+
+def _floats(array: BFloat16Array) -> pa.FloatArray:
+    """The numbers as 32-bit floats."""
+    data = np.frombuffer(array.storage.buffers()[1] or b"", "<u2", len(array), 2 * array.offset)
+    values = (data.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    return pa.array(values, pa.float32(), mask=mask)

@@ -1,0 +1,1 @@
+"""The place of :class:`~trilake.lance.sampler.ShardedBatchIterator` in other implementations."""

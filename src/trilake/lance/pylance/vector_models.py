@@ -1,0 +1,296 @@
+"""What indices of vectors learn, apart from the indices: ``IvfModel``, ``PqModel`` and ``IndicesBuilder``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from trilake.common.arguments import count
+from trilake.errors import InvalidArgumentError
+from trilake.lance.commands import indices
+from trilake.lance.commands.open_dataset import OpenDataset
+from trilake.lance.file.errors import WrongTypeError
+from trilake.lance.index import ivf_pq
+from trilake.lance.index.ivf_pq_index import VectorIndex
+from trilake.lance.pylance.data_files import LanceFileReader, LanceFileWriter
+from trilake.lance.scan.fragment_reader import ROW_ID
+from trilake.lance.scan.search import metric_name, storage, vector_type, vectors_of
+
+_TARGET_ROWS, _MOST_PARTITIONS = 8192, 4096
+
+
+class IndexFileVersion(StrEnum):
+    """Versions of the files of indices of vectors."""
+
+    LEGACY = "Legacy"
+    V3 = "V3"
+
+
+@dataclass
+class IndexConfig:
+    """A kind of index, and what it is told."""
+
+    index_type: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+
+def partitions_for(num_rows: int, target_partition_size: int | None) -> int:
+    """The number of partitions of an index whose partitions have about so many rows, 8,192 by default.
+
+    >>> partitions_for(100_000, 10_000)
+    10
+    """
+    rows = target_partition_size or _TARGET_ROWS
+    return min(max(num_rows // rows, 1), _MOST_PARTITIONS)
+
+
+@dataclass
+class IvfModel:
+    """The centres of partitions, and the distance that they were learned for.
+
+    >>> centroids = pa.FixedSizeListArray.from_arrays(pa.array([0, 0, 9, 9], pa.float32()), 2)
+    >>> IvfModel(centroids, "l2").save("memory://doc-lance-ivf/ivf.lance")
+    >>> IvfModel.load("memory://doc-lance-ivf/ivf.lance").num_partitions
+    2
+    """
+
+    centroids: pa.FixedSizeListArray
+    distance_type: str
+
+    @property
+    def num_partitions(self) -> int:
+        """The number of partitions."""
+        return len(self.centroids)
+
+    def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """Write the model to a data file."""
+        _save(uri, "centroids", self.centroids, {"distance_type": self.distance_type}, storage_options)
+
+    @classmethod
+    def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
+        """Read a model from the file that :meth:`save` wrote."""
+        centroids, metadata = _load(uri, "centroids", storage_options)
+        return cls(centroids, metadata["distance_type"])
+
+
+@dataclass
+class PqModel:
+    """The words for the pieces of vectors, as rows of a vector's size: the 256 of the first piece, then of the next."""
+
+    num_subvectors: int
+    codebook: pa.FixedSizeListArray
+    num_bits: int = 8
+
+    @property
+    def dimension(self) -> int:
+        """The numbers of a vector."""
+        return int(self.codebook.type.list_size)
+
+    def save(self, uri: str, *, storage_options: Mapping[str, str] | None = None) -> None:
+        """Write the model to a data file."""
+        metadata = {"num_subvectors": str(self.num_subvectors), "num_bits": str(self.num_bits)}
+        _save(uri, "codebook", self.codebook, metadata, storage_options)
+
+    @classmethod
+    def load(cls, uri: str, *, storage_options: Mapping[str, str] | None = None) -> Self:
+        """Read a model from the file that :meth:`save` wrote."""
+        codebook, metadata = _load(uri, "codebook", storage_options)
+        return cls(int(metadata["num_subvectors"]), codebook, int(metadata.get("num_bits", "8")))
+
+
+def _save(
+    uri: str, name: str, values: pa.Array, metadata: Mapping[str, str], options: Mapping[str, str] | None
+) -> None:
+    schema = pa.schema([pa.field(name, values.type)], metadata=dict(metadata))
+    with LanceFileWriter(uri, schema, storage_options=options) as writer:
+        writer.write_batch(pa.table([values], schema=schema))
+
+
+def _load(uri: str, name: str, options: Mapping[str, str] | None) -> tuple[pa.FixedSizeListArray, dict[str, str]]:
+    table = LanceFileReader(uri, storage_options=options).read_all().to_table()
+    column = table.column(name).combine_chunks()
+    values = column if isinstance(column, pa.FixedSizeListArray) else column.chunk(0)
+    return values, {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+
+
+class IndicesBuilder:
+    """Learns what an index of vectors needs, for those who make the index elsewhere.
+
+    Parameters
+    ----------
+    dataset: that has the vectors.
+    column: of the vectors.
+
+    Raises ``UnknownColumnError`` and ``WrongTypeError``.
+
+    >>> from trilake.lance import write_dataset
+    >>> vectors = pa.FixedSizeListArray.from_arrays(pa.array(range(4096), pa.float32()), 4)
+    >>> made = write_dataset(pa.table({"v": vectors}), "memory://doc-lance-builder")
+    >>> ivf = IndicesBuilder(made, "v").train_ivf(2)
+    >>> ivf.num_partitions, IndicesBuilder(made, "v").train_pq(ivf, 2).dimension
+    (2, 4)
+    """
+
+    def __init__(self, dataset: OpenDataset, column: str | Sequence[str]) -> None:
+        names = [column] if isinstance(column, str) else list(column)
+        if len(names) != 1:
+            raise InvalidArgumentError(f"column names {len(names)} columns", help="name one")
+        self.dataset, self.column = dataset, dataset.snapshot.view.schema.spelled(names[0])
+        self.dimension: int = vector_type(dataset.snapshot, self.column).list_size
+
+    def train_ivf(
+        self,
+        num_partitions: int | None = None,
+        *,
+        distance_type: str = "l2",
+        accelerator: Any = None,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> IvfModel:
+        """Learn the centres of partitions.
+
+        Parameters
+        ----------
+        num_partitions: how many; as many as give partitions of 8,192 rows by default.
+        distance_type: ``"l2"``, ``"cosine"`` or ``"dot"``.
+        accelerator: accepted for other implementations' sake.
+        sample_rate: rows to learn from, for each partition.
+        max_iters: steps at most.
+        fragment_ids: of the fragments to learn from; all by default.
+
+        Raises ``InvalidArgumentError``.
+        """
+        del accelerator
+        metric = metric_name(distance_type) or "l2"
+        rows = self._count(fragment_ids)
+        wanted = partitions_for(rows, None) if num_partitions is None else count("num_partitions", num_partitions)
+        if wanted < 1 or wanted > rows:
+            raise InvalidArgumentError(f"{rows} rows make no {wanted} partitions", help="ask for fewer")
+        vectors = self._sample(wanted * _rate(sample_rate), fragment_ids)
+        learned = ivf_pq.kmeans(vectors, wanted, np.random.default_rng(0), metric=metric, iterations=max_iters)
+        return IvfModel(pa.FixedSizeListArray.from_arrays(pa.array(learned.reshape(-1)), self.dimension), metric)
+
+    def train_pq(
+        self,
+        ivf_model: IvfModel,
+        num_subvectors: int | None = None,
+        *,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> PqModel:
+        """Learn the words for the pieces of what vectors differ from their centres by.
+
+        Parameters
+        ----------
+        ivf_model: the centres.
+        num_subvectors: pieces of a vector; of 16 numbers each, or 8, by default.
+        sample_rate: rows to learn from, for each of the 256 words.
+        max_iters: steps at most.
+        fragment_ids: of the fragments to learn from; all by default.
+
+        Raises ``InvalidArgumentError``.
+        """
+        pieces = self._pieces(num_subvectors)
+        vectors = self._sample(_rate(sample_rate) << 8, fragment_ids)
+        centroids = vectors_of(ivf_model.centroids, self.dimension)
+        residuals = vectors - centroids[ivf_pq.assign(vectors, centroids, ivf_model.distance_type)]
+        words = ivf_pq.train_words(residuals, pieces, np.random.default_rng(0), iterations=max_iters)
+        return PqModel(pieces, pa.FixedSizeListArray.from_arrays(pa.array(words.reshape(-1)), self.dimension))
+
+    def prepare_global_ivf_pq(
+        self,
+        num_partitions: int | None = None,
+        num_subvectors: int | None = None,
+        *,
+        distance_type: str = "l2",
+        accelerator: Any = None,
+        sample_rate: int = 256,
+        max_iters: int = 50,
+        fragment_ids: Sequence[int] | None = None,
+    ) -> dict[str, Any]:
+        """The centres and the words of an index, as ``create_index`` takes them: ``ivf_centroids``, ``pq_codebook``."""
+        shared: dict[str, Any] = {"sample_rate": sample_rate, "max_iters": max_iters, "fragment_ids": fragment_ids}
+        ivf = self.train_ivf(num_partitions, distance_type=distance_type, accelerator=accelerator, **shared)
+        pq = self.train_pq(ivf, num_subvectors, **shared)
+        return {"ivf_centroids": ivf.centroids, "pq_codebook": pq.codebook, "num_partitions": ivf.num_partitions}
+
+    def _pieces(self, pieces: int | None) -> int:
+        if pieces is None:
+            size = next((size for size in (16, 8) if self.dimension % size == 0), None)
+            if size is None:
+                raise InvalidArgumentError(f"vectors have {self.dimension} numbers", help="pass num_subvectors")
+            return self.dimension // size
+        ivf_pq.check("l2", self.dimension, count("num_subvectors", pieces, least=1))
+        return pieces
+
+    def _count(self, fragment_ids: Sequence[int] | None) -> int:
+        readers = self.dataset.snapshot.readers
+        return sum(r.num_rows for r in readers if fragment_ids is None or r.fragment.id in fragment_ids)
+
+    def _sample(self, rows: int, fragment_ids: Sequence[int] | None) -> ivf_pq.Floats:
+        """Vectors at places that are spread evenly, those left out that are null or not finite."""
+        snapshot, total = self.dataset.snapshot, self._count(None)
+        places = np.arange(total)
+        if fragment_ids is not None:
+            readers = snapshot.readers
+            ends = np.cumsum([r.num_rows for r in readers])
+            kept = [np.arange(e - r.num_rows, e) for r, e in zip(readers, ends) if r.fragment.id in fragment_ids]
+            places = np.concatenate([np.empty(0, np.int64), *kept])
+        if rows < len(places):
+            places = np.sort(np.random.default_rng(0).choice(places, rows, replace=False))
+        taken = snapshot.take(places, snapshot.view.columns([self.column]))
+        array = storage(taken.column(0).combine_chunks())
+        vectors = vectors_of(array.filter(array.is_valid()), self.dimension)
+        return vectors[np.isfinite(vectors).all(axis=1)]
+
+
+def _rate(sample_rate: int) -> int:
+    if count("sample_rate", sample_rate, other_type=WrongTypeError) < 2:
+        raise InvalidArgumentError(f"The sample_rate must be an int greater than 1, got {sample_rate}")
+    return sample_rate
+
+
+class VectorIndexReader:
+    """The partitions of an index of vectors.
+
+    Parameters
+    ----------
+    dataset: that has the index.
+    index_name: its name.
+
+    Raises ``UnknownIndexError``, and ``InvalidArgumentError`` for an index of another kind.
+    """
+
+    def __init__(self, dataset: OpenDataset, index_name: str) -> None:
+        entry = indices.find(dataset.snapshot, index_name)
+        opened: VectorIndex | None = dataset.snapshot.indices.vector(entry)
+        if opened is None:
+            raise InvalidArgumentError(f"Index {index_name} is not vector index", help="name an IVF_PQ index")
+        self.dataset, self.index_name, self._index = dataset, index_name, opened
+
+    def num_partitions(self) -> int:
+        """The number of partitions."""
+        return len(self._index.model.centroids)
+
+    def centroids(self) -> pa.FixedSizeListArray:
+        """The centres of the partitions."""
+        centres = self._index.model.centroids
+        return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
+
+    def read_partition(self, partition_id: int, *, with_vector: bool = False) -> pa.Table:
+        """The row ids of a partition; ``with_vector`` also the codes of their vectors.  Raises ``IndexError``."""
+        if not 0 <= partition_id < self.num_partitions():
+            raise IndexError(f"partition {partition_id} is out of range: the index has {self.num_partitions()}")
+        codes, ids = self._index.partition(partition_id)
+        columns: dict[str, Any] = {ROW_ID: pa.array(ids, pa.uint64())}
+        if with_vector:
+            flat = pa.array(np.ascontiguousarray(codes).reshape(-1), pa.uint8())
+            columns["__pq_code"] = pa.FixedSizeListArray.from_arrays(flat, codes.shape[1])
+        return pa.table(columns)

@@ -1,0 +1,368 @@
+"""Modules and values that pylance has got since 0.8.19: blobs, row ids, metadata by parts, clean-ups, models."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trilake import lance
+from trilake.errors import InvalidArgumentError
+from trilake.lance import Blob, BlobColumn, FragmentMetadata, blob_array, blob_field
+from trilake.lance.auto_cleanup import AutoCleanupConfig, milliseconds
+from trilake.lance.dataset import VectorIndexReader
+from trilake.lance.debug import format_fragment, format_manifest, format_schema, list_transactions
+from trilake.lance.fragment import DataFile, DeletionFile, RowIdMeta, RowIdSequence, write_fragments
+from trilake.lance.indices import IndicesBuilder, IvfModel, PqModel
+from trilake.lance.lance import manifest_needs_migration
+from trilake.lance.query import BooleanQuery, MatchQuery, MultiMatchQuery, Occur
+from trilake.lance.sampler import ShardedBatchIterator
+from trilake.lance.vector import vec_to_table
+
+
+def written(rows: Any, uri: Any, **options: Any) -> lance.LanceDataset:
+    """A dataset of today's format."""
+    return lance.write_dataset(rows, uri, **{"data_storage_version": "2.2", **options})
+
+
+def test_metadata_is_put_together_by_parts() -> None:
+    deletion = DeletionFile(1, 7, "bitmap", 3, base_id=2)
+    files = [DataFile("x.lance", [0, 1], [0, 1], 2, 2, 400)]
+    made = FragmentMetadata(4, files, 10, deletion, RowIdSequence(range(10)).to_inline_metadata())
+    assert (made.num_rows, made.deletion_file, made.deletion_file and made.deletion_file.path(4)) == (
+        *(7, deletion, "_deletions/4-1-7.bin"),
+    )
+    for again in (pickle.loads(pickle.dumps(made)), FragmentMetadata.from_json(json.dumps(made.to_json()))):
+        assert again == made
+        assert again.to_json() == made.to_json()
+    made.physical_rows, made.id, made.deletion_file = 11, 5, None
+    assert (made.num_rows, made.id) == (11, 5)
+    with pytest.raises(InvalidArgumentError, match="file_type"):
+        DeletionFile(1, 7, "roaring")
+
+
+def test_metadata_shows_all_of_its_parts() -> None:
+    made = FragmentMetadata(0, [DataFile("0.lance", [0], file_size_bytes=100)], 100)
+    assert repr(made) == (
+        "FragmentMetadata(id=0, files=[DataFile(path='0.lance', fields=[0], column_indices=[], file_major_version=0, "
+        "file_minor_version=0, file_size_bytes=100)], physical_rows=100, deletion_file=None, row_id_meta=None, "
+        "created_at_version_meta=None, last_updated_at_version_meta=None, overlays=[])"
+    )
+
+
+@pytest.mark.parametrize(
+    ("ids", "error", "message"),
+    [
+        ([1, 1], ValueError, "unique"),
+        (pa.array([1, None]), ValueError, "null"),
+        (pa.array([1.5]), TypeError, "array of integers"),
+        (pa.array([-1]), ValueError, "uint64"),
+        (range(-1, 2), ValueError, "non-negative"),
+        (5, TypeError, "iterable of integers"),
+        (["a"], TypeError, "iterable of integers"),
+    ],
+)
+def test_row_ids_that_cannot_be_are_refused(ids: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        RowIdSequence(ids)
+
+
+def test_row_ids_are_kept_by_a_manual_update(tmp_path: Path) -> None:
+    for ids in ([], [5, 3], range(2**63, 2**63 + 2), pa.chunked_array([[1], [2]]), (i for i in (4, 9))):
+        sequence = RowIdSequence(ids)
+        assert RowIdSequence.from_inline_metadata(sequence.to_inline_metadata()) == sequence
+        assert pickle.loads(pickle.dumps(sequence)) == sequence
+    made = written(pa.table({"id": [1, 2]}), tmp_path, enable_stable_row_ids=True)
+    fragment = made.get_fragments()[0]
+    assert list(RowIdSequence.from_inline_metadata(fragment.metadata.row_id_meta)) == [0, 1]
+    (new,) = write_fragments(pa.table({"id": [20]}), tmp_path)
+    new.row_id_meta = RowIdSequence([1]).to_inline_metadata()
+    assert isinstance(new.row_id_meta, RowIdMeta)
+    operation = lance.LanceOperation.Update([], [fragment.delete("id = 2")], [new], [])
+    done = lance.LanceDataset.commit(made, operation, read_version=1)
+    assert done.to_table(with_row_id=True).to_pydict() == {"id": [1, 20], "_rowid": [0, 1]}
+
+
+def test_blobs_are_bytes_or_places() -> None:
+    column = blob_array([b"x", "file:///y", Blob.from_uri("s3://b/z", 4, 5), Blob.empty(), None])
+    assert column.storage.field("size").to_pylist() == [None, None, 5, None, None]
+    assert column.storage.null_count == 1
+    assert (blob_field("v").type, blob_field("v", nullable=False).nullable) == (column.type, False)
+    wrong: list[Any] = [{"data": b"", "uri": "x"}, {}, {"uri": ""}, {"uri": "x", "position": 1}, {"position": 0}]
+    for parts in [*wrong, {"uri": "x", "position": 0, "size": 0}, {"uri": "x", "position": -1, "size": 1}]:
+        with pytest.raises(ValueError, match=r"Blob|External"):
+            Blob(**parts)
+    with pytest.raises(TypeError, match="int"):
+        blob_field("v", inline_size_threshold=1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="positive"):
+        blob_field("v", dedicated_size_threshold=0)
+    assert [f and f.read() for f in BlobColumn(pa.chunked_array([[b"a", None]]))] == [b"a", None]
+    with pytest.raises(ValueError, match="binary"):
+        BlobColumn(pa.array([1]))
+
+
+def test_blob_arrays_are_written_and_read(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"0123456789")
+    uri = (tmp_path / "file").as_uri()
+    values = blob_array([b"inline", uri, Blob.from_uri(uri, 2, 3), Blob.empty(), None])
+    schema = pa.schema([pa.field("id", pa.int64()), blob_field("v")])
+    made = written(pa.table([range(5), values], schema=schema), tmp_path / "t")
+    read = [f and f.readall() for f in made.take_blobs("v", indices=range(5))]
+    assert read == [b"inline", b"0123456789", b"234", b"", None]
+
+
+def test_commits_clean_up_as_configured(tmp_path: Path) -> None:
+    rows = pa.table({"a": [1]})
+    options = AutoCleanupConfig(interval=2, older_than_seconds=0)
+    made = written(rows, tmp_path, auto_cleanup_options=options)
+    assert made.config() == {"lance.auto_cleanup.interval": "2", "lance.auto_cleanup.older_than": "0s"}
+    for _ in range(2):
+        made = written(rows, tmp_path, mode="append", auto_cleanup_options={"interval": 1})
+    assert [v["version"] for v in made.versions()] == [1, 2, 3]
+    made = written(rows, tmp_path, mode="append")
+    assert [v["version"] for v in made.versions()] == [3, 4]
+    assert made.count_rows() == 4
+    made.optimize.disable_auto_cleanup()
+    assert made.config() == {}
+    made.optimize.enable_auto_cleanup(AutoCleanupConfig(interval=1, older_than_seconds=7))
+    assert made.config()["lance.auto_cleanup.older_than"] == "7s"
+    assert milliseconds("1w 2days 3h4m 5s 6ms") == 788_645_006
+    with pytest.raises(InvalidArgumentError, match="duration"):
+        milliseconds("soon")
+
+
+def test_manifests_are_shown(tmp_path: Path) -> None:
+    made = written(pa.table({"a": [1, 2], "s": [{"x": 1}, {"x": 2}]}), tmp_path)
+    made.delete("a = 1")
+    assert "file_major_version: 2" in format_fragment(made.get_fragments()[0].metadata, made)
+    assert "num_deleted_rows: 1" in format_manifest(made)
+    assert format_schema(made).splitlines() == ["0: a: int64", "1: s: struct", "  2: x: int64"]
+    assert ["Delete" in (text or "") for text in list_transactions(made)] == [True, False]
+    assert not manifest_needs_migration(made)
+
+
+def test_readers_share_batches(tmp_path: Path) -> None:
+    made = written(pa.table({"a": range(10)}), tmp_path, max_rows_per_file=3)
+    by_fragment = ShardedBatchIterator(tmp_path, 1, 2, columns=["a"])
+    assert [n for b in by_fragment for n in b["a"].to_pylist()] == [3, 4, 5, 9]
+    by_batch = ShardedBatchIterator(made, 0, 2, batch_size=4, granularity="batch")
+    assert [n for b in by_batch for n in b["a"].to_pylist()] == [0, 1, 2, 3, 8, 9]
+    with pytest.raises(ValueError, match="granularity"):
+        ShardedBatchIterator(made, 0, 2, granularity="rows")
+
+
+def test_models_are_learned_kept_and_used(tmp_path: Path) -> None:
+    vectors = np.random.default_rng(1).random((600, 8)).astype(np.float32)
+    made = written(vec_to_table(vectors), tmp_path / "t", max_rows_per_file=200)
+    builder = IndicesBuilder(made, "vector")
+    ivf = builder.train_ivf(4, sample_rate=50)
+    pq = builder.train_pq(ivf, 2, sample_rate=2, max_iters=2)
+    ivf.save(str(tmp_path / "ivf"))
+    pq.save(str(tmp_path / "pq"))
+    assert IvfModel.load(str(tmp_path / "ivf")) == ivf
+    assert (PqModel.load(str(tmp_path / "pq")), pq.dimension, pq.num_subvectors) == (pq, 8, 2)
+    made = made.create_index(
+        *("vector", "IVF_PQ"), num_partitions=4, num_sub_vectors=2, ivf_centroids=ivf.centroids, pq_codebook=pq.codebook
+    )
+    reader = VectorIndexReader(made, "vector_idx")
+    parts = [reader.read_partition(i, with_vector=True) for i in range(reader.num_partitions())]
+    assert sorted(n for part in parts for n in part["_rowid"].to_pylist()) == sorted(
+        made.to_table([], with_row_id=True)["_rowid"].to_pylist()
+    )
+    assert (parts[0]["__pq_code"].type, reader.centroids()) == (pa.list_(pa.uint8(), 2), ivf.centroids)
+    with pytest.raises(IndexError, match="out of range"):
+        reader.read_partition(4)
+    with pytest.raises(InvalidArgumentError, match="sample_rate"):
+        builder.train_ivf(4, sample_rate=1)
+
+
+def test_queries_of_words_say_what_they_ask() -> None:
+    both = MatchQuery("lake", "title") | MatchQuery("table", "body", boost=2.0)
+    assert isinstance(both, BooleanQuery)
+    assert [(occur, q.query) for occur, q in both.queries if isinstance(q, MatchQuery)] == [
+        (Occur.SHOULD, "lake"),
+        (Occur.SHOULD, "table"),
+    ]
+    with pytest.raises(ValueError, match="2 columns"):
+        MultiMatchQuery("lake", ["a", "b"], boosts=[1.0])
+
+
+def test_rows_without_some_columns_are_appended(tmp_path: Path) -> None:
+    made = written(pa.table({"a": [1], "b": ["x"], "c": [1.5]}), tmp_path)
+    made.insert(pa.table({"c": [2.5], "a": [2]}))
+    made = written(pa.table({"b": ["z"]}), tmp_path, mode="append")
+    (fragment,) = write_fragments(pa.table({"a": [4]}), tmp_path)
+    made = lance.LanceDataset.commit(made, lance.LanceOperation.Append([fragment]), read_version=3)
+    assert made.to_table().to_pylist()[1:] == [
+        {"a": 2, "b": None, "c": 2.5},
+        {"a": None, "b": "z", "c": None},
+        {"a": 4, "b": None, "c": None},
+    ]
+    required = pa.schema([pa.field("a", pa.int64()), pa.field("b", pa.int64(), nullable=False)])
+    strict = written(pa.table({"a": [1], "b": [1]}, schema=required), tmp_path / "strict")
+    with pytest.raises(OSError, match="no column b"):
+        strict.insert(pa.table({"a": [1]}))
+    with pytest.raises(OSError, match="column u"):
+        strict.insert(pa.table({"u": [1]}))
+
+
+def test_blobs_in_structs_and_lists_are_kept(tmp_path: Path) -> None:
+    inside = pa.struct([blob_field("blob"), pa.field("meta", pa.json_())])
+    schema = pa.schema([pa.field("id", pa.int64()), pa.field("info", inside), pa.field("all", pa.list_(inside))])
+
+    def rows(id: int) -> pa.Table:
+        one = pa.StructArray.from_arrays(
+            [blob_array([b"blob%d" % id]), pa.array([f'{{"n":{id}}}'], pa.json_())], fields=list(inside)
+        )
+        listed = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), one, type=schema.field("all").type)
+        return pa.Table.from_arrays([pa.array([id]), one, listed], schema=schema)
+
+    made = written(rows(1), tmp_path)
+    made.insert(rows(2))
+    made.optimize.compact_files()
+    assert len(made.get_fragments()) == 1
+    assert [data for _, data in made.read_blobs("info.blob", indices=[1, 0])] == [b"blob2", b"blob1"]
+    files = made.to_pandas()["info"][0]["blob"]
+    assert (files.readall(), made.to_pandas(blob_mode="bytes")["info"][1]["blob"]) == (b"blob1", b"blob2")
+    aliased = made.scanner(columns={"b": "info.blob", "id": "id"}).to_pandas()
+    assert (aliased["b"][1].readall(), made.to_table(["info.meta"])["info.meta"].to_pylist()[1]) == (
+        b"blob2",
+        '{"n":2}',
+    )
+    whole = made.to_table(blob_handling="all_binary").to_pylist()
+    assert [row["all"][0]["blob"] for row in whole] == [b"blob1", b"blob2"]
+    with pytest.raises(ValueError, match="blob_mode must be one of"):
+        made.to_pandas(blob_mode="inline")
+    with pytest.raises(TypeError, match="not a blob column"):
+        made.take_blobs("info", indices=[0])
+
+
+def test_other_blobs_of_a_column_stay_in_an_update(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), blob_field("v"), pa.field("j", pa.json_())])
+    values = [pa.array([1, 2]), blob_array([b"one", b"two"]), pa.array(['{"a":1}', '{"a":2}'], pa.json_())]
+    made = written(pa.table(values, schema=schema), tmp_path)
+    new = pa.table([pa.array([2]), blob_array([b"NEW"]), pa.array(['{"a":3}'], pa.json_())], schema=schema)
+    fragment, fields = made.get_fragments()[0].update_columns(new, "id")
+    done = lance.LanceDataset.commit(
+        made, lance.LanceOperation.Update([], [fragment], [], fields), read_version=made.version
+    )
+    assert [data for _, data in done.read_blobs("v", indices=[0, 1])] == [b"one", b"NEW"]
+    assert done.to_table(["j"])["j"].to_pylist() == ['{"a":1}', '{"a":3}']
+    with pytest.raises(ValueError, match="metadata column"):
+        made.get_fragments()[0].update_columns(pa.table({"id": [1], "_rowaddr": [5]}), "id")
+
+
+def test_parts_of_blobs_are_read_together(tmp_path: Path) -> None:
+    schema = pa.schema([blob_field("v")])
+    made = written(pa.table([blob_array([b"0123", None, b"d" * 70_000, b""])], schema=schema), tmp_path)
+    requests = [(2, 69_999, 1), (0, 1, 2), (1, 5, 5), (0, 0, 4), (3, 0, 0)]
+    assert made.read_blob_ranges("v", requests, selector="indices") == [
+        *((0, 2, b"d"), (1, 0, b"12"), (2, 1, None), (3, 0, b"0123"), (4, 3, b"")),
+    ]
+    for request, message in (
+        ((0, 0, 5), "exceeds blob size"),
+        ((0, 2**64 - 1, 2), "overflowed"),
+        ((0, -1, 1), "non-neg"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            made.read_blob_ranges("v", [request], selector="indices")
+    with pytest.raises(ValueError, match="selector must be one of"):
+        made.read_blob_ranges("v", [], selector="rows")
+    with pytest.raises(ValueError, match="Exactly one of ids, indices, or addresses"):
+        made.take_blobs("v")
+
+
+def test_prepared_blobs_take_the_place_of_a_file(tmp_path: Path) -> None:
+    schema = pa.schema([pa.field("id", pa.int64()), blob_field("v")])
+    made = written(pa.table([pa.array([0, 1]), blob_array([b"old", None])], schema=schema), tmp_path)
+    session = lance.file.LanceFileSession(tmp_path / "data")
+    packed = session.open_packed_blob_writer("new.lance", 1)
+    packed.write_blobs(pa.array([b"skipped", b"first", None, b"!"], pa.binary()).slice(1))
+    dedicated = session.open_dedicated_blob_writer("new.lance", 2)
+    dedicated.write(b"alo")
+    dedicated.write(b"ne")
+    builder = lance.BlobDescriptorArrayBuilder("v")
+    first, missing, last = packed.finish()
+    assert [repr(d) for d in (first, missing, last)] == [
+        *("Packed { blob_id: 1, offset: 0, size: 5 }", "Null", "Packed { blob_id: 1, offset: 5, size: 1 }"),
+    ]
+    builder.extend([first, dedicated.finish()])
+    physical = pa.schema([schema.field("id"), builder.field])
+    with session.open_writer("new.lance", schema=physical) as writer:
+        writer.write_batch(pa.record_batch([pa.array([5, 6]), builder.finish()], schema=physical))
+    group = lance.LanceOperation.DataReplacementGroup(0, DataFile.create(made, "new.lance"))
+    done = lance.LanceDataset.commit(made, lance.LanceOperation.DataReplacement([group]), read_version=1)
+    assert [data for _, data in done.read_blobs("v", indices=[0, 1])] == [b"first", b"alone"]
+    assert type(done.read_transaction(2).operation).__name__ == "DataReplacement"  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="Binary"):
+        session.open_packed_blob_writer("x.lance", 1).write_blobs([b"a"])
+    with pytest.raises(ValueError, match="finish_array"):
+        _ = packed.field
+
+
+def test_configuration_is_changed_by_a_transaction(tmp_path: Path) -> None:
+    written(pa.table({"a": [1]}), tmp_path)
+    update, of = lance.LanceOperation.UpdateMap, lance.LanceOperation.UpdateConfig
+    operation = of(update({"k": "1", "l": "2"}), update({"owner": "x"}), update({"s": "y"}), {0: update({"unit": "m"})})
+    done = lance.LanceDataset.commit(tmp_path, lance.Transaction(1, operation))
+    assert (done.config(), done.metadata, done.schema.metadata) == ({"k": "1", "l": "2"}, {"owner": "x"}, {b"s": b"y"})
+    assert done.schema.field("a").metadata == {b"unit": b"m"}
+    assert done.read_transaction(2).operation == operation  # type: ignore[union-attr]
+    done = lance.LanceDataset.commit(done, of(update({"k": None})), read_version=2)
+    assert (done.config(), done.version_refs()) == ({"l": "2"}, [{"version": 1}, {"version": 2}, {"version": 3}])
+
+
+def test_compaction_reads_no_more_than_asked(tmp_path: Path) -> None:
+    made = written(pa.table({"a": range(100)}), tmp_path, max_rows_per_file=10)
+    small = {"target_rows_per_fragment": 20}
+    assert made.optimize.compact_files(**small, max_source_rows=45).fragments_removed == 4
+    assert made.optimize.compact_files(**small, max_source_bytes=1).fragments_removed == 0
+    done = made.optimize.compact_files(**small, excluded_fragment_ids=[5, 5, 99], max_source_fragments=3)
+    assert done.fragments_removed == 2
+    assert 5 in [f.fragment_id for f in made.get_fragments()]
+    split = made.optimize.compact_files(target_rows_per_fragment=100, max_bytes_per_file=1, batch_size=8)
+    assert split.fragments_added > split.fragments_removed
+    with pytest.raises(OSError, match="must be greater than 0"):
+        made.optimize.compact_files(max_source_rows=0)
+
+
+def test_rows_of_models_are_written(tmp_path: Path) -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Part(pydantic.BaseModel):  # type: ignore[name-defined, misc]
+        n: int
+
+    class Row(Part):
+        name: str | None = None
+        parts: list[Part] = []  # noqa: RUF012 - pydantic copies it
+
+    made = written([Row(n=1), Row(n=2, parts=[Part(n=3)])], tmp_path / "t")
+    made.insert([Row(n=4, name="x")])
+    assert made.to_table().to_pylist()[1:] == [
+        {"n": 2, "name": None, "parts": [{"n": 3}]},
+        {"n": 4, "name": "x", "parts": []},
+    ]
+    assert [made.schema.field(n).nullable for n in made.schema.names] == [False, True, False]
+    for rows, message in (([Row(n=1), {"n": 2}], r"data\[1\]"), ([Part(n=1), Row(n=2)], "exactly"), (iter([]), "list")):
+        with pytest.raises(TypeError, match=message):
+            lance.LanceDataset.from_pydantic_model(Part if message == "exactly" else Row, rows, tmp_path / "u")
+    with pytest.raises(TypeError, match="BaseModel"):
+        lance.LanceDataset.from_pydantic_model(dict, [{}], tmp_path / "u")
+
+
+def test_16_bit_floats_are_cast() -> None:
+    from trilake.lance.arrow import bfloat16_array, cast
+
+    numbers = bfloat16_array([1.1, None, 3.0])
+    assert cast(numbers.slice(1), pa.float64()).to_pylist() == [None, 3.0]
+    assert cast(pa.array([1.1, None, 3.0]), "bfloat16") == numbers
+    lists = pa.FixedSizeListArray.from_arrays(pa.array([1.0, 2.0, 3.0, 4.0], pa.float32()), 2)
+    narrow = cast(lists, pa.list_(numbers.type, 2))
+    assert cast(narrow.slice(1), pa.list_(pa.float32(), 2)).to_pylist() == [[3.0, 4.0]]
+    with pytest.raises(ValueError, match="sizes"):
+        cast(lists, pa.list_(numbers.type, 4))
