@@ -19,7 +19,8 @@ from trilake.lance.table import LanceTable, write_table
 from trilake.storage import open_store
 
 ROWS = pa.table({"n": pa.array(range(100), pa.int64()), "s": [f"t{i % 3}" for i in range(100)]})
-CUT = {"maxRowsPerFile": "40", "maxRowsPerGroup": "10"}
+#: Files of the first format note bounds of each group of rows, so that filters leave groups and files out.
+CUT = {"dataStorageVersion": "legacy", "maxRowsPerFile": "40", "maxRowsPerGroup": "10"}
 
 
 def test_a_dataset_is_written_and_found_out(tmp_path: Path) -> None:
@@ -121,7 +122,7 @@ def test_what_lance_does_not_have(tmp_path: Path) -> None:
 def test_data_frames(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "t"
     df = spark.range(0, 50, numPartitions=2)
-    done = trilake.write(df, path, format="lance")
+    done = trilake.write(df, path, format="lance", properties={"dataStorageVersion": "legacy"})
     assert (done.version, done.files_added, done.rows_added) == (1, 2, 50)
     trilake.write(df, path, format="lance", mode="append")
     found = trilake.read(spark, path, columns=["id"], filter="id >= 45")

@@ -73,8 +73,7 @@ def test_options_columns_and_partitions(uri: str) -> None:
     assert read(uri, "id long", version="1")[1].num_rows == 400
     lance.dataset(uri).tags.create("old", 1)
     assert read(uri, "id long", tag="old")[1].num_rows == 400
-    partitions, rows = read(uri, "name string", filter="id > 305 AND id < 308")
-    assert (len(partitions), rows["name"].to_pylist()) == (1, ["n0", "n1"])
+    assert read(uri, "name string", filter="id > 305 AND id < 308")[1]["name"].to_pylist() == ["n0", "n1"]
     assert read(uri, "id long", filter="id < 0")[1].num_rows == 0
     assert vector_sizes("v:2, w") == {"v": 2, "w": None}
     for bad in ({"version": "9"}, {"version": "1", "tag": "old"}, {"nope": "1"}, {"batchSize": "0"}):
@@ -116,12 +115,16 @@ def test_writing_in_spark(session: SparkSession, tmp_path: Path) -> None:
     assert sorted(theirs.to_table(columns=["id"])["id"].to_pylist()) == sorted([*range(1000)] * 2)
     session.range(3).write.format("lance").mode("overwrite").save(where)
     assert lance.dataset(where).to_table().num_rows == 3
-    with pytest.raises(PySparkException, match="null would be lost"):
-        session.sql("SELECT cast(NULL AS bigint) AS id").write.format("lance").mode("append").save(where)
-    assert lance.dataset(where).version == 3
-    kept = str(tmp_path / "masked")
     nullable = session.sql("SELECT cast(NULL AS bigint) AS id UNION ALL SELECT 7")
-    nullable.write.format("lance").option("nulls", "mask").mode("overwrite").save(kept)
+    nullable.write.format("lance").mode("append").save(where)
+    assert pylance.dataset(where).to_table(filter="id IS NULL").num_rows == 1
+    legacy = str(tmp_path / "legacy")
+    nullable.where("id = 7").write.format("lance").option("dataStorageVersion", "legacy").save(legacy)
+    with pytest.raises(PySparkException, match="null would be lost"):
+        nullable.write.format("lance").mode("append").save(legacy)
+    kept = str(tmp_path / "masked")
+    masked = nullable.write.format("lance").option("dataStorageVersion", "legacy").option("nulls", "mask")
+    masked.mode("overwrite").save(kept)
     assert sorted(map(str, lance.dataset(kept).to_table()["id"].to_pylist())) == ["7", "None"]
 
 

@@ -33,8 +33,9 @@ TIMES = pa.table({"n": [1], "m": pa.array([dt.time(1)], pa.time64("us"))})
 )  # fmt: skip
 def test_types_are_refused_before_anything_is_written(tmp_path: Path, rows: pa.Table, start: str, end: str) -> None:
     source = make(rows, start, str(tmp_path / "from"))
+    options = {"data_storage_version": "legacy"} if end == "lance" else None
     with pytest.raises(SchemaMismatchError) as e:
-        trilake.convert(source, tmp_path / "to", format=end)
+        trilake.convert(source, tmp_path / "to", format=end, options=options)
     assert str(e.value.context["column"]).startswith("m")
     assert not list((tmp_path / "to").rglob("*"))
     assert trilake.convert(source, tmp_path / "to", format=end, columns=["n"]).rows == 1
@@ -65,7 +66,7 @@ def test_what_becomes_of_types(tmp_path: Path, case: int) -> None:
     source = make(pa.table({"k": [1], "c": values}), "trevni", str(tmp_path / "from"))
     for end, expected in zip(FORMATS, found, strict=True):
         target = str(tmp_path / end)
-        options = {"nulls": "mask"} if end == "lance" else None
+        options = {"data_storage_version": "legacy", "nulls": "mask"} if end == "lance" else None
         if expected is None:
             with pytest.raises(SchemaMismatchError, match="column: c"):
                 trilake.convert(source, target, format=end, options=options)
@@ -83,21 +84,22 @@ def test_nanoseconds_that_a_delta_table_would_lose(tmp_path: Path) -> None:
         trilake.convert(source, tmp_path / "to", format="delta")
 
 
-def test_nulls_of_lance(tmp_path: Path) -> None:
+def test_nulls_of_the_first_lance_format(tmp_path: Path) -> None:
+    legacy = {"data_storage_version": "legacy"}
     source = make(pa.table({"n": [1, None], "s": ["", "x"]}), "delta", str(tmp_path / "from"))
     with pytest.raises(SchemaMismatchError, match=r"null would be lost.*column: n"):
-        trilake.convert(source, tmp_path / "a", format="lance", columns=["n"])
+        trilake.convert(source, tmp_path / "a", format="lance", columns=["n"], options=legacy)
     with pytest.raises(SchemaMismatchError, match=r"empty value.*column: s.*mask"):
-        trilake.convert(source, tmp_path / "a", format="lance", columns=["s"])
-    done = trilake.convert(source, tmp_path / "m", format="lance", options={"nulls": "mask"})
+        trilake.convert(source, tmp_path / "a", format="lance", columns=["s"], options=legacy)
+    done = trilake.convert(source, tmp_path / "m", format="lance", options=legacy | {"nulls": "mask"})
     assert same_rows(trilake.open(tmp_path / "m").to_arrow(), trilake.open(source).to_arrow())
-    zero = trilake.convert(source, tmp_path / "z", format="lance", options={"nulls": "zero"})
+    zero = trilake.convert(source, tmp_path / "z", format="lance", options=legacy | {"nulls": "zero"})
     assert (zero.rows, zero.verified) == (2, False)
     assert "not compared" in repr(zero)
     assert "not compared" not in repr(done)
     nested = make(pa.table({"r": [{"s": ""}]}), "delta", str(tmp_path / "nested"))
     with pytest.raises(SchemaMismatchError, match=r"column: r\.s"):
-        trilake.convert(nested, tmp_path / "b", format="lance", options={"nulls": "mask"})
+        trilake.convert(nested, tmp_path / "b", format="lance", options=legacy | {"nulls": "mask"})
     assert not [p for p in tmp_path.rglob("*.lance") if p.parts[-3] not in ("m", "z")]
 
 

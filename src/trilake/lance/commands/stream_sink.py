@@ -67,7 +67,7 @@ def commit_batch(
     committed.
     """
     fragments = tuple(fragments)
-    operation: op.Operation = op.Overwrite(fragments, target.schema)
+    operation: op.Operation = op.Overwrite(fragments, target.schema, storage_version=target.version)
     if plan.mode == "append" and plan.base is not None:
         if not fragments:
             return None
