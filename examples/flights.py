@@ -132,7 +132,7 @@ def main() -> None:
     heading("10. The same rows as a Lance dataset and as Trevni files, read back and compared before anybody sees them")
     lance_path, trevni_path = str(WORK / "flights.lance"), str(WORK / "flights.trevni")
     columns = ["month", "day", "carrier", "flight", "tailnum", "dep_delay", "distance"]
-    to_lance = trilake.convert(path, lance_path, format="lance", columns=columns, options={"nulls": "mask"})
+    to_lance = trilake.convert(path, lance_path, format="lance", columns=columns)
     # Large sources are converted by Spark's tasks with spark=spark; the checksums are the same.
     to_trevni = trilake.convert(lance_path, trevni_path, format="trevni", partition_by="month")
     for done in (to_lance, to_trevni):

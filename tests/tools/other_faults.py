@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pyarrow as pa
@@ -21,20 +22,24 @@ from trilake.lance.versions.manifest import Manifest, parse_manifest, serialise_
 from trilake.storage import open_store
 
 
+#: The faults are put into files of the first format, at the places where it has them.
+_LEGACY: dict[str, Any] = {"data_storage_version": "legacy"}
+
+
 def build_lance(folder: Path) -> None:
     """Version 1: rows; 2: more rows; 3: an index; 4: rows deleted."""
-    lance.write_dataset(pa.table({"a": list(range(10)), "s": [f"text {i}" for i in range(10)]}), str(folder))
+    lance.write_dataset(pa.table({"a": list(range(10)), "s": [f"text {i}" for i in range(10)]}), str(folder), **_LEGACY)
     data = lance.write_dataset(pa.table({"a": [20, 21], "s": ["x", "y"]}), str(folder), mode="append")
     data.create_scalar_index("a", "BTREE")
     lance.dataset(str(folder)).delete("a = 3")
 
 
 def build_texts(folder: Path) -> None:
-    lance.write_dataset(pa.table({"s": [f"some longer text {i}" for i in range(20)]}), str(folder))
+    lance.write_dataset(pa.table({"s": [f"some longer text {i}" for i in range(20)]}), str(folder), **_LEGACY)
 
 
 def build_numbers(folder: Path) -> None:
-    lance.write_dataset(pa.table({"a": pa.array([1, 2, 3], pa.int64())}), str(folder))
+    lance.write_dataset(pa.table({"a": pa.array([1, 2, 3], pa.int64())}), str(folder), **_LEGACY)
 
 
 def newest(folder: Path) -> Path:

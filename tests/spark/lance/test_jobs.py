@@ -116,7 +116,7 @@ def test_an_index_made_by_tasks(session: SparkSession, tmp_path: Path, monkeypat
         ds = lance.dataset(where)
         assert snapshot.version == ds.version
         stats = ds.stats.index_stats("v_idx")
-        sizes = [p.get("length", p.get("size")) for p in stats["partitions"]]
+        sizes = [p["size"] for p in stats["partitions"]]
         assert sum(sizes) == len(live)
         assert [p.name for p in (tmp_path / "v" / "_indices" / stats["uuid"]).iterdir() if p.is_file()] == ["index.idx"]
         hits = 0
