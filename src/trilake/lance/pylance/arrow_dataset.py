@@ -458,9 +458,11 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
     def get_fragments(self, filter: pc.Expression | None = None) -> list[LanceFragment]:
         """All fragments; with a ``filter`` of pyarrow, those that can hold a matching row.
 
+        Files of the first format have statistics that say so; those of 2.x have none.
+
         >>> import pyarrow as pa, pyarrow.compute as pc
         >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragments")
+        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragments", data_storage_version="legacy")
         >>> made.insert(pa.table({"a": [10]}))
         >>> [f.fragment_id for f in made.get_fragments()], len(made.get_fragments(pc.field("a") > 5))
         ([0, 1], 1)

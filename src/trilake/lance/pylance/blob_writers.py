@@ -72,7 +72,7 @@ class BlobDescriptorArrayBuilder:
 
     >>> builder = BlobDescriptorArrayBuilder("image")
     >>> builder.extend([BlobDescriptor("Packed", 1, 0, 5), NULL])
-    >>> builder.finish().field("blob_size").to_pylist()
+    >>> [blob and blob["blob_size"] for blob in builder.finish().to_pylist()]
     [5, None]
     """
 
