@@ -462,7 +462,8 @@ class ArrowDataset(pa.dataset.Dataset):  # type: ignore[misc]
 
         >>> import pyarrow as pa, pyarrow.compute as pc
         >>> from trilake.lance import write_dataset
-        >>> made = write_dataset(pa.table({"a": [1, 2, 3]}), "memory://doc-lance-fragments", data_storage_version="legacy")
+        >>> rows = pa.table({"a": [1, 2, 3]})
+        >>> made = write_dataset(rows, "memory://doc-lance-fragments", data_storage_version="legacy")
         >>> made.insert(pa.table({"a": [10]}))
         >>> [f.fragment_id for f in made.get_fragments()], len(made.get_fragments(pc.field("a") > 5))
         ([0, 1], 1)
