@@ -44,7 +44,10 @@ def test_a_round_trip_in_tasks(spark: SparkSession, tmp_path: Path, monkeypatch:
     table = trilake.read(spark, str(tmp_path / "4"))
     assert checksum(table.toArrow()) == expected
     # What is wrong with a row is said as it is without Spark, and nothing is left.
+    legacy = {"dataStorageVersion": "legacy"}
     trilake.write(pa.table({"n": [1], "s": [""], "p": ROWS["p"].slice(0, 1)}), tmp_path / "0", mode="append")
     with pytest.raises(SchemaMismatchError, match="column: s"):
-        trilake.convert(tmp_path / "0", tmp_path / "bad", format="lance", spark=spark, columns=["n", "s"])
+        trilake.convert(
+            tmp_path / "0", tmp_path / "bad", format="lance", spark=spark, columns=["n", "s"], options=legacy
+        )
     assert not list((tmp_path / "bad").rglob("*.lance"))
