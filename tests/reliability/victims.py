@@ -195,15 +195,13 @@ def _lance(uri: str, op: Op) -> int | None:
     from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
     from trilake.lance.commands.update import update
     from trilake.lance.commands.write import write
-    from trilake.lance.file.storage_version import FIRST
     from trilake.lance.scan.snapshot import Snapshot
 
     store, key = open_store(uri), op.args[0]
     match op.kind:
         case "append" | "overwrite":
             rows = lance_arrow(new_rows(op)).to_batches()
-            options = WriteOptions(2, 2, storage_version=FIRST)
-            return write(store, LANCE_SCHEMA, rows, op.kind, SYSTEM_RUNTIME, options).version
+            return write(store, LANCE_SCHEMA, rows, op.kind, SYSTEM_RUNTIME, WriteOptions(2, 2)).version
         case "batch":
             lance_batch(store, lance_arrow(new_rows(op)), "victim", op.number)
             return None

@@ -44,7 +44,6 @@ from trilake.errors import (
     WriteFailedError,
 )
 from trilake.lance.commands.fragment_writer import WriteOptions
-from trilake.lance.file.storage_version import FIRST
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.table import write_table as write_lance
 from trilake.lance.versions import transaction
@@ -64,10 +63,6 @@ DELTA_KINDS: Mapping[str, int] = {"create": 2, "create_if_not_exists": 3, "creat
 #: Clocks stay near each other: files of a write that is at work must not look old.
 _FAULTS = {kind: weight for kind, weight in FAULTS.items() if kind not in ("ahead", "behind")}
 _NUMBER = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}([0-9a-f]{8})")
-
-
-#: The checks read the names and files of the first format.
-_OPTIONS = WriteOptions(1, 1, storage_version=FIRST)
 
 
 def make_new_plan(seed: int) -> Plan:
@@ -159,7 +154,7 @@ def _delta(store: Store, op: Op, runtime: Runtime) -> bool:
 
 
 def _lance(store: Store, op: Op, runtime: Runtime) -> bool:
-    done, _, _ = write_lance(store, SCHEMA, halves(op), runtime=runtime, mode=op.kind, options=_OPTIONS)
+    done, _, _ = write_lance(store, SCHEMA, halves(op), runtime=runtime, mode=op.kind, options=WriteOptions(1, 1))
     return done is not None
 
 

@@ -197,7 +197,13 @@ def make_plan(seed: int, format: str | None = None) -> Plan:
     from tests.simulation.scenes import with_scene  # scenes are made of what plans are made of
 
     plan = _with_newer(with_scene(_with_later(plan, random.Random(f"later {seed}"))), random.Random(f"newer {seed}"))
-    return _spelled(plan, random.Random(f"spelled {seed}"))
+    return _with_files(_spelled(plan, random.Random(f"spelled {seed}")), random.Random(f"files {seed}"))
+
+
+def _with_files(plan: Plan, rng: random.Random) -> Plan:
+    """Datasets of Lance have files of the first format, or of 2.x."""
+    files = rng.choice(["legacy", "legacy", "2.1", "2.2"])
+    return replace(plan, options={**plan.options, "files": files}) if plan.format == "lance" else plan
 
 
 def _with_later(plan: Plan, rng: random.Random) -> Plan:

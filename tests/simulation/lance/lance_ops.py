@@ -32,12 +32,14 @@ from trilake.lance.commands.merge_insert import MergeInsert, merge_insert
 from trilake.lance.commands.stream_sink import LanceBatch, commit_batch
 from trilake.lance.commands.update import update
 from trilake.lance.commands.write import plan_write, write
-from trilake.lance.file.storage_version import FIRST
+from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.scan.snapshot import Snapshot
 from trilake.lance.versions import operations, transaction
 
-#: The checks read the names and files of the first format.
-_OPTIONS = WriteOptions(2, 2, storage_version=FIRST)
+
+def options_of(world: World) -> WriteOptions:
+    """How rows are written: in files of the version that the plan names."""
+    return WriteOptions(2, 2, storage_version=StorageVersion.parse(world.plan.options.get("files", "legacy")))
 
 
 def begin(world: World) -> None:
@@ -45,7 +47,7 @@ def begin(world: World) -> None:
     new_id = lambda: f"{world.rng.getrandbits(32):08x}-0000-4000-8000-000000000000"  # noqa: E731
     runtime = Runtime(lambda: world.now * 10**6, new_id, SYSTEM_RUNTIME.sleep)
     rows: Rows = {i: (i % 4, "v0") for i in range(1, 5)}
-    write(Watched(world), SCHEMA, arrow(rows).to_batches(), "create", runtime, _OPTIONS)
+    write(Watched(world), SCHEMA, arrow(rows).to_batches(), "create", runtime, options_of(world))
     world.now += int(world.plan.options.get("aged", 0)) * DAY_MS
 
 
@@ -121,7 +123,7 @@ class Job:
     def _write(self, mode: Any) -> int:
         sided = mode == "append" and any(o.kind == "side" for o in self.world.plan.ops.values())
         rows = arrow(new_rows(self.op), Snapshot.open(self.store, self.runtime).schema if sided else SCHEMA)
-        return write(self.store, rows.schema, rows.to_batches(), mode, self.runtime, _OPTIONS).version
+        return write(self.store, rows.schema, rows.to_batches(), mode, self.runtime, options_of(self.world)).version
 
     def _append(self) -> int:
         return self._write("append")

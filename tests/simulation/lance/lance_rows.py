@@ -31,9 +31,15 @@ def arrow(rows: Rows, schema: pa.Schema = SCHEMA) -> pa.Table:
     return table
 
 
-def wrong_side(table: pa.Table) -> str | None:
-    """What is wrong with the columns that are made of the key."""
+def wrong_side(table: pa.Table, *, may_lack: bool) -> str | None:
+    """What is wrong with the columns that are made of the key.
+
+    With ``may_lack``, values may be null.
+    """
     for name in side_columns(table.schema.names):
-        if table[name].cast(pa.int64()).to_pylist() != pc.add(table["k"], SIDE[name[0]]).to_pylist():
+        side = table[name].cast(pa.int64())
+        expected = pc.add(table["k"], SIDE[name[0]])
+        expected = pc.if_else(pc.is_valid(side), expected, None) if may_lack else expected
+        if side.to_pylist() != expected.to_pylist():
             return f"{name} is {table[name].to_pylist()}, the keys are {table['k'].to_pylist()}"
     return None
