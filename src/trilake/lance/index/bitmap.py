@@ -21,7 +21,7 @@ from pyroaring import BitMap
 from trilake.errors import CorruptFileError, InvalidArgumentError
 from trilake.lance.file.storage_version import StorageVersion
 from trilake.lance.index.files import check_rows, write_file
-from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex, between
+from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages, between
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -32,7 +32,7 @@ MOST_ROWS = 1 << 24
 _SCHEMA_NAMES = ["keys", "bitmaps"]
 
 
-class BitmapIndex(ScalarIndex):
+class BitmapIndex(WholePages):
     """An open index.
 
     >>> from trilake.lance.file.storage_version import STABLE
@@ -60,11 +60,6 @@ class BitmapIndex(ScalarIndex):
         return cls(file, file.read_rows(0, file.num_rows, file.schema.project(["keys"])).column(0))
 
     @property
-    def num_rows(self) -> int | None:
-        """Not known: bitmaps are not read for it."""
-        return None
-
-    @property
     def num_pages(self) -> int:
         """Distinct values, null among them."""
         return len(self._keys)
@@ -73,17 +68,9 @@ class BitmapIndex(ScalarIndex):
         """``index_type`` and ``num_bitmaps``."""
         return {"index_type": self.kind, "num_bitmaps": self.num_pages}
 
-    def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:
-        """See :class:`ScalarIndex`."""
-        return self._rows(self.pages_of_range(low, high))
-
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
         """See :class:`ScalarIndex`."""
         return _mask(between(self._keys, low, self.scalar(low), high, self.scalar(high)))
-
-    def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds | None:
-        """See :class:`ScalarIndex`."""
-        return self._rows(self.pages_of(values))
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
         """See :class:`ScalarIndex`."""
@@ -91,7 +78,7 @@ class BitmapIndex(ScalarIndex):
 
     def is_null(self) -> RowIds | None:
         """See :class:`ScalarIndex`."""
-        return self._rows(_mask(pc.is_null(self._keys)))
+        return self.rows_of(_mask(pc.is_null(self._keys)))
 
     def read(self) -> pa.Table:
         """All values with the ids of their rows: ``values`` and ``row_ids``.  Raises ``CorruptFileError``."""
@@ -110,8 +97,9 @@ class BitmapIndex(ScalarIndex):
     def _bitmaps(self, keys: npt.NDArray[np.int64]) -> pa.ChunkedArray:
         return self._file.take(keys, self._file.schema.project(["bitmaps"])).column(0)
 
-    def _rows(self, keys: Mask) -> RowIds | None:
-        chosen = np.flatnonzero(keys)
+    def rows_of(self, pages: Mask) -> RowIds | None:
+        """See :class:`WholePages`."""
+        chosen = np.flatnonzero(pages)
         if not len(chosen):
             return np.empty(0, np.uint64)
         maps = (parse_map(data.as_py() or b"", self._file.file) for data in self._bitmaps(chosen))

@@ -190,7 +190,7 @@ def write_index(
     rows: Callable[[int], tuple[Codes, RowIds]],
     version: StorageVersion,
 ) -> tuple[tuple[str, int], ...]:
-    """Write an IVF_PQ index, whose rows are asked for by the number of their partition, one after another.
+    """Write an IVF_PQ index; ``rows`` gives codes and row ids of a partition by its number.
 
     Returns the names and sizes of its files.
     """

@@ -19,7 +19,7 @@ from trilake.lance.proto import index_pb2
 from trilake.lance.v1.data_file import read_message
 from trilake.storage.base import Store
 
-REMAKE = "make the index anew: create_index(..., replace=True)"
+REMAKE = "build the index again: create_index(..., replace=True)"
 
 
 def open_index(store: Store, folder: str) -> tuple[FirstRows, Model, index_pb2.Index]:

@@ -17,7 +17,7 @@ from trilake.errors import InvalidArgumentError
 
 RowIds = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
-REMAKE = "make the index anew: create_scalar_index(..., replace=True)"
+REMAKE = "build the index again: create_scalar_index(..., replace=True)"
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,27 @@ class ScalarIndex(ABC):
             return pa.array(plain, self.value_type)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, ValueError) as e:
             raise InvalidArgumentError(f"a value does not fit the index's type {self.value_type}: {e}") from e
+
+
+class WholePages(ScalarIndex):
+    """An index that knows the rows of a page, and finds all of them where one may match."""
+
+    @property
+    def num_rows(self) -> int | None:
+        """Not known: rows of pages are not read for it."""
+        return None
+
+    @abstractmethod
+    def rows_of(self, pages: Mask) -> RowIds | None:
+        """The sorted ids of the rows of some pages; ``None`` where they are very many."""
+
+    def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:
+        """See :class:`ScalarIndex`."""
+        return self.rows_of(self.pages_of_range(low, high))
+
+    def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds | None:
+        """See :class:`ScalarIndex`."""
+        return self.rows_of(self.pages_of(values))
 
 
 def between(

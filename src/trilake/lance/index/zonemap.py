@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from trilake.errors import CorruptFileError
 from trilake.lance.index.bitmap import MOST_ROWS
 from trilake.lance.index.files import read_whole
-from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, ScalarIndex
+from trilake.lance.index.scalar import REMAKE, Bound, Mask, RowIds, WholePages
 from trilake.lance.v2.file import V2File
 from trilake.storage.base import Store
 
@@ -24,7 +24,7 @@ FILE = "zonemap.lance"
 _COLUMNS = ["min", "max", "null_count", "nan_count", "fragment_id", "zone_start", "zone_length"]
 
 
-class ZoneMapIndex(ScalarIndex):
+class ZoneMapIndex(WholePages):
     """An open index."""
 
     kind = "ZoneMap"
@@ -59,11 +59,6 @@ class ZoneMapIndex(ScalarIndex):
         return index
 
     @property
-    def num_rows(self) -> int | None:
-        """Not known: it says nothing of single rows."""
-        return None
-
-    @property
     def num_pages(self) -> int:
         """Zones."""
         return len(self._starts)
@@ -71,10 +66,6 @@ class ZoneMapIndex(ScalarIndex):
     def statistics(self) -> dict[str, Any]:
         """``index_type``, ``num_zones`` and ``rows_per_zone``."""
         return {"index_type": self.kind, "num_zones": self.num_pages, "rows_per_zone": self._rows_per_zone}
-
-    def range(self, low: Bound | None, high: Bound | None) -> RowIds | None:
-        """The rows of all zones that can have a match, see :class:`ScalarIndex`."""
-        return self._rows(self.pages_of_range(low, high))
 
     def pages_of_range(self, low: Bound | None, high: Bound | None) -> Mask:
         """See :class:`ScalarIndex`."""
@@ -85,10 +76,6 @@ class ZoneMapIndex(ScalarIndex):
         if below is not None:
             keep = keep & pc.fill_null(pc.less_equal(self._low, below), True).to_numpy(zero_copy_only=False)
         return self._with_nan(keep)
-
-    def is_in(self, values: Sequence[Any] | pa.Array) -> RowIds | None:
-        """See :meth:`range`."""
-        return self._rows(self.pages_of(values))
 
     def pages_of(self, values: Sequence[Any] | pa.Array) -> Mask:
         """See :class:`ScalarIndex`."""
@@ -103,18 +90,19 @@ class ZoneMapIndex(ScalarIndex):
 
     def is_null(self) -> RowIds | None:
         """The rows of all zones with a null."""
-        return self._rows(self._nulls > 0)
+        return self.rows_of(self._nulls > 0)
 
     def _with_nan(self, keep: Mask) -> Mask:
         # Bounds say nothing of NaN, and where it is one of them, nothing at all.
         mask: Mask = keep | (self._nans > 0)
         return mask
 
-    def _rows(self, zones: Mask) -> RowIds | None:
-        lengths = self._lengths[zones].astype(np.int64)
+    def rows_of(self, pages: Mask) -> RowIds | None:
+        """See :class:`WholePages`."""
+        lengths = self._lengths[pages].astype(np.int64)
         if lengths.sum() > MOST_ROWS:
             return None
-        first = (self._fragments[zones] << np.uint64(32)) + self._starts[zones]
+        first = (self._fragments[pages] << np.uint64(32)) + self._starts[pages]
         before = np.cumsum(lengths) - lengths
         ids = np.repeat(first - before.astype(np.uint64), lengths) + np.arange(lengths.sum(), dtype=np.uint64)
         return np.sort(ids)
