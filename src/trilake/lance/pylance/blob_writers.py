@@ -106,7 +106,33 @@ class BlobDescriptorArrayBuilder:
         return pa.array(parts, PREPARED)
 
 
-class PackedBlobWriter:
+class _SideFile:
+    """A new file beside a data file, which appears when it is closed; it is begun by the first bytes."""
+
+    def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
+        self.blob_id = count("blob_id", blob_id, least=1)
+        self._store, self._key = store, side_file(data_file, blob_id)
+        self._file: IO[bytes] | None = None
+        self._size = 0
+
+    @property
+    def path(self) -> str:
+        """Where the file is."""
+        return f"{self._store.uri.removesuffix('/')}/{self._key}"
+
+    def _append(self, data: Any) -> None:
+        if self._file is None:
+            self._file = self._store.open_output(self._key)
+        self._file.write(data)
+        self._size += memoryview(data).nbytes
+
+    def _close(self) -> None:
+        self._append(b"")
+        if self._file is not None:
+            self._file.close()
+
+
+class PackedBlobWriter(_SideFile):
     """Writes a file with several blobs of a data file, which appears when the writer is finished.
 
     Parameters
@@ -117,17 +143,9 @@ class PackedBlobWriter:
     """
 
     def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
-        self.blob_id = count("blob_id", blob_id, least=1)
-        self._store, self._key = store, side_file(data_file, blob_id)
+        super().__init__(store, data_file, blob_id)
         self._descriptors: list[BlobDescriptor] = []
-        self._position = 0
-        self._file: IO[bytes] | None = None
         self._field: pa.Field | None = None
-
-    @property
-    def path(self) -> str:
-        """Where the file is."""
-        return f"{self._store.uri.removesuffix('/')}/{self._key}"
 
     @property
     def field(self) -> pa.Field:
@@ -136,18 +154,12 @@ class PackedBlobWriter:
             raise InvalidArgumentError("the field is available after finish_array")
         return self._field
 
-    def _append(self, data: Any) -> None:
-        if self._file is None:
-            self._file = self._store.open_output(self._key)
-        self._file.write(data)
-
     def write_blob(self, data: Any) -> BlobDescriptor:
         """Write one blob: bytes, or whole numbers from 0 to 255."""
-        blob = memoryview(bytes(data))
+        blob = bytes(data)
+        descriptor = BlobDescriptor("Packed", self.blob_id, self._size, len(blob))
         self._append(blob)
-        descriptor = BlobDescriptor("Packed", self.blob_id, self._position, len(blob))
         self._descriptors.append(descriptor)
-        self._position += len(blob)
         return descriptor
 
     def write_blobs(self, data: pa.Array | pa.ChunkedArray) -> None:
@@ -169,21 +181,18 @@ class PackedBlobWriter:
         source = memoryview(chunk.buffers()[2] or b"")
         valid = chunk.is_valid().to_numpy(zero_copy_only=False)
         edges = np.flatnonzero(np.diff(np.concatenate(([0], valid.astype(np.int8), [0]))))
+        sizes = np.where(valid, np.diff(offsets), 0)
+        places = self._size + np.cumsum(sizes) - sizes
         for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):  # runs without a null
             self._append(source[int(offsets[start]) : int(offsets[stop])])
-        sizes = np.where(valid, np.diff(offsets), 0)
-        places = self._position + np.cumsum(sizes) - sizes
         self._descriptors += [
             BlobDescriptor("Packed", self.blob_id, place, size) if there else NULL
             for place, size, there in zip(places.tolist(), sizes.tolist(), valid.tolist(), strict=True)
         ]
-        self._position += int(sizes.sum())
 
     def finish(self) -> list[BlobDescriptor]:
         """Finish the file; the descriptors of its blobs, in order."""
-        self._append(b"")
-        if self._file is not None:
-            self._file.close()
+        self._close()
         return list(self._descriptors)
 
     def finish_array(self, column: str) -> pa.StructArray:
@@ -194,32 +203,16 @@ class PackedBlobWriter:
         return builder.finish()
 
 
-class DedicatedBlobWriter:
+class DedicatedBlobWriter(_SideFile):
     """Writes the file of one blob of a data file; parameters are those of :class:`PackedBlobWriter`."""
-
-    def __init__(self, store: Store, data_file: str, blob_id: int) -> None:
-        self.blob_id = count("blob_id", blob_id, least=1)
-        self._store, self._key = store, side_file(data_file, blob_id)
-        self._file: IO[bytes] | None = None
-        self._size = 0
-
-    @property
-    def path(self) -> str:
-        """Where the file is."""
-        return f"{self._store.uri.removesuffix('/')}/{self._key}"
 
     def write(self, data: Any) -> None:
         """Write more bytes of the blob."""
-        if self._file is None:
-            self._file = self._store.open_output(self._key)
-        self._size += memoryview(data).nbytes
-        self._file.write(data)
+        self._append(data)
 
     def finish(self) -> BlobDescriptor:
         """Finish the file; the descriptor of the blob."""
-        self.write(b"")
-        if self._file is not None:
-            self._file.close()
+        self._close()
         return BlobDescriptor("Dedicated", self.blob_id, 0, self._size)
 
 
