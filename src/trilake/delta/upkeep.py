@@ -141,7 +141,7 @@ def _vacuum(table: ArrowDeltaTable, options: VacuumOptions, **how: Any) -> Unnee
         enforce_retention=options.enforce_retention,
         **how,
     )
-    return Unneeded(done.files.select(["path", "size"]), done.size, done.foreign["path"], done.version)
+    return Unneeded(done.files.select(["path", "size"]), done.foreign["path"], done.version)
 
 
 UPKEEP = DeltaUpkeep()

@@ -91,8 +91,8 @@ def cleanup(
     retain: int = 1,
     delete_unverified: bool = False,
     error_if_tagged: bool = True,
-) -> CleanupStats:
-    """Remove versions that are older, and files that no version left needs.
+) -> CleanupPlan:
+    """Remove versions that are older, and files that no version left needs; returns what went.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ def cleanup(
     _delete(store, removal.manifests)
     if found.listing.versions:
         _withdraw(store, notice, found, removal.old_versions)
-    return removal.stats
+    return removal
 
 
 def plan_cleanup(

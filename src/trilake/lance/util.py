@@ -84,7 +84,7 @@ def validate_vector_index(
     if passed < pass_threshold * len(wanted):
         raise InvalidArgumentError(
             f"the index finds {passed} of {len(wanted)} vectors",
-            help="search with more nprobes or a larger refine_factor, or make the index anew",
+            help="search with more nprobes or a larger refine_factor, or build the index again",
             column=column,
         )
 

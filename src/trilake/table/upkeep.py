@@ -51,9 +51,13 @@ class Unneeded:
     """
 
     files: pa.Table
-    size: int
     foreign: pa.ChunkedArray
     version: int | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of the files."""
+        return int(pc.sum(self.files["size"]).as_py() or 0)
 
 
 class Upkeep(ABC):
@@ -98,7 +102,7 @@ class Upkeep(ABC):
         raise not_for(table, "versions, and so nothing to vacuum", "a write removes what earlier ones left unfinished")
 
     def vacuum(self, table: Table, options: VacuumOptions) -> Unneeded:
-        """Delete these files."""
+        """Delete these files; returns what was deleted."""
         return self.unneeded(table, options)
 
     def restore(

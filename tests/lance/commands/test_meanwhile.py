@@ -237,7 +237,7 @@ def cleaned_a_week_later(dataset: LanceDataset, older_than_ms: int) -> cleanup.C
     runtime = dataset.snapshot.runtime
     week = Runtime(lambda: runtime.clock_ns() + holds.FORGOTTEN_MS * 1_000_000, runtime.new_id, runtime.sleep)
     with mock.patch.object(cleanup, "agreed_time", lambda _store, now_ms: now_ms):
-        return cleanup.cleanup(dataset.snapshot.store, older_than_ms, week)
+        return cleanup.cleanup(dataset.snapshot.store, older_than_ms, week).stats
 
 
 @pytest.mark.parametrize(

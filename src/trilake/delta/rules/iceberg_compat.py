@@ -34,7 +34,7 @@ _CONDITION = "DELTA_ICEBERG_COMPAT_VIOLATION"
 _INTEGERS = ("byte", "short", "integer", "long")
 _PRIMITIVES = {*_INTEGERS, "float", "double", "string", "binary", "boolean", "timestamp", "timestamp_ntz", "date"}
 
-#: What calls such as current_date() would be asked for, which are not literals.
+#: The time for calls such as current_date(), which are not literals.
 _NO_TIME = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 #: One bit a file.
 Mask: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]

@@ -40,7 +40,7 @@ _OPTIONS: dict[str, tuple[tuple[object, ...], str, str]] = {
     "compaction_mode": (
         (None, "reencode", "try_binary_copy"),
         "copies of files as they are",
-        "row groups are cut anew",
+        "row groups are cut again",
     ),
     "versions": (_UNSET, "a clean-up of some versions", "say which by older_than or retain_versions"),
     "progress_callback": (_UNSET, "reports of how far an index is", "an index is made without"),

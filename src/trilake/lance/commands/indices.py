@@ -159,7 +159,7 @@ def centroids(snapshot: Snapshot, name: str | None, column: str | None) -> pa.Fi
             centres = opened.model.centroids
             return pa.FixedSizeListArray.from_arrays(pa.array(centres.reshape(-1)), centres.shape[1])
     raise UnknownIndexError(
-        f"there is no index of vectors of column {column!r}" if name is None else f"{name} is not an index of vectors"
+        f"column {column!r} has no index of vectors" if name is None else f"{name} is not an index of vectors"
     )
 
 

@@ -445,7 +445,7 @@ class LanceFileWriter:
 
 @dataclass(frozen=True)
 class _Options:
-    """What a writer is asked for."""
+    """The options of a writer."""
 
     version: str | None = None
     data_cache_bytes: int | None = None

@@ -375,7 +375,7 @@ class LanceDataset(ChangedDataset):
         age = default if older_than is None else older_than
         if not isinstance(age, dt.timedelta):
             raise WrongTypeError(f"older_than is {older_than!r}", help="pass a datetime.timedelta")
-        return cleanup.cleanup(
+        removed = cleanup.cleanup(
             self.snapshot.store,
             int(age.total_seconds() * 1000),
             self.snapshot.runtime,
@@ -383,6 +383,7 @@ class LanceDataset(ChangedDataset):
             delete_unverified=delete_unverified,
             error_if_tagged=error_if_tagged_old_versions,
         )
+        return removed.stats
 
     def validate(self) -> None:
         """Check the whole dataset: that all files are there and say what the manifest says.

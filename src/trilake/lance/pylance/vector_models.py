@@ -33,7 +33,7 @@ class IndexFileVersion(StrEnum):
 
 @dataclass
 class IndexConfig:
-    """A kind of index, and what it is told."""
+    """A kind of index, and its parameters."""
 
     index_type: str
     parameters: dict[str, Any] = field(default_factory=dict)

@@ -59,7 +59,7 @@ def places(store: Store, key: str, descriptions: pa.StructArray) -> list[BlobPla
     if not pa.types.is_struct(descriptions.type):
         raise WrongTypeError(
             "files of the Lance format 1 keep no blobs apart",
-            help="read the column as any other, or migrate the dataset to 2.1 or newer",
+            help="read the column itself, or migrate the dataset to 2.1 or newer",
             file=f"{store.uri}/{key}",
         )
     if descriptions.type.get_field_index("kind") < 0:

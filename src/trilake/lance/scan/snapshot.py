@@ -313,7 +313,7 @@ class Snapshot:
             if number > self.manifest.max_fragment_id or (reader is not None and last >= reader.physical_rows):
                 raise CorruptFileError(
                     f"an index names row {last} of fragment {number}, which there is not",
-                    help="make the index anew: pass replace=True",
+                    help="build the index again: pass replace=True",
                     file=self.store.uri,
                     version=self.version,
                 )

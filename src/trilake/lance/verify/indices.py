@@ -25,7 +25,7 @@ from trilake.table.findings import Finding, unreadable
 
 #: The step of repair that takes an index out of the dataset.
 DROP = "lance.drop-index"
-_HELP = "make the index anew, or take it out of the dataset (trilake.repair): rows do not depend on it"
+_HELP = "build the index again, or take it out of the dataset (trilake.repair): rows do not depend on it"
 
 
 def _finding(table: LanceContext, code: str, message: str, entry: IndexMetadata) -> Finding:
