@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
 
 def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
@@ -27,3 +28,26 @@ def is_utf8(offsets: npt.NDArray[Any], data: npt.NDArray[np.uint8]) -> bool:
     except pa.ArrowInvalid:
         return False
     return not ((data[starts[starts < len(data)]] & 0xC0) == 0x80).any()
+
+
+def strings_are_utf8(array: pa.Array) -> bool:
+    """Whether the strings of an array are UTF-8, those in a dictionary and in the fields of structs, too.
+
+    Values of other types are; what lies under nulls does not matter.
+
+    >>> strings_are_utf8(pa.array(["a", None]))
+    True
+    """
+    kind = array.type
+    if pt.is_dictionary(kind):
+        return strings_are_utf8(array.dictionary)
+    if pt.is_struct(kind):
+        return all(strings_are_utf8(array.field(number)) for number in range(kind.num_fields))
+    if not (pt.is_string(kind) or pt.is_large_string(kind)) or not len(array):
+        return True
+    _, offsets, data = array.buffers()
+    width = np.dtype(np.int64 if pt.is_large_string(kind) else np.int32)
+    starts = np.frombuffer(offsets, width, len(array) + 1, array.offset * width.itemsize)
+    if starts[0] == starts[-1] or is_utf8(starts, np.frombuffer(data, np.uint8)):
+        return True
+    return bool(array.null_count) and strings_are_utf8(array.drop_null())

@@ -31,7 +31,10 @@ def _lazy(name: str) -> tuple[ModuleType, bool]:
     loaded = sys.modules.get(name)
     if loaded is not None:
         return loaded, True
-    available = find_spec(name) is not None
+    try:
+        available = find_spec(name) is not None
+    except (ModuleNotFoundError, ValueError):  # something hides it
+        available = False
     return _LazyModule(name, module_available=available), available
 
 

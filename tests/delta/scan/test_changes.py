@@ -224,7 +224,7 @@ def test_a_feed_that_was_off() -> None:
         _changes(log, 0)
     log = _log([add("f0")])
     log.store.put(commit_key(2), lines([metadata()]))
-    with pytest.raises(ChangeFeedError, match="off at version 2") as e:
+    with pytest.raises(ChangeFeedError, match="disabled at version 2") as e:
         _changes(log, 0)
     assert e.value.context["version"] == 2
     assert len(_changes(log, 0, 1)) == 3

@@ -150,7 +150,7 @@ def _overtaken() -> DeltaLog:
 def test_log_cleanup_that_overtook_the_stream_is_reported() -> None:
     log = _overtaken()
     old = StreamOffset("table-id", 1)
-    with pytest.raises(StreamDataLossError, match="version 1, and the log no longer has it") as e:
+    with pytest.raises(StreamDataLossError, match="version 1, which the log no longer has") as e:
         stream(log).latest(old)
     assert "oldest commit is version 4" in str(e.value)
     with pytest.raises(StreamDataLossError):

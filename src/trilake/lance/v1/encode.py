@@ -16,11 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from trilake.common.utf8 import is_utf8
 from trilake.lance.file import types
-from trilake.lance.file.errors import RowsDoNotFitError
 from trilake.lance.file.extensions import storage_array
 from trilake.lance.file.schema import Field
+from trilake.lance.file.strings import check_strings
 from trilake.lance.v1.layout import PageKind, layout_of
 from trilake.lance.v1.pages import PageTableBuilder
 
@@ -136,8 +135,7 @@ def _variable(field: Field, array: pa.Array, position: int) -> tuple[list[Part],
         raw = _values(starts, np.int64 if large else np.int32, array.offset, count + 1)
         first, last = int(raw[0]), int(raw[-1])
         np.add(raw, position - first, out=offsets)
-        if types.is_text(array.type) and last > first and not is_utf8(raw, np.frombuffer(data, np.uint8)):
-            raise RowsDoNotFitError("a string is not UTF-8", help="write such values as binary", column=field.name)
+        check_strings(array, field.name)
         if last > first:
             parts.append(memoryview(data)[first:last])
             position += last - first

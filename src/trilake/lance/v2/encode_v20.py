@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.schema import Field
+from trilake.lance.file.strings import check_strings
 from trilake.lance.proto import encodings20_pb2 as pb
 from trilake.lance.v2.encode_dictionary import distinct_strings
 from trilake.lance.v2.encode_general import compress
@@ -34,7 +35,7 @@ def columns(field: Field) -> list[Field]:
 def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int, Page]]:
     """The pages of a field and of those below it, each with the number of its column.
 
-    Raises ``UnsupportedProtocolError`` for null structs.
+    Raises ``UnsupportedProtocolError`` for null structs, and ``RowsDoNotFitError`` for strings that are not UTF-8.
     """
     array = storage(array)
     kind = array.type
@@ -57,6 +58,7 @@ def pages(array: pa.Array, field: Field, column: int = 0) -> Iterator[tuple[int,
         if len(items):
             yield from pages(items, field.children[0], column + 1)
     else:
+        check_strings(array, field.name)
         buffers: list[Any] = []
 
         def add(buffer: Any) -> pb.Buffer:

@@ -11,6 +11,7 @@ import pyarrow.types as pt
 
 from trilake.errors import UnsupportedProtocolError
 from trilake.lance.file.schema import Field
+from trilake.lance.file.strings import check_strings
 from trilake.lance.v2 import encode_v20
 from trilake.lance.v2.encode_lists import storage
 from trilake.lance.v2.encode_miniblock import Page
@@ -45,16 +46,17 @@ class Column:
     def pages(self, array: pa.Array) -> list[tuple[int, Page]]:
         """The pages of some rows, each with the number of its column.
 
-        Raises ``UnsupportedProtocolError`` for what the version cannot hold.
+        Raises ``UnsupportedProtocolError`` for what the version cannot hold, and ``RowsDoNotFitError`` for strings
+        that are not UTF-8.
         """
         if not self.minor:
             return list(encode_v20.pages(array, self.field))
+        pages: list[tuple[int, Page]] = []
         leaves = shred(array, self.field, Levels(len(array)), len(array), self.minor)
-        return [
-            (number, page)
-            for number, (leaf, options) in enumerate(zip(leaves, self.options, strict=True))
-            for page in encode(leaf, options, self.minor)
-        ]
+        for number, (leaf, field, options) in enumerate(zip(leaves, self.fields, self.options, strict=True)):
+            check_strings(leaf.values, field.name)
+            pages += ((number, page) for page in encode(leaf, options, self.minor))
+        return pages
 
 
 def shred(array: pa.Array, field: Field, levels: Levels, rows: int, minor: int) -> Iterator[Leaf]:

@@ -320,5 +320,5 @@ def test_every_condition_that_an_error_states_has_its_sqlstate() -> None:
         for m in stated.finditer(path.read_text())
     }
     assert len(names) > 130
-    assert sorted(n for n in names if sql_state(n) is None) == []
+    assert [n for n in sorted(names) if sql_state(n) is None] == []
     assert all(len(state) == 5 for state in SQL_STATES.values())

@@ -155,7 +155,8 @@ def test_what_a_lance_write_leaves_of_a_dataset_that_went_has_no_name(
     session: SparkSession, before: Before, statement: str
 ) -> None:
     """Its commit had landed, and only the copy of the newest manifest was written where nothing is."""
-    make(session, "lance")
+    first = session.sql("SELECT 1 AS id").write.format("lance").option("dataStorageVersion", "legacy")
+    first.saveAsTable("raced")
     before(transaction, "_copy_latest", statement)
     append(session, "lance")
     assert not session.catalog.tableExists("raced")
