@@ -7,7 +7,7 @@ is named; and to fill a template is to exchange leaves.  What is put in has no s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +26,8 @@ from trilake.spark.session.internals import (
     start_callbacks,
 )
 
-#: The option of a slot's files that holds its number.
-_NUMBER = "trilakeSlot"
+#: The options of a slot's files: its number, and whether the hidden column is one of its own columns, and not Spark's.
+_NUMBER, _OWN_HIDDEN = "trilakeSlot", "trilakeOwnHidden"
 #: The hidden column about the file of a row.
 _METADATA = "_metadata"
 _PLANS = "org.apache.spark.sql.catalyst.plans.logical"
@@ -40,9 +40,9 @@ class Slot(NamedTuple):
     Parameters
     ----------
     number: which table it stands for.
-    leaf: the slot in the plan, with the hidden column behind the others, where the table has it.
+    leaf: the slot in the plan, with the hidden column behind the others, where it is one of its own or named.
     place: the leaf without its hidden column, as the plan has it where that is not named.
-    is_named: whether the hidden column is named somewhere.
+    is_named: whether the hidden column is named in the plan.
     """
 
     number: int
@@ -55,21 +55,36 @@ def template(read: DataFrame, number: int) -> DataFrame:
     """A slot in place of the rows of a read, with the same columns under the same numbers."""
     spark, plan = read.sparkSession, query_execution(read).analyzed()
     start_callbacks(spark)
-    has_hidden = any(a.name() == _METADATA for a in items_of(plan.metadataOutput()))
-    whole = query_execution(read.select("*", _METADATA)).analyzed() if has_hidden else plan
-    return dataset_of(spark, _place(spark, _slot(spark, plan.schema(), whole.output(), number), len(read.columns)))
+    slot = _slot(spark, plan.schema(), plan.output(), {_NUMBER: str(number)})
+    hidden = [a for a in items_of(plan.metadataOutput()) if a.name() == _METADATA]
+    if hidden and [a.dataType() for a in items_of(slot.metadataOutput())] == [a.dataType() for a in hidden]:
+        return dataset_of(spark, slot)
+    whole = query_execution(read.select("*", _METADATA)).analyzed() if hidden else plan
+    slot = _slot(spark, plan.schema(), whole.output(), {_NUMBER: str(number), _OWN_HIDDEN: "true"})
+    return dataset_of(spark, _place(spark, slot, len(read.columns)))
 
 
 def slots(frame: DataFrame, width: Callable[[int], int]) -> list[Slot]:
     """The slots of a template, subqueries included; ``width`` tells how many columns the table of a slot shows."""
     spark, plan = frame.sparkSession, query_execution(frame).analyzed()
-    leaves = [(int(n), leaf) for leaf in _leaves(plan) if (n := relation_option(leaf, _NUMBER)) is not None]
-    places = [_place(spark, leaf, width(number)) for number, leaf in leaves]
+    found: list[Slot] = []
+    for leaf in _leaves(plan):
+        option = relation_option(leaf, _NUMBER)
+        if option is None:
+            continue
+        number = int(option)
+        if relation_option(leaf, _OWN_HIDDEN) is None:  # Spark shows its own hidden column where that is named
+            found.append(Slot(number, leaf, leaf, leaf.output().size() > width(number)))
+        else:
+            found.append(Slot(number, leaf, _place(spark, leaf, width(number)), False))
+    own = [slot for slot in found if slot.place is not slot.leaf]
+    if not own:
+        return found
     nothing = java_class(spark, f"{_PLANS}.OneRowRelation")()
-    named = _leaves(_exchanged(spark, plan, [(place, nothing) for place in places]))
+    left = _leaves(_exchanged(spark, plan, [(slot.place, nothing) for slot in own]))
     return [
-        Slot(number, leaf, place, any(leaf.equals(other) for other in named))
-        for (number, leaf), place in zip(leaves, places, strict=True)
+        slot if slot.place is slot.leaf else slot._replace(is_named=any(slot.leaf.equals(other) for other in left))
+        for slot in found
     ]
 
 
@@ -86,12 +101,14 @@ def filled(frame: DataFrame, leaves: list[Slot], read: Callable[[int], tuple[Dat
     spark, fills = frame.sparkSession, []
     for slot in leaves:
         first, rows = read(slot.number)
+        if slot.is_named:
+            fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", _METADATA))))
+            if slot.place is slot.leaf:
+                continue
         shown = slot.place.output()
         plan, old = query_execution(rows).analyzed(), query_execution(first).analyzed()
         is_first = rows is first and bool(shown.equals(old.output()))
         fills.append((slot.place, plan if is_first else _under(spark, shown, rows)))
-        if slot.is_named:
-            fills.append((slot.leaf, _under(spark, slot.leaf.output(), rows.select("*", _METADATA))))
     return java_of(dataset_of(spark, _exchanged(spark, query_execution(frame).analyzed(), fills)))
 
 
@@ -151,11 +168,11 @@ def _place(spark: SparkSession, leaf: Any, width: int) -> Any:
     return plan
 
 
-def _slot(spark: SparkSession, schema: Any, output: Any, number: int) -> Any:
+def _slot(spark: SparkSession, schema: Any, output: Any, named: Mapping[str, str]) -> Any:
     nothing = java_class(spark, "org.apache.spark.sql.types.StructType")()
     none = java_class(spark, "scala.Option").empty()
     format = java_class(spark, f"{_SOURCES}.parquet.ParquetFileFormat")()
-    options = jvm(spark).PythonUtils.toScalaMap({_NUMBER: str(number)})
+    options = jvm(spark).PythonUtils.toScalaMap(named)
     relation = java_class(spark, f"{_SOURCES}.HadoopFsRelation")(
         _NoFiles(spark), nothing, schema, none, format, options, java_session(spark)
     )
