@@ -63,7 +63,7 @@ class DeltaVersion(Table):
         self.uri = store.uri
         if timestamp is not None:
             version = self.log.version_at(timestamp_ms(timestamp))
-        self._opened = self.log.opened(version, known=known)
+        self._opened = self.log.opened(version, cached=known)
 
     # --- what it is --------------------------------------------------------------------------------------------------
 

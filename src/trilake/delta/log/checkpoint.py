@@ -1,6 +1,6 @@
-"""Reading checkpoints: single, multi-part, and v2 with sidecars, in Parquet or JSON.
+"""Read checkpoints: single-file, multi-part, and v2 with sidecars, in Parquet or JSON.
 
-Protocol: *Checkpoints*.  The ``add`` column is read as Arrow and kept so; the few other actions become JSON objects.
+Protocol: *Checkpoints*.  File actions stay Arrow columns; the few other actions become JSON objects.
 """
 
 from __future__ import annotations
@@ -30,21 +30,20 @@ if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 _BATCH_ROWS = 128 * 1024
-#: Tags of ``checkpointMetadata`` that say how many sidecars and files a checkpoint of trilake has: a line of it that is
-#: lost would otherwise not be missed.
+#: Tags of ``checkpointMetadata`` with the number of sidecars and files: they show whether a line was lost.
 SIDECARS_TAG, ADDS_TAG = "trilake.sidecars", "trilake.numOfAddFiles"
-#: The fields of an ``add`` action by which it is told whether a later action is for the same file.
+#: The fields that identify the file of an ``add`` action.
 KEY_FIELDS = frozenset({"path", "size", "dataChange", "deletionVector"})
-#: What a file takes in a checkpoint, where no one has counted them.
+#: Assumed bytes of a file action in a checkpoint, where nothing states how many there are.
 FILE_BYTES = 256
 _NO_ACTIONS = {kind: no_rows(pa.schema(list(type_))) for kind, type_ in FILE_ACTIONS.items()}
 
 
 def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
-    """The state that the segment's checkpoint holds, without its tombstones.
+    """Read the state in the segment's checkpoint, without its tombstones.
 
-    Raises ``CorruptLogError`` where the checkpoint is damaged, or not what is known of it beside it: a line that was
-    lost would make a smaller table of it.
+    Raises ``CorruptLogError`` for a damaged checkpoint, and for one that differs from what the hint or checksum
+    says.
     """
     if segment.checkpoint_version is None:
         return empty_state()
@@ -58,10 +57,10 @@ def read_checkpoint(store: Store, segment: LogSegment, query: Query) -> State:
 
 @dataclass
 class Choice:
-    """A selection of files, and how many files were left out by it so far."""
+    """A selection of files, and the number of files that it has skipped so far."""
 
     selection: Selection
-    left: int = 0
+    skipped: int = 0
 
 
 def checkpoint_pieces(
@@ -71,16 +70,13 @@ def checkpoint_pieces(
     rare: list[tuple[str, Any]] | None = None,
     selection: Selection | None = None,
 ) -> Iterator[pa.Table]:
-    """The file actions of one kind (``add`` or ``remove``) that the segment's checkpoint holds, piece by piece.
+    """Yield the file actions of one kind (``add`` or ``remove``) in the segment's checkpoint, piece by piece.
 
-    Parameters
-    ----------
-    store, segment: where the checkpoint is.
-    kind: which file actions.
-    rare: the checkpoint's other actions are appended to it.
-    selection: which ``add`` actions are wanted; others may be left out, unread where possible.
+    Parameters ---------- store, segment: where the checkpoint is. kind: which file actions. rare: the checkpoint's
+    other actions are appended to it. selection: which ``add`` actions to read; others may be skipped, unread where
+    possible.
 
-    Raises ``CorruptLogError`` as :func:`read_checkpoint` does; that a line was lost shows after the last piece.
+    Raises ``CorruptLogError``; a lost line shows only after the last piece.
     """
     version = segment.checkpoint_version
     if version is None:
@@ -93,8 +89,8 @@ def checkpoint_pieces(
         size += int(pc.sum(piece["size"]).as_py() or 0)
         yield piece
     if kind == "add":
-        left = 0 if choice is None else choice.left
-        compare(store, segment, count + left, None if left else size, others)
+        skipped = 0 if choice is None else choice.skipped
+        compare(store, segment, count + skipped, None if skipped else size, others)
 
 
 def _pieces(
@@ -113,10 +109,10 @@ def _pieces(
 
 @dataclass(frozen=True)
 class Share:
-    """The ``number``-th of ``of`` parts of one file of a checkpoint, by row groups, for any process to read.
+    """Part ``number`` of ``of`` of one checkpoint file, by row groups, for any process to read.
 
-    ``size`` is what the file must have, ``listed`` what it had when it was listed, ``files`` the number of its files;
-    each where it is known.
+    ``size`` is the expected size of the file, ``listed`` its size in the listing, ``files`` its number of files;
+    each may be unknown.
     """
 
     key: str
@@ -129,7 +125,9 @@ class Share:
 
     @staticmethod
     def of_sidecar(sidecar: Mapping[str, Any], version: int, files: int | None = None) -> Share:
-        """All of a sidecar that the checkpoint of a version names.  Raises ``CorruptLogError``."""
+        """All of a sidecar that the checkpoint of a version names.  Raises ``CorruptLogError`` for a malformed
+        action.
+        """
         size = sidecar.get("sizeInBytes")
         key = _sidecar_key(str(sidecar.get("path") or ""), version)
         return Share(key, version, size if isinstance(size, int) else None, files=files)
@@ -137,32 +135,32 @@ class Share:
     def pieces(
         self, store: Store, kind: str = "add", only: frozenset[str] | None = None, choice: Choice | None = None
     ) -> Iterator[pa.Table]:
-        """Its file actions of one kind, piece by piece.
+        """Yield the share's file actions of one kind, piece by piece.
 
-        ``only`` are the fields that are read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
+        ``only`` are the fields to read, at least those of :data:`KEY_FIELDS`.  Raises ``CorruptLogError``.
         """
         return _file_pieces(store, self.key, kind, self.version, [], self.size, choice, only, share=self)
 
     def groups(self, groups: list[int]) -> list[int]:
-        """Those of some row groups of the file that are its own, which are neighbours."""
+        """The row groups of the file that belong to this share; they are adjacent."""
         first, end = (len(groups) * n // self.of for n in (self.number, self.number + 1))
         return groups[first:end]
 
     @property
     def bytes(self) -> int:
-        """About how many bytes of the file it is."""
+        """The approximate size of the share."""
         return (self.size or self.listed) // self.of
 
     @property
     def expected(self) -> int:
-        """About how many actions it is."""
+        """The approximate number of actions."""
         return self.bytes // FILE_BYTES if self.files is None else self.files // self.of
 
 
 def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int) -> list[Share]:
-    """The files of a checkpoint, whose other actions are ``rare``, in shares of about so many bytes.
+    """Split the files of a checkpoint, whose other actions are ``rare``, into shares of about ``size`` bytes.
 
-    Who has read all of them must :func:`compare` what they hold.
+    After all are read, call :func:`compare`.
     """
     version = segment.checkpoint_version
     if version is None:
@@ -177,7 +175,7 @@ def shares(segment: LogSegment, rare: Sequence[tuple[str, Any]], most_bytes: int
 
 
 def compare(store: Store, segment: LogSegment, count: int, size: int | None, rare: Sequence[tuple[str, Any]]) -> None:
-    """Compare the ``count`` files of ``size`` bytes, where all were read, with what is known of a checkpoint.
+    """Compare the number and size of all files read with what is known of a checkpoint.
 
     ``rare`` are its other actions.  Raises ``CorruptLogError`` where they differ.
     """
@@ -192,9 +190,9 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
         differences += _differences_of_checksum(store, segment.checksum.key, count, size)
     for data in (d for n, d in rare if n == "checkpointMetadata"):
         tags = tags_of(data)
-        own = {"version": data.get("version")} | {t: tags[t] for t in (SIDECARS_TAG, ADDS_TAG) if t in tags}
+        expected = {"version": data.get("version")} | {t: tags[t] for t in (SIDECARS_TAG, ADDS_TAG) if t in tags}
         true = {"version": segment.checkpoint_version, SIDECARS_TAG: str(len(names)), ADDS_TAG: str(count)}
-        wrong = [(k, v) for k, v in own.items() if v != true[k]]
+        wrong = [(k, v) for k, v in expected.items() if v != true[k]]
         differences += [f"its checkpointMetadata says {k} {v!r}, not {true[k]!r}" for k, v in wrong]
     if differences:
         raise CorruptLogError(
@@ -206,7 +204,6 @@ def compare(store: Store, segment: LogSegment, count: int, size: int | None, rar
 
 
 def _differences_of_checksum(store: Store, key: str, count: int, size: int | None) -> list[str]:
-    """What the version's checksum file says otherwise; nothing where it cannot be read: no reader needs it."""
     try:
         stated = orjson.loads(bytes(store.read(key)))
         counts = {name: stated[name] for name in ("numFiles", "tableSizeBytes")}
@@ -221,7 +218,7 @@ def _differences_of_checksum(store: Store, key: str, count: int, size: int | Non
 
 
 def tags_of(action: Mapping[str, Any]) -> dict[str, Any]:
-    """The ``tags`` of an action: a JSON object, or an Arrow map, which is a list of pairs."""
+    """The ``tags`` of an action: a JSON object, or an Arrow map as a list of pairs."""
     value = action.get("tags")
     if isinstance(value, dict):
         return {str(k): v for k, v in value.items()}
@@ -229,7 +226,7 @@ def tags_of(action: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
-    """The state that the segment's checkpoint holds, without any file action."""
+    """Read the state in the segment's checkpoint without any file action."""
     if segment.checkpoint_version is None:
         return empty_state()
     rare = checkpoint_actions(store, segment)
@@ -237,14 +234,14 @@ def read_checkpoint_rare(store: Store, segment: LogSegment) -> State:
 
 
 def read_checkpoint_tombstones(store: Store, segment: LogSegment) -> pa.Table:
-    """The ``remove`` actions of the segment's checkpoint."""
+    """Read the ``remove`` actions of the segment's checkpoint."""
     if segment.checkpoint_version is None:
         return empty_state().removes
     return pa.concat_tables([_NO_ACTIONS["remove"], *checkpoint_pieces(store, segment, "remove")])
 
 
 def sidecar_keys(store: Store, segment: LogSegment) -> list[str]:
-    """Keys of the sidecars that the segment's checkpoint names."""
+    """The keys of the sidecars that the segment's checkpoint names."""
     version = segment.checkpoint_version
     if version is None:
         return []
@@ -257,7 +254,7 @@ def _batch(version: int, rare: Sequence[tuple[str, Any]]) -> ActionBatch:
 
 
 def checkpoint_actions(store: Store, segment: LogSegment) -> list[tuple[str, Any]]:
-    """The actions of the segment's checkpoint that are not files, those that name its sidecars included."""
+    """The actions of the segment's checkpoint that are not file actions, ``sidecar`` actions included."""
     rare: list[tuple[str, Any]] = []
     for file in segment.checkpoint_files:
         assert segment.checkpoint_version is not None
@@ -284,9 +281,9 @@ def _file_pieces(
     only: frozenset[str] | None = None,
     share: Share | None = None,
 ) -> Iterator[pa.Table]:
-    """The file actions of one kind, or of none; before them, the rare actions are appended to ``rare``.
+    """Yield the file actions of one kind, or of none; the rare actions are appended to ``rare`` first.
 
-    ``size`` is what the file must have; ``only`` are the fields that are wanted.
+    ``size`` is the expected size of the file; ``only`` are the fields to read.
     """
     try:
         if key.endswith(".json"):
@@ -312,7 +309,7 @@ def _file_pieces(
             version=version,
         ) from e
     except (*DAMAGE, OSError, TypeError, AttributeError) as e:
-        # A damaged footer or schema shows in as many ways as there are things to be wrong.
+        # A damaged footer or schema raises many kinds of errors.
         if isinstance(e, TrilakeError):
             raise
         raise CorruptLogError(
@@ -324,28 +321,28 @@ def _file_pieces(
 
 
 def _check_columns(names: set[str]) -> None:
-    """Refuse a checkpoint of version 1 without a column of files: it would pass for that of an empty table."""
+    """Refuse a v1 checkpoint without a column of files: it would look like an empty table."""
     if "metaData" in names and not names & {"add", "checkpointMetadata", "sidecar"}:
         raise ValueError("it has no column 'add'")
 
 
 def _read_rare(source: pa.NativeFile, file: pq.ParquetFile, footer: Footer) -> list[tuple[str, Any]]:
     present = set(file.schema_arrow.names)
-    wanted = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
-    groups = _groups_with(footer, wanted)
+    requested = [n for n in RARE_ACTIONS if n in present and n != "commitInfo"]
+    groups = _groups_with(footer, requested)
     rare: list[tuple[str, Any]] = []
-    for run in fetched_together(source, file, groups, wanted):
-        for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=wanted, use_threads=False):
-            for name in wanted:
+    for run in fetched_together(source, file, groups, requested):
+        for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=requested, use_threads=False):
+            for name in requested:
                 rows = batch.column(batch.schema.get_field_index(name)).drop_null().to_pylist()
                 stated = ({k: v for k, v in row.items() if v is not None} for row in rows)
-                # A writer that cannot say "no action" writes a struct of nulls.
+                # A writer that cannot write "no action" writes a struct of nulls.
                 rare += [(name, row) for row in stated if not _says_nothing(row)]
     return rare
 
 
 def _says_nothing(value: Any) -> bool:
-    """Whether a struct has nulls, empty maps and empty lists alone, at every depth."""
+    """Whether a struct holds only nulls, empty maps and empty lists, at every depth."""
     if isinstance(value, dict):
         return all(map(_says_nothing, value.values()))
     return value is None or value == []
@@ -354,11 +351,13 @@ def _says_nothing(value: Any) -> bool:
 def _groups_with(footer: Footer, names: Sequence[str]) -> list[int]:
     """The row groups that may hold an action of these names.
 
-    Every known action has a field that is required and no list, so a group where all those are null holds none.
+    Every action has a required field outside a list, so a group where all of those are null holds none.
     """
-    wanted = frozenset(names)
+    requested = frozenset(names)
     leaves = (
-        [i for i, c in enumerate(footer[0]) if not c.repeated and c.path.partition(".")[0] in wanted] if footer else []
+        [i for i, c in enumerate(footer[0]) if not c.repeated and c.path.partition(".")[0] in requested]
+        if footer
+        else []
     )
     return [g for g, chunks in enumerate(footer) if any(chunks[i].null_count != chunks[i].num_values for i in leaves)]
 
@@ -388,7 +387,7 @@ def _read_actions(
         if selected is not None:
             yield from _read_selected(source, file, selected, parts, choice)
             return
-    # Piece by piece, so that the raw column and the actions made of it never stand in memory twice as a whole.
+    # Piece by piece, so that the raw column and its actions are never both whole in memory.
     for run in fetched_together(source, file, groups, parts):
         for batch in batches(file, _BATCH_ROWS, row_groups=run, columns=parts, use_threads=True):
             rows = batch if rebasing is None else rebasing.rows(batch)
@@ -398,22 +397,21 @@ def _read_actions(
 def _read_selected(
     source: pa.NativeFile, file: pq.ParquetFile, selected: Selected, parts: list[str], choice: Choice
 ) -> Iterator[pa.Table]:
-    """The files of the selection; those left out are counted."""
-    choice.left += sum(selected.files.values())
+    choice.skipped += sum(selected.files.values())
     for run in fetched_together(source, file, list(selected.groups), parts):
         for group in run:
-            wanted, start = selected.groups[group], 0
+            rows, start = selected.groups[group], 0
             for batch in batches(file, _BATCH_ROWS, row_groups=[group], columns=parts, use_threads=True):
-                mask = wanted[start : start + batch.num_rows]
+                mask = rows[start : start + batch.num_rows]
                 start += batch.num_rows
                 if mask.any():
                     piece = _file_actions(pa.Table.from_batches([batch]).filter(pa.array(mask)), "add")
-                    choice.left -= piece.num_rows
+                    choice.skipped -= piece.num_rows
                     yield piece
 
 
 def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:
-    """Whether some rows may have their statistics in ``stats_parsed`` only (``writeStatsAsJson=false``)."""
+    """Whether some rows have statistics only in ``stats_parsed`` (``writeStatsAsJson=false``)."""
     if "stats" not in fields.names:
         return True
     leaves = {c.path: i for i, c in enumerate(footer[0])} if footer else {}
@@ -425,7 +423,7 @@ def _needs_parsed_stats(footer: Footer, fields: pa.StructType) -> bool:
 
 
 def _file_actions(table: pa.Table, kind: str, only: frozenset[str] | None = None) -> pa.Table:
-    """The file actions of one kind with all their fields, or some, whatever the checkpoint's writer left out."""
+    """The file actions of one kind with all their fields, or some, whichever the checkpoint's writer left out."""
     type_ = FILE_ACTIONS[kind]
     if only is not None:
         type_ = pa.struct([f for f in type_ if f.name in only])
@@ -443,9 +441,9 @@ def _file_actions(table: pa.Table, kind: str, only: frozenset[str] | None = None
         else:
             arrays.append(pa.nulls(len(column), f.type))
     out = pa.Table.from_arrays(arrays, schema=pa.schema(list(type_)))
-    out.validate(full=True)  # Parquet's strings are any bytes until someone looks
+    out.validate(full=True)  # Parquet does not check that strings are UTF-8
     if out["path"].null_count:
-        # A writer that cannot say "no action" writes a struct of nulls; with any content it is an action cut short.
+        # A writer that cannot write "no action" writes a struct of nulls; with any content it is a truncated action.
         nameless = out.filter(pc.is_null(out["path"]))
         if nameless["size"].null_count < len(nameless) or nameless["dataChange"].null_count < len(nameless):
             raise ValueError(f"{len(nameless)} {kind} actions have no path")

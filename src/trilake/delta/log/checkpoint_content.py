@@ -1,4 +1,4 @@
-"""What a checkpoint is made of: the state of a version, whole or, of a large table, piece by piece."""
+"""The content of a checkpoint: the state of a version, whole or, for a large table, piece by piece."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from trilake.errors import InvalidArgumentError
 
 #: File actions of one kind (``add`` or ``remove``).
 FilePieces = Iterator[tuple[str, pa.Table]]
-#: Files of a piece of a list that is in memory.
+#: Files of a piece of an in-memory list.
 _PIECE_ROWS = 256 * 1024
 
 
 @dataclass(frozen=True)
 class Content:
-    """The file actions of a version, as often as they are asked for.
+    """The file actions of a version; can be read repeatedly.
 
-    ``expected`` is about how many there are; ``num_adds`` how many files exactly, where that is known beforehand.
+    ``expected`` is the approximate number of actions; ``num_adds`` the exact number of files, where known in
+    advance.
     """
 
     head: Head
@@ -38,8 +39,8 @@ class Content:
 def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) -> Content:
     """The content of a version's checkpoint, without tombstones older than ``delta.deletedFileRetentionDuration``.
 
-    The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be among
-    them twice, and else what reading a checkpoint raises.
+    The pieces of a :class:`PendingSnapshot` raise ``MaybeTwiceError`` after the last one, where a file may be
+    listed twice.
     """
     kept = Unexpired.of(version, now_ms)
     if isinstance(version, PendingSnapshot):
@@ -58,18 +59,16 @@ def content_of(log: DeltaLog, version: Snapshot | PendingSnapshot, now_ms: int) 
 
 @dataclass(frozen=True)
 class Unexpired:
-    """Leaves of tombstones those that are not older than ``delta.deletedFileRetentionDuration``."""
+    """Drops tombstones older than ``delta.deletedFileRetentionDuration``."""
 
     now_ms: int
     retention_ms: int | None
 
     @staticmethod
     def of(version: Head, now_ms: int) -> Unexpired:
-        """As the version's properties say."""
         return Unexpired(now_ms, _retention_ms(version))
 
     def __call__(self, removes: pa.Table) -> pa.Table:
-        """Those of some tombstones that stay."""
         if self.retention_ms is None:
             return removes
         deleted = pc.fill_null(removes["deletionTimestamp"], 0)
@@ -77,14 +76,14 @@ class Unexpired:
 
 
 def counted(segment: LogSegment) -> int:
-    """About how many files a large checkpoint holds."""
+    """The approximate number of files in a large checkpoint."""
     if segment.hint is not None and segment.hint.num_add_files is not None:
         return segment.hint.num_add_files
     return max(LARGE_FILES, sum(f.size for f in segment.checkpoint_files) // FILE_BYTES)
 
 
 def _retention_ms(version: Head) -> int | None:
-    """How long tombstones stay; ``None``, for ever, where that is not known for certain: they do no harm."""
+    """How long tombstones stay; ``None`` (for ever) where that is uncertain, since extra tombstones do no harm."""
     try:
         return version.properties.duration_ms("delta.deletedFileRetentionDuration")
     except InvalidArgumentError:

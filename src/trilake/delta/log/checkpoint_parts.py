@@ -1,8 +1,8 @@
 """The rows of a checkpoint as Arrow, and how they are spread over files.
 
-Protocol: *Checkpoint Format*, *Requirements for Writers*.  One row an action, one struct column a kind of action.  Rows
-come in slices, each of which becomes a row group, so that what is encoded at any time is small beside the state; the
-few actions that are not files come first and in a group of their own, where a reader of the table's head finds them.
+Protocol: *Checkpoint Format*, *Requirements for Writers*.  One row per action, one struct column per kind of action.
+Rows arrive in slices, each of which becomes a row group, so memory stays small; the few actions that are not file
+actions form the first row group, where readers of the table's head find them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from trilake.expr.terms.engine import Query, query
 from trilake.parquet.files import PAGE_CHECKSUMS
 from trilake.storage.base import Store
 
-#: Rows of a row group.  Files stand in the order in which the log added them, so that a group holds values and
-#: partitions of one time, and a lookup by its bounds reads few groups: this many files are what it reads at the least.
+#: Rows of a row group.  Files stand in the order in which the log added them, so the values of a group lie close
+#: together, and a lookup by bounds reads few groups.
 SLICE_ROWS = 64 * 1024
 #: A file of more rows is written piece by piece, a smaller one at once.
 _AT_ONCE_ROWS = 4 * SLICE_ROWS
@@ -62,9 +62,9 @@ _RARE: dict[str, pa.StructType] = {
         [("path", pa.string()), ("sizeInBytes", pa.int64()), ("modificationTime", pa.int64()), ("tags", _MAP)]
     ),
 }
-#: What every single-file checkpoint has a column for, whether or not there is such an action.
+#: Columns that every single-file checkpoint has, whether or not there is such an action.
 _ALWAYS = ("txn", "metaData", "protocol")
-# Statistics of a removed file have no use: a tombstone only says which file may be deleted.
+# A tombstone only says which file may be deleted, so statistics are useless there.
 _REMOVE = pa.struct([f for f in REMOVE if f.name != "stats"])
 
 RareActions = Sequence[tuple[str, Mapping[str, Any]]]
@@ -83,7 +83,7 @@ def rare_actions(snapshot: Head) -> list[tuple[str, Mapping[str, Any]]]:
 
 @dataclass(frozen=True)
 class FileColumns:
-    """Which columns the ``add`` actions of a table's checkpoints have, and how their values are made."""
+    """Which columns the ``add`` actions of a table's checkpoints have, and how to compute their values."""
 
     type: pa.StructType
     stats: StatsParser | None
@@ -92,7 +92,7 @@ class FileColumns:
 
     @staticmethod
     def of(snapshot: Head) -> FileColumns:
-        """As the table's properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct`` ask."""
+        """As the table properties ``delta.checkpoint.writeStatsAsJson`` and ``.writeStatsAsStruct`` say."""
         as_json = not snapshot.properties.is_off("delta.checkpoint.writeStatsAsJson")
         as_struct = snapshot.properties.is_on("delta.checkpoint.writeStatsAsStruct")
         metadata = snapshot.metadata
@@ -107,7 +107,6 @@ class FileColumns:
         return FileColumns(pa.struct(fields), parser, metadata, as_struct and bool(partition))
 
     def adds(self, files: pa.Table) -> pa.StructArray:
-        """``add`` actions of one slice."""
         parsed: dict[str, pa.Array | Callable[[], pa.Array]] = {"dataChange": pa.repeat(False, files.num_rows)}
         if self.stats is not None:
             parsed["stats_parsed"] = _one(self.stats.parse(files["stats"]))
@@ -129,9 +128,9 @@ def _removes(files: pa.Table) -> pa.StructArray:
 
 
 def owners(files: pa.Table, parts: int, query: Query = query) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which of ``parts`` files of a checkpoint each file action goes into: by the MD5 of its decoded path.
+    """Which of ``parts`` checkpoint files each file action goes into: by the MD5 of its decoded path.
 
-    Every attempt, by whatever version of this library, spreads alike.
+    The same in every attempt and every version of this library.
     """
     parts_of_files = query(
         f"select (md5_number_lower(p) % {parts})::bigint as part from t",
@@ -142,7 +141,7 @@ def owners(files: pa.Table, parts: int, query: Query = query) -> np.ndarray[Any,
 
 
 def file_schema(columns: FileColumns, rare: RareActions, *, files_only: bool = False) -> pa.Schema:
-    """The Arrow schema of a checkpoint's file; ``files_only`` for a sidecar."""
+    """The Arrow schema of a checkpoint file; ``files_only`` for a sidecar."""
     names = {n for n, _ in rare}
     fields = [pa.field(n, t) for n, t in _RARE.items() if n in names or n in _ALWAYS]
     files = [pa.field("add", columns.type), pa.field("remove", _REMOVE)]
@@ -166,16 +165,16 @@ def _filled(schema: pa.Schema, arrays: Mapping[str, pa.Array], rows: int) -> pa.
 
 
 class CheckpointFile:
-    """One file of a checkpoint, written a row group at a time.  It appears when its block ends, whole or not at all.
+    """One checkpoint file, written a row group at a time.  It appears when its block ends, whole or not at all.
 
     Parameters
     ----------
     store, key: where it goes.
     columns, schema: its columns, see :func:`file_schema`.
-    expected: about how many actions it will hold: few are written at once.
-    absent: a file that is there stays, and ``ObjectExistsError`` is raised; a large one that another process finishes
-        in the meantime is replaced.
-    keep_empty: whether it appears without any action, too.
+    expected: approximate number of actions; a small file is written at once.
+    absent: keep an existing file and raise ``ObjectExistsError``; a large one that another process finishes
+        meanwhile is replaced.
+    keep_empty: write the file even if it has no action.
     """
 
     def __init__(
@@ -209,7 +208,7 @@ class CheckpointFile:
         return self
 
     def take_rare(self, rare: RareActions) -> None:
-        """Write actions that are not files, in a group of their own."""
+        """Write the actions that are not file actions as a row group."""
         if not rare:
             return
         arrays = {
@@ -222,7 +221,7 @@ class CheckpointFile:
         self._write(arrays, len(rare))
 
     def take(self, kind: str, files: pa.Table) -> None:
-        """Take file actions of one kind; ``add`` actions come before ``remove`` actions."""
+        """Write file actions of one kind; ``add`` actions come before ``remove`` actions."""
         if kind != self._kind:
             self._flush(0)
             self._kind = kind
@@ -232,7 +231,7 @@ class CheckpointFile:
             self._flush(SLICE_ROWS)
 
     def _flush(self, least: int) -> None:
-        """Write row groups until fewer than ``least`` actions wait, or none."""
+        """Write row groups until fewer than ``least`` actions are buffered, or none."""
         if self._count < max(1, least):
             return
         files, start = pa.concat_tables(self._waiting), 0
@@ -274,7 +273,7 @@ class CheckpointFile:
             self._out.__exit__(None, None, None)
 
     def _discard(self, error: BaseException) -> None:
-        self._writer.is_open = False  # or its destructor would try to write the footer
+        self._writer.is_open = False  # otherwise its destructor tries to write the footer
         if self._out is not None:
             self._out.__exit__(type(error), error, None)
 

@@ -1,11 +1,11 @@
-"""Reading some of the files of a checkpoint: by the bounds of its row groups, then by a few of its columns.
+"""Read some of the files of a checkpoint: by the bounds of its row groups, then by a few of its columns.
 
-Protocol: *Checkpoint Format*.  A checkpoint with ``stats_parsed`` or ``partitionValues_parsed`` says of each file what
-a filter asks in columns of their own types.  Who wants some of the files passes a :class:`Selection`::
+Protocol: *Checkpoint Format*.  ``stats_parsed`` and ``partitionValues_parsed`` hold typed values that a filter can be
+checked against.  To read only some files, pass a :class:`Selection`::
 
-    footer --> bounds of the fields that it names --> row groups that may hold such a file
-           --> those fields of these groups       --> the files themselves
-           --> all columns of groups with one of them, and of their rows no others
+    footer --> bounds of the fields that it names --> row groups that may match
+           --> those fields of these groups       --> the matching files
+           --> all columns of groups with a match, only the matching rows
 
 A checkpoint without those fields is read whole.
 """
@@ -30,16 +30,16 @@ if TYPE_CHECKING:
 #: The names that lead to a field below ``add``.
 Leaf = tuple[str, ...]
 Bits = npt.NDArray[np.bool_]
-#: Where a writer notes the Arrow types of its columns, views among them.
+#: The metadata key with the Arrow types of a writer's columns, including views.
 _ARROW_SCHEMA = b"ARROW:schema"
 
 
 @dataclass(frozen=True)
 class GroupBounds:
-    """What the footer says of one field in each of some row groups; null is unknown.
+    """Footer statistics of one field in some row groups; null is unknown.
 
-    ``low`` and ``high`` enclose the values of the files that have one, except for NaN.  ``nulls`` is the number of
-    files that have none.
+    ``low`` and ``high`` enclose the values of the files that have one, except NaN.  ``nulls`` counts the files
+    without one.
     """
 
     low: pa.Array
@@ -48,24 +48,24 @@ class GroupBounds:
 
 
 class Selection(Protocol):
-    """Says which files of a checkpoint are wanted; what is in doubt is."""
+    """Says which files of a checkpoint to read; files in doubt are read."""
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        """The fields of ``add`` by which it can tell; none where the checkpoint has none of them."""
+        """The fields of ``add`` that it decides by; empty where the checkpoint has none of them."""
 
     def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
-        """The row groups, of so many files each, that may hold a file that is wanted."""
+        """The row groups, with these numbers of files, that may hold a match."""
 
     def rows(self, adds: pa.StructArray) -> Bits:
-        """The files that are wanted, of some whose :meth:`leaves` alone were read."""
+        """The matching files, given only the columns of :meth:`leaves`."""
 
 
 @dataclass(frozen=True)
 class Selected:
-    """What a selection finds in one file of a checkpoint.
+    """The matches in one checkpoint file.
 
-    ``groups`` hold a file that is wanted, each with the rows that are in question; ``files`` says of every row group
-    how many files it has.
+    ``groups`` are the row groups with a match, each with the rows in question; ``files`` is the number of files per
+    group.
     """
 
     groups: Mapping[int, Bits]
@@ -80,9 +80,9 @@ def select(
     selection: Selection,
     batch_rows: int,
 ) -> Selected | None:
-    """Find the files that are wanted among the row groups ``groups``; ``None`` where only all of them can tell.
+    """Find the matching files among the row groups ``groups``; ``None`` where all of them must be read.
 
-    Raises as reading a Parquet file does.
+    Raises what reading a Parquet file raises.
     """
     schema = file.schema_arrow
     add = schema.field("add").type
@@ -93,7 +93,7 @@ def select(
     paths = places["add", "path"]
     without = [footer[g][paths].null_count for g in groups]
     if any(n is None for n in without):
-        return None  # how many files are left out must be known
+        return None  # the number of skipped files must be known
     rows = [footer[g][paths].num_values for g in groups]
     files = np.array([r - (n or 0) for r, n in zip(rows, without, strict=True)], np.int64)
     bounds = {
@@ -104,21 +104,21 @@ def select(
     possible = selection.groups(files, bounds)
     chosen = [g for g, p in zip(groups, possible, strict=True) if p]
     columns = [".".join(("add", *leaf)) for leaf in leaves]
-    found = {}
+    matches = {}
     for run in fetched_together(source, file, chosen, columns):
         for group in run:
             bits = _rows_of(file, group, columns, selection, batch_rows)
             if bits.any():
-                found[group] = bits
-    return Selected(found, dict(zip(groups, files.tolist(), strict=True)))
+                matches[group] = bits
+    return Selected(matches, dict(zip(groups, files.tolist(), strict=True)))
 
 
 def batches(
     file: pq.ParquetFile, batch_rows: int, *, row_groups: Sequence[int], columns: Sequence[str], use_threads: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Columns of some row groups of a checkpoint, batch by batch.
+    """Read columns of some row groups of a checkpoint, batch by batch.
 
-    Strings that the writer noted as views of Arrow come as plain ones: Arrow does not filter structs that hold views.
+    Arrow cannot filter structs that hold string views, so views become plain strings.
     """
     read = file.iter_batches(batch_rows, row_groups=list(row_groups), columns=list(columns), use_threads=use_threads)
     if _ARROW_SCHEMA not in (file.metadata.metadata or ()):
@@ -162,7 +162,7 @@ def _type(struct: pa.DataType, leaf: Leaf) -> pa.DataType:
 
 
 def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
-    """Whether a struct has a field at the end of these names, each of which leads to one field."""
+    """Whether a struct has a field at the end of these names, each of which is unique."""
     for name in leaf:
         if not pa.types.is_struct(struct) or len(struct.get_all_field_indices(name)) != 1:
             return False
@@ -171,9 +171,9 @@ def has_leaf(struct: pa.DataType, leaf: Leaf) -> bool:
 
 
 def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
-    """The place of each column in the footer by the names that lead to it; ``None`` where that is not certain."""
+    """The footer position of each column by its path; ``None`` where that is ambiguous."""
     paths = list(_paths(file.schema_arrow, ()))
-    # Names with dots are told apart by their place alone.
+    # Names with dots can only be told apart by position.
     stored = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     plain = len(paths) == len(stored) and all(p is None or ".".join(p) == s for p, s in zip(paths, stored, strict=True))
     places = {p: i for i, p in enumerate(paths) if p is not None}
@@ -181,7 +181,7 @@ def _places(file: pq.ParquetFile) -> dict[Leaf, int] | None:
 
 
 def _paths(fields: Any, above: Leaf) -> Iterator[Leaf | None]:
-    """The names that lead to each column, in the order of the columns; ``None`` below lists and maps."""
+    """The path of each column, in column order; ``None`` below lists and maps."""
     for f in fields:
         path = (*above, f.name)
         if pa.types.is_struct(f.type):
@@ -211,16 +211,16 @@ def _bounds(
 
 
 def _low_and_high(file: pq.ParquetFile, group: int, place: int) -> tuple[Any, Any]:
-    # Arrow leaves out bounds whose order is not certain: those of old writers, and of INT96.
+    # Arrow omits bounds of uncertain order: those of old writers and of INT96.
     statistics = file.metadata.row_group(group).column(place).statistics
     try:
         return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (None, None)
-    except (*DAMAGE, TypeError, RuntimeError):  # a string cut amid a letter, a date beyond Python's
+    except (*DAMAGE, TypeError, RuntimeError):  # a string cut inside a character, a date beyond Python's range
         return None, None
 
 
 def _nulls(chunk: ColumnChunk, files: int) -> int | None:
-    """Files without a value: the rows of no file have none either."""
+    """The number of files without a value; the rows of such a file have none either."""
     if chunk.null_count is None:
         return None
     nulls = chunk.null_count - (chunk.num_values - files)

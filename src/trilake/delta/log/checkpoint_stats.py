@@ -1,7 +1,7 @@
-"""``add.stats_parsed`` and ``add.partitionValues_parsed`` of checkpoints: typed by the table's schema, and back.
+"""``add.stats_parsed`` and ``add.partitionValues_parsed`` of checkpoints: convert from and to JSON.
 
-Protocol: *Checkpoint Format* and *Per-file Statistics*.  Fields carry physical names.  A statistic that the JSON text
-does not give exactly in the column's type becomes null, which every reader takes as "unknown".
+Protocol: *Checkpoint Format* and *Per-file Statistics*.  Fields carry physical names.  A statistic that JSON does not
+give exactly in the column's type becomes null, which readers take as "unknown".
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trilake.delta.protocol.schema import PrimitiveType, StructField, StructType
 from trilake.delta.protocol.schema_edit import split_names
 from trilake.expr.terms.engine import Query, query
 
-#: How DuckDB calls the types that have bounds; decimals and strings of other names are handled beside it.
+#: DuckDB's names of the types with bounds; decimals and other string types are handled separately.
 _BOUNDED = {
     "byte": "TINYINT",
     "short": "SMALLINT",
@@ -32,20 +32,18 @@ _BOUNDED = {
     "timestamp": "TIMESTAMPTZ",
     "timestamp_ntz": "TIMESTAMP",
 }
-#: Digits of a JSON number that survive the parser, which makes a double of it.
+#: Digits of a JSON number that survive DuckDB's parser, which reads doubles.
 _SAFE_DIGITS = 15
 
 
 @dataclass(frozen=True)
 class _Node:
-    """A field of the parsed statistics: a leaf with its column's type, or a struct of nodes."""
-
     name: str
     children: tuple[_Node, ...] = ()
     leaf: PrimitiveType | None = None
 
     def structure(self, *, bounds: bool) -> Any:
-        """What ``json_transform`` is told to look for."""
+        """The structure argument of DuckDB's ``json_transform``."""
         if self.children:
             return {c.name: c.structure(bounds=bounds) for c in self.children}
         if not bounds:
@@ -63,8 +61,8 @@ class _Node:
 def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration: Mapping[str, str]) -> set[str]:
     """The columns that have statistics, as dotted display paths in lower case.
 
-    ``delta.dataSkippingStatsColumns`` names them, a struct standing for all within; without it they are the first
-    ``delta.dataSkippingNumIndexedCols`` (32, negative for all).
+    ``delta.dataSkippingStatsColumns`` names them, a struct standing for all its fields; without it they are the
+    first ``delta.dataSkippingNumIndexedCols`` (default 32; negative for all).
 
     >>> schema = StructType((StructField("a", PrimitiveType("long")), StructField("b", PrimitiveType("long"))))
     >>> sorted(indexed_paths(schema, (), {"delta.dataSkippingNumIndexedCols": "1"}))
@@ -72,26 +70,26 @@ def indexed_paths(schema: StructType, partition: tuple[str, ...], configuration:
     """
     parted = {p.lower() for p in partition}
     leaves = [".".join(path).lower() for path, _ in schema.leaves() if path[0].lower() not in parted]
-    named = configuration.get("delta.dataSkippingStatsColumns")
-    if named:
-        chosen = [".".join(parts).lower() for parts in split_names(named)]
+    names = configuration.get("delta.dataSkippingStatsColumns")
+    if names:
+        chosen = [".".join(parts).lower() for parts in split_names(names)]
         return {p for p in leaves if any(p == c or p.startswith(f"{c}.") for c in chosen)}
     count = TableProperties(configuration).indexed_columns()
     return set(leaves if count < 0 else leaves[:count])
 
 
-def _nodes(fields: tuple[StructField, ...], wanted: set[str], prefix: str, *, bounds: bool) -> Iterator[_Node]:
+def _nodes(fields: tuple[StructField, ...], indexed: set[str], prefix: str, *, bounds: bool) -> Iterator[_Node]:
     seen: set[str] = set()
     for f in fields:
         path, name = prefix + f.name.lower(), f.physical_name
-        if not name or name.lower() in seen:  # the parser does not tell names apart that differ by case only
+        if not name or name.lower() in seen:  # the parser ignores case
             continue
         seen.add(name.lower())
         if isinstance(f.type, StructType):
-            children = tuple(_nodes(f.type.fields, wanted, f"{path}.", bounds=bounds))
+            children = tuple(_nodes(f.type.fields, indexed, f"{path}.", bounds=bounds))
             if children:
                 yield _Node(name, children)
-        elif path in wanted:
+        elif path in indexed:
             leaf = f.type if isinstance(f.type, PrimitiveType) else None
             if not bounds or (leaf is not None and _has_bounds(leaf)):
                 yield _Node(name, (), leaf)
@@ -102,18 +100,14 @@ def _has_bounds(leaf: PrimitiveType) -> bool:
 
 
 class StatsParser:
-    """Turns JSON statistics into the struct ``stats_parsed`` of one table.
+    """Converts JSON statistics to the struct ``stats_parsed`` of one table.
 
-    Parameters
-    ----------
-    schema: the table's schema.
-    partition: display names of its partition columns, which have no statistics.
-    configuration: the table's properties, of which those on data skipping are read.
-    query: evaluates SQL.
+    Parameters ---------- schema: the table's schema. partition: display names of its partition columns, which have
+    no statistics. configuration: the table's properties. query: evaluates SQL.
 
     >>> schema = StructType((StructField("a", PrimitiveType("long")),))
-    >>> texts = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])
-    >>> parsed = StatsParser(schema, (), {}).parse(texts).to_pylist()[0]
+    >>> stats = pa.chunked_array([['{"numRecords":2,"minValues":{"a":1},"maxValues":{"a":3},"nullCount":{"a":0}}']])
+    >>> parsed = StatsParser(schema, (), {}).parse(stats).to_pylist()[0]
     >>> parsed["numRecords"], parsed["minValues"], parsed["maxValues"], parsed["nullCount"]
     (2, {'a': 1}, {'a': 3}, {'a': 0})
     """
@@ -126,9 +120,9 @@ class StatsParser:
         query: Query = query,
     ) -> None:
         self._query = query
-        wanted = indexed_paths(schema, partition, configuration)
-        bounds = tuple(_nodes(schema.fields, wanted, "", bounds=True))
-        counts = tuple(_nodes(schema.fields, wanted, "", bounds=False))
+        indexed = indexed_paths(schema, partition, configuration)
+        bounds = tuple(_nodes(schema.fields, indexed, "", bounds=True))
+        counts = tuple(_nodes(schema.fields, indexed, "", bounds=False))
         structure: dict[str, Any] = {"numRecords": "BIGINT", "tightBounds": "BOOLEAN"}
         fields = [pa.field("numRecords", pa.int64()), pa.field("tightBounds", pa.bool_())]
         select = ['"numRecords" := j."numRecords"', '"tightBounds" := j."tightBounds"']
@@ -148,7 +142,7 @@ class StatsParser:
         self._select = f"struct_pack({', '.join(select)})"
 
     def parse(self, texts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """One struct a string, null where there is no text or no JSON object."""
+        """One struct per string, null for null and for anything but a JSON object."""
         parsed = self._query(
             f"select case when j is null then null else {self._select} end as v from"
             f" (select json_transform(case when json_valid(s) then s end, '{self._structure}') as j from t)",
@@ -158,7 +152,7 @@ class StatsParser:
 
 
 def _exact(sql: str, node: _Node) -> str:
-    """The bounds below ``sql`` as values of their columns' types, null where the text may have lost something."""
+    """The bounds below ``sql`` as values of their columns' types, null where JSON may have lost precision."""
     if node.children:
         inner = ", ".join(
             f"{double_quoted(c.name)} := {_exact(f'{sql}.{double_quoted(c.name)}', c)}" for c in node.children
@@ -177,7 +171,7 @@ def _exact(sql: str, node: _Node) -> str:
 
 
 def stats_text(parsed: pa.ChunkedArray, query: Query = query) -> pa.ChunkedArray:
-    """``stats_parsed`` as the JSON strings of ``stats``; null stays null."""
+    """Convert ``stats_parsed`` to the JSON strings of ``stats``; null stays null."""
     return query(
         f"select case when s is null then null else to_json({_json_ready('s', parsed.type)})::varchar end as v from t",
         t=pa.table({"s": parsed}),
@@ -185,7 +179,7 @@ def stats_text(parsed: pa.ChunkedArray, query: Query = query) -> pa.ChunkedArray
 
 
 def _json_ready(sql: str, type_: pa.DataType) -> str:
-    """``sql`` with the values that JSON has no form of its own for as the strings that the protocol asks for."""
+    """``sql`` with values that JSON cannot express as the strings that the protocol prescribes."""
     if pa.types.is_struct(type_):
         if not type_.num_fields:
             return "null"
@@ -207,8 +201,9 @@ def partition_type(schema: StructType, partition: tuple[str, ...]) -> pa.StructT
 
 
 def parse_partition_values(adds: pa.Table, schema: StructType, partition: tuple[str, ...]) -> pa.StructArray:
-    """``partitionValues_parsed`` of some files.  Raises ``CorruptLogError`` for a string that is not a value of its
-    type."""
+    """Compute ``partitionValues_parsed`` of some files.  Raises ``CorruptLogError`` for a string that its type cannot
+    parse.
+    """
     fields = partition_fields(schema, partition)
     values = typed_partitions(adds, fields)
     target = partition_type(schema, partition)

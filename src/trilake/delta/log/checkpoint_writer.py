@@ -1,14 +1,13 @@
-"""Writing checkpoints: the state of a snapshot in Parquet, and the hint that points at it.
+"""Write checkpoints, and the ``_last_checkpoint`` hint that points at them.
 
-Protocol: *Checkpoints*, *V2 Spec*, *Sidecar Files*, *Requirements for Writers*.  One file by default; several, by a
-hash of the path, above ``part_size`` actions.  Files become visible as a whole and the hint is written last, so a
-writer may die anywhere.
+Protocol: *Checkpoints*, *V2 Spec*, *Sidecar Files*, *Requirements for Writers*.  One file by default; above
+``part_size`` actions several, by a hash of the path.  Files become visible as a whole and the hint is written last, so
+a writer may die at any point.
 
-Of version 2, a top-level file of a unique name and sidecars with the file actions, where the table supports
-``v2Checkpoint`` and its property ``delta.checkpointPolicy`` says ``v2``.  Sidecars come first: the top-level file makes
-them visible all together, and what a writer leaves that dies before it is read by no one and goes with log cleanup.
-That of a large table names sidecars of the checkpoint before again (:mod:`trilake.delta.log.sidecars.reuse`), and where
-the log's engine has jobs for it, tasks write the others (:mod:`trilake.delta.log.sidecars.tasks`).
+With ``v2Checkpoint`` and ``delta.checkpointPolicy = v2`` the file actions go into sidecars, written before the
+top-level file that names them; log cleanup deletes those of a writer that died.  A large table names unchanged sidecars
+again (:mod:`trilake.delta.log.sidecars.reuse`), and Spark tasks can write the rest
+(:mod:`trilake.delta.log.sidecars.tasks`).
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ from trilake.expr.terms.engine import Query
 from trilake.parquet.files import DAMAGE, checked_footer, open_parquet
 from trilake.storage.base import Store
 
-#: Table property: actions of one file of a checkpoint, above which there are several.
+#: Table property: most actions in one checkpoint file; above that there are several.
 PART_SIZE = "trilake.checkpoint.partSize"
 DEFAULT_PART_SIZE = 5_000_000
-#: The same for a sidecar, which is written again as a whole when one of its files is removed.
+#: The same for a sidecar, which is rewritten whole when one of its files is removed.
 DEFAULT_SIDECAR_SIZE = 1_000_000
-#: A table of less than this share of a full sidecar has one of everything.
+#: A table smaller than this share of a full sidecar gets a single file of each kind.
 _SMALL = 16
-#: More sidecars are not named in the hint, which every reader fetches.
+#: Most sidecars that the hint names; every reader fetches the hint.
 _MAX_SIDECARS_IN_HINT = 30
-#: Table property: ``parquet`` or ``json``, the format of the top-level file of version 2.
+#: Table property: format of the top-level v2 file, ``parquet`` or ``json``.
 TOP_LEVEL_FORMAT = "trilake.checkpoint.topLevelFormat"
 #: A longer description of the checkpoint's columns is left out of the hint, which every reader fetches.
 _MAX_SCHEMA_BYTES = 16 * 1024
@@ -77,23 +76,21 @@ def write_checkpoint(
 ) -> FileTotals | None:
     """Write the checkpoint of a version and point ``_last_checkpoint`` at it, unless it points at a newer one.
 
-    The files of a :class:`~trilake.delta.log.snapshot.PendingSnapshot` pass through memory piece by piece.  A
-    checkpoint of this version that is there already stays as it is, if it can be opened: readers that have listed the
-    log know its size, and may be reading it in pieces.
+    The files of a :class:`~trilake.delta.log.snapshot.PendingSnapshot` pass through memory piece by piece.  An
+    existing readable checkpoint of this version stays: readers that listed the log know its size.
 
     Parameters
     ----------
     log: the table's log.
     version: the state to write, which must be committed.
     runtime: clock and ids.
-    part_size: most actions of one file; by default the table's property ``trilake.checkpoint.partSize``.  Of a large
-        table, whose files no one has counted yet, it is about that.
-    replace: write it again, whatever is there: for whoever knows that it is false.
+    part_size: most actions of one file; by default the table property ``trilake.checkpoint.partSize``;
+        approximate for a large table.
+    replace: overwrite an existing checkpoint that is known to be wrong.
 
-    Returns what the version's files come to; ``None`` where the checkpoint was there.  Tombstones older than
-    ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError`` for a
-    size that is not a positive number, ``MetadataChangedError`` where the table was dropped or made again in the
-    meantime.
+    Returns the totals of the version's files; ``None`` where the checkpoint existed.  Tombstones older than
+    ``delta.deletedFileRetentionDuration`` are left out, as the protocol allows.  Raises ``InvalidArgumentError``
+    for a ``part_size`` below 1, ``MetadataChangedError`` where the table was dropped or replaced meanwhile.
     """
     jobs = None
     if _is_v2(version) and is_large(version.segment) and not replace:
@@ -118,7 +115,8 @@ def write_checkpoint(
     except (MaybeTwiceError, CorruptLogError):
         if not isinstance(version, PendingSnapshot):
             raise
-        # The whole list tells; and where the checkpoint was damaged since it was opened, commits stand in for it.
+        # Only the whole list can tell.  If the checkpoint was damaged since it was opened, the commits are read
+        # instead.
         return write_checkpoint(log, log.load(version), runtime, part_size=part_size, replace=replace)
     except _BaseGoneError:
         return write_checkpoint(log, log.opened(version.version), runtime, part_size=part_size)
@@ -128,7 +126,7 @@ def write_checkpoint(
 
 
 def _points_further(log: DeltaLog, version: int) -> bool:
-    """Whether the hint names a newer checkpoint, and one that is there."""
+    """Whether the hint names a newer checkpoint that exists."""
     newest = log.hint()
     if newest is None or newest.version <= version:
         return False
@@ -145,7 +143,7 @@ def _part_size(head: Head, part_size: int | None, default: int) -> int:
 
 
 def _spread(files: Sequence[CheckpointFile], pieces: FilePieces, query: Query) -> FileTotals:
-    """Write file actions, to several files by a hash of their path; what the ``add`` actions come to."""
+    """Write file actions, to several files by a hash of their path; return the totals of the ``add`` actions."""
     totals = FileTotals()
     for kind, piece in pieces:
         if kind == "add":
@@ -181,7 +179,7 @@ def _write_classic(
         return _hint(version, rows, totals.num_files, size, parts, schema if parts == 1 else None), totals
 
     def hint_at(rows: int, size: int, adds: int | None) -> bytes | None:
-        """The hint at files that are there, where it is known what they hold."""
+        """The hint at existing files, where their content is known."""
         count = adds if content.num_adds is None else content.num_adds
         return None if count is None else _hint(version, rows, count, size, parts, None)
 
@@ -207,15 +205,15 @@ def _hint(version: int, rows: int, adds: int, size: int, parts: int, schema: pa.
 
 @lru_cache(maxsize=32)
 def _description(serialized: bytes) -> Mapping[str, Any] | None:
-    """The columns of a checkpoint as the hint describes them, or ``None``: most of a table's have the same."""
+    """The checkpoint's columns for the hint, or ``None`` where they are too many."""
     described = from_arrow(pa.ipc.read_schema(pa.py_buffer(serialized)))
     return described.to_json() if len(described.json()) <= _MAX_SCHEMA_BYTES else None
 
 
 def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | None] | None:
-    """Of the files of a checkpoint: how many actions, how many bytes, and how many ``add`` actions by their footers.
+    """The number of actions, of bytes and, by the footers, of ``add`` actions in the files of a checkpoint.
 
-    The last is ``None`` where a footer does not say it; all is where a file cannot be opened.
+    The last is ``None`` where a footer does not state it; the whole result where a file cannot be opened.
     """
     rows = size = 0
     adds: int | None = 0
@@ -225,15 +223,15 @@ def _rows_and_size(store: Store, keys: Sequence[str]) -> tuple[int, int, int | N
                 file = open_parquet(source)
                 rows += file.metadata.num_rows
                 size += source.size()
-                own = _adds_in(source, file)
-                adds = None if own is None or adds is None else adds + own
+                count = _adds_in(source, file)
+                adds = None if count is None or adds is None else adds + count
     except (*DAMAGE, OSError, ObjectNotFoundError):
         return None
     return rows, size, adds
 
 
 def _adds_in(source: pa.NativeFile, file: pq.ParquetFile) -> int | None:
-    """How many ``add`` actions a file of a checkpoint holds by its footer, ``None`` where that does not say it."""
+    """The number of ``add`` actions in a checkpoint file by its footer; ``None`` where it does not state it."""
     paths = [file.metadata.schema.column(i).path for i in range(file.metadata.num_columns)]
     if "add.path" not in paths:
         return None
@@ -247,13 +245,12 @@ def _adds_in(source: pa.NativeFile, file: pq.ParquetFile) -> int | None:
 
 
 def _is_v2(head: Head) -> bool:
-    """Whether the table's checkpoints are of version 2."""
     policy = head.properties.text("delta.checkpointPolicy") or ""
     return policy.lower() == "v2" and "v2Checkpoint" in (head.protocol.writer_features or ())
 
 
 class _BaseGoneError(Exception):
-    """The older checkpoint was deleted while one was written that names its sidecars; that one is gone again, too."""
+    """The older checkpoint, whose sidecars the new one names, was deleted meanwhile; the new one is deleted again."""
 
 
 def _write_v2(
@@ -266,7 +263,7 @@ def _write_v2(
     *,
     replace: bool,
 ) -> tuple[bytes | None, FileTotals | None]:
-    """Write sidecars of at most ``most`` actions, and the top-level file; the hint, and what the files come to."""
+    """Write sidecars of at most ``most`` actions and the top-level file; return the hint and the file totals."""
     extension = (version.properties.text(TOP_LEVEL_FORMAT) or "parquet").lower()
     if extension not in ("parquet", "json"):
         raise InvalidArgumentError(
@@ -284,14 +281,14 @@ def _write_v2(
                 written = again.write(reuse.pieces(Unexpired.of(version, now)))
             else:
                 written = write_by_tasks(log, version, columns, jobs, runtime, most=most, reuse=reuse)
-            # Writing has taken its time; and the store's clock may be ahead of this machine's.
+            # Writing took time, and the store's clock may be ahead of this machine's.
             if reuse.outlasts(max(runtime.clock_ms(), written.newest_ms)):
                 if jobs is not None and _meanwhile(log, version, written):
                     return None, None
                 top, hint, totals = _publish(log, version, columns, written, extension, runtime, reuse.kept)
                 if is_there(log, version):
                     return hint, totals
-                # Someone deleted what the retention protects, and may delete the sidecars that are named again.
+                # A cleanup deleted what the retention protects, and may delete the sidecars that are named again.
                 store.delete([top])
                 raise _BaseGoneError
             written.take_back(store)
@@ -304,7 +301,7 @@ def _write_v2(
 
 
 def _meanwhile(log: DeltaLog, version: Head, written: Written) -> bool:
-    """Whether someone else wrote a checkpoint of the version while tasks did; then theirs is taken back."""
+    """Whether another writer wrote a checkpoint of the version while tasks ran; then delete what the tasks wrote."""
     there = any(v == version.version for v, _ in log.listing(start=version.version).checkpoints)
     if there:
         written.take_back(log.store)
@@ -330,7 +327,7 @@ def _publish(
     runtime: Runtime,
     kept: Sequence[Sidecar] = (),
 ) -> tuple[str, bytes, FileTotals]:
-    """Write the top-level file, which names the sidecars; its key, the hint at it, and what the files come to."""
+    """Write the top-level file, which names the sidecars; return its key, the hint and the totals of the files."""
     sidecars = [*(s.action for s in kept), *written.actions]
     totals = sum((s.files for s in kept), written.totals)
     counts = {SIDECARS_TAG: str(len(sidecars)), ADDS_TAG: str(totals.num_files)}

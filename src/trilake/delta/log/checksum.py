@@ -1,8 +1,7 @@
-"""Version checksum files (``N.crc``): what a version holds in all, by which a reader can check what it replayed.
+"""Version checksum files (``N.crc``): the totals of a version, by which a reader can check what it replayed.
 
-Protocol: *Version Checksum File*.  A checksum is made from a snapshot, or from the checksum before and the actions of
-one commit, which costs the same however large the table is.  One that cannot be computed for certain is not written: a
-wrong one would be worse than none.
+Protocol: *Version Checksum File*.  A checksum is computed from a snapshot, or from the previous checksum and the
+actions of one commit, at a cost independent of the table's size.  Where that is not certain, none is written.
 """
 
 from __future__ import annotations
@@ -29,10 +28,9 @@ _log = logging.getLogger("trilake.delta")
 
 @dataclass(frozen=True)
 class VersionChecksum:
-    """What a version holds: ``table_size_bytes`` and ``num_files`` of its logical files, and its rare actions.
+    """The totals of a version: ``table_size_bytes`` and ``num_files`` of its logical files, and its rare actions.
 
-    ``txns`` and ``domains`` are ``None`` where the writer did not record them, the counts of deletion vectors
-    likewise.
+    ``txns``, ``domains`` and the counts of deletion vectors are ``None`` where the writer did not record them.
     """
 
     table_size_bytes: int
@@ -47,7 +45,6 @@ class VersionChecksum:
     num_deleted_records: int | None = None
 
     def to_json(self) -> bytes:
-        """The content of the file."""
         out: dict[str, Any] = {
             "txnId": self.txn_id,
             "tableSizeBytes": self.table_size_bytes,
@@ -66,7 +63,7 @@ class VersionChecksum:
 
     @staticmethod
     def from_json(data: bytes, *, version: int) -> VersionChecksum:
-        """From the content of the file.  Raises ``CorruptLogError`` where it is damaged or lacks a required field."""
+        """Parse the file.  Raises ``CorruptLogError`` where it is damaged or lacks a required field."""
         try:
             fields = orjson.loads(data)
             if fields["numMetadata"] != 1 or fields["numProtocol"] != 1:
@@ -101,7 +98,7 @@ def _count(value: Any) -> int:
 
 @dataclass(frozen=True)
 class FileTotals:
-    """What logical files come to: their number, their bytes, their deletion vectors and the rows that those leave out.
+    """Totals of logical files: their number, bytes, deletion vectors and deleted rows.
 
     >>> FileTotals(1, 10) + FileTotals(2, 5)
     FileTotals(num_files=3, size_in_bytes=15, num_vectors=0, num_deleted=0)
@@ -122,17 +119,16 @@ class FileTotals:
 
     @staticmethod
     def of(files: pa.Table) -> FileTotals:
-        """Of file actions."""
         return FileTotals(files.num_rows, _total(files["size"]), *_vectors(files))
 
 
 def of_snapshot(snapshot: Snapshot, info: Mapping[str, Any]) -> VersionChecksum:
-    """The checksum of a snapshot, whose commit's ``commitInfo`` is ``info``."""
+    """The checksum of a snapshot; ``info`` is its ``commitInfo``."""
     return of_version(snapshot, FileTotals.of(snapshot.adds), info)
 
 
 def of_version(head: Head, files: FileTotals, info: Mapping[str, Any]) -> VersionChecksum:
-    """The checksum of a version whose files come to ``files``, and whose commit's ``commitInfo`` is ``info``."""
+    """The checksum of a version with file totals ``files``; ``info`` is its ``commitInfo``."""
     return VersionChecksum(
         files.size_in_bytes,
         files.num_files,
@@ -152,16 +148,15 @@ def _total(column: pa.ChunkedArray) -> int:
 
 
 def _vectors(files: pa.Table) -> tuple[int, int]:
-    """How many files have a deletion vector, and how many rows those leave out."""
     vectors = files["deletionVector"]
     return len(vectors) - vectors.null_count, _total(pc.struct_field(vectors, "cardinality"))
 
 
 def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChecksum | None:
-    """The checksum after one more commit, whose actions are ``batch``; ``before`` is ``None`` for the first commit.
+    """The checksum after one more commit with the actions ``batch``; ``before`` is ``None`` for the first commit.
 
-    ``None`` where it cannot be known from these alone: a file that is added may be there already where the commit only
-    rearranges or describes data again, and a removed file may come without its size.
+    ``None`` where these do not suffice: a commit that only rearranges data may add a file again, and a removed file
+    may lack its size.
     """
     adds, removes = batch.add, batch.remove
     if adds.num_rows and not pc.all(pc.fill_null(adds["dataChange"], False)).as_py():
@@ -206,7 +201,7 @@ def following(before: VersionChecksum | None, batch: ActionBatch) -> VersionChec
 
 
 def read_checksum(store: Store, version: int) -> VersionChecksum | None:
-    """The checksum of a version, or ``None`` where there is none or it is damaged: nothing depends on it."""
+    """Read the checksum of a version; ``None`` where it is missing or damaged, since nothing depends on it."""
     try:
         return VersionChecksum.from_json(bytes(store.read(checksum_key(version))), version=version)
     except (ObjectNotFoundError, CorruptLogError):
@@ -214,7 +209,7 @@ def read_checksum(store: Store, version: int) -> VersionChecksum | None:
 
 
 def write_checksum(store: Store, version: int, checksum: VersionChecksum) -> None:
-    """Write the file unless it is there: one that exists must not be overwritten."""
+    """Write the file unless it exists."""
     try:
         store.put_if_absent(checksum_key(version), checksum.to_json())
     except ObjectExistsError:
@@ -222,13 +217,13 @@ def write_checksum(store: Store, version: int, checksum: VersionChecksum) -> Non
 
 
 def differences(checksum: VersionChecksum, snapshot: Snapshot) -> Sequence[str]:
-    """What a checksum says otherwise than the snapshot of its version; empty where they agree."""
+    """What a checksum states differently from the snapshot of its version; empty where they agree."""
     adds = snapshot.adds
     return differences_of(checksum, snapshot.state, {"numFiles": adds.num_rows, "tableSizeBytes": _total(adds["size"])})
 
 
 def differences_of(checksum: VersionChecksum, state: State, totals: Mapping[str, int]) -> list[str]:
-    """What a checksum says otherwise than the rare actions of ``state`` and the totals of its files by their names."""
+    """What a checksum states differently from the rare actions of ``state`` and the totals of its files."""
     stated = {
         "numFiles": checksum.num_files,
         "tableSizeBytes": checksum.table_size_bytes,
@@ -270,7 +265,7 @@ def _short(value: Any) -> str:
 
 
 def validate(log: DeltaLog, snapshot: Snapshot) -> None:
-    """Raise ``CorruptLogError`` where the version's checksum file and what the log gives differ.
+    """Raise ``CorruptLogError`` where the version's checksum file and the log differ.
 
     A version without a checksum file, or with a damaged one, is valid.
     """

@@ -1,7 +1,6 @@
-"""Clustering columns: by which columns an optimization keeps rows near each other.
+"""Clustering columns: OPTIMIZE keeps rows with similar values in these columns together.
 
-Table feature ``clustering``.  The metadata domain ``delta.clustering`` names them by their physical names, so that they
-follow a renaming.
+Table feature ``clustering``.  The metadata domain ``delta.clustering`` holds physical names, so renames do not matter.
 """
 
 from __future__ import annotations
@@ -30,20 +29,20 @@ _UNBOUNDED = frozenset(("boolean", "binary"))
 def clustering_columns(head: Head) -> list[Path]:
     """The clustering columns as display paths; empty for a table without.
 
-    Raises ``CorruptLogError`` for a domain that is not what the feature says.
+    Raises ``CorruptLogError`` for a malformed domain.
     """
     domain = head.state.domains.get(DOMAIN)
     if domain is None or domain.get("removed") or not has_feature(head.protocol, FEATURE):
         return []
     try:
-        named = [list(map(str, p)) for p in orjson.loads(domain["configuration"])["clusteringColumns"] or ()]
+        columns = [list(map(str, p)) for p in orjson.loads(domain["configuration"])["clusteringColumns"] or ()]
     except (KeyError, TypeError, orjson.JSONDecodeError) as e:
         raise CorruptLogError(
-            f"the metadata domain {DOMAIN} does not say its columns ({type(e).__name__}: {e})",
+            f"the metadata domain {DOMAIN} does not list its columns ({type(e).__name__}: {e})",
             help="set the clustering columns again",
             version=head.version,
         ) from e
-    paths = (_display(head.schema, physical) for physical in named)
+    paths = (_display(head.schema, physical) for physical in columns)
     return [path for path in paths if path is not None]
 
 
@@ -60,10 +59,10 @@ def _display(schema: StructType, physical: Sequence[str]) -> Path | None:
 
 
 def clustering_domain(schema: StructType, columns: Sequence[PathLike], *, partitioned: bool) -> str:
-    """The configuration of the domain for these columns, of which there may be none.
+    """The configuration of the domain for these columns, which may be none.
 
-    Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for those that are not
-    there.
+    Raises ``InvalidArgumentError`` for columns that cannot cluster rows, ``SchemaMismatchError`` for unknown
+    columns.
     """
     if partitioned and columns:
         raise InvalidArgumentError(

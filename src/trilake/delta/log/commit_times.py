@@ -1,8 +1,7 @@
-"""When the commits of a log happened, without reading each of them.
+"""When commits happened, without reading all of them.
 
-Protocol: *Commit Provenance Information*, *In-Commit Timestamps*.  Files have times in a listing, which may go back;
-in-commit timestamps are in the commits and only ever grow, so a time is found among them by halves: seventeen commits
-are read of a hundred thousand.
+Protocol: *Commit Provenance Information*, *In-Commit Timestamps*.  File times come from the listing and may go back.
+In-commit timestamps are inside the commits and only grow, so a binary search finds one: 17 reads for 100,000 commits.
 """
 
 from __future__ import annotations
@@ -20,15 +19,11 @@ from trilake.storage.base import ObjectMeta
 
 
 class CommitTimes(Sequence[int]):
-    """The time of each of some commits, in ms since the epoch, never decreasing; an in-commit one is read when asked
-    for.
+    """The time of each commit in ms since the epoch, never decreasing; in-commit timestamps are read lazily.
 
-    Parameters
-    ----------
-    commits: versions and their files, ascending.
-    metadata: the newest there is: it says since when commits carry their times.
-    info: reads the ``commitInfo`` of a version.
-    every: reads all times, for a log in which a commit lacks its own.
+    Parameters ---------- commits: versions and their files, ascending. metadata: the newest; says from which
+    version on commits carry their times. info: reads the ``commitInfo`` of a version. every: reads all times, for a
+    log in which a commit lacks its own.
     """
 
     def __init__(
@@ -62,7 +57,7 @@ class CommitTimes(Sequence[int]):
         if i not in self._read:
             version = self._commits[i][0]
             info = self._info(version)
-            if info.get("inCommitTimestamp") is None:  # against the protocol: then only all of them tell
+            if info.get("inCommitTimestamp") is None:  # against the protocol: only reading all of them can tell
                 self._all = self._every()
                 return self._all[i]
             self._read[i] = in_commit_ms(info, version)
@@ -70,15 +65,15 @@ class CommitTimes(Sequence[int]):
 
 
 def newest_until(first: int, last: int, stated: Callable[[int], int | None], timestamp_ms: int) -> int | None:
-    """The newest of the versions ``first`` to ``last`` that states a time up to ``timestamp_ms``, found by halves.
+    """Find the newest version of ``first`` to ``last`` with a time up to ``timestamp_ms``, by binary search.
 
-    ``stated`` gives the time of a version, ``None`` for one that is no longer there, as the oldest may be.  ``None``
-    where no version that is there is so old.
+    ``stated`` gives the time of a version, ``None`` for one that no longer exists, as the oldest may.  ``None``
+    where every existing version is newer.
 
     >>> newest_until(0, 9, lambda version: 10 * version if version > 3 else None, 57), newest_until(5, 9, int, 4)
     (5, None)
     """
-    found = None
+    newest = None
     while first <= last:
         middle = (first + last) // 2
         time = stated(middle)
@@ -86,12 +81,12 @@ def newest_until(first: int, last: int, stated: Callable[[int], int | None], tim
             last = middle - 1
         else:
             first = middle + 1
-            found = found if time is None else middle
-    return found
+            newest = newest if time is None else middle
+    return newest
 
 
 def monotonic(times: Sequence[int]) -> list[int]:
-    """File times as times of commits: each at least a millisecond after the one before.
+    """Make file times monotonic: each at least a millisecond after the one before.
 
     >>> monotonic([5, 3, 9])
     [5, 6, 9]
@@ -103,7 +98,7 @@ def monotonic(times: Sequence[int]) -> list[int]:
 
 
 def in_commit_timestamps_from(metadata: Metadata) -> int | None:
-    """The version from which commits carry ``inCommitTimestamp``, or ``None`` where the feature is off."""
+    """The version from which commits carry ``inCommitTimestamp``; ``None`` where the feature is off."""
     conf = metadata.configuration
     if not is_on(conf, "delta.enableInCommitTimestamps"):
         return None
@@ -118,8 +113,7 @@ def in_commit_timestamps_from(metadata: Metadata) -> int | None:
 
 
 def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
-    """The in-commit timestamp in a ``commitInfo`` that has one.  Raises ``CorruptLogError`` where it is not a
-    number."""
+    """The in-commit timestamp in a ``commitInfo``.  Raises ``CorruptLogError`` unless it is a number."""
     value = info["inCommitTimestamp"]
     if not isinstance(value, int):
         raise CorruptLogError(
@@ -129,17 +123,17 @@ def in_commit_ms(info: Mapping[str, Any], version: int) -> int:
 
 
 def timestamp_text(ms: int) -> str:
-    """A time in ms since the epoch as ISO text in UTC.
+    """A time in ms since the epoch as an ISO string in UTC.
 
     >>> timestamp_text(0)
     '1970-01-01 00:00:00.000Z'
     """
-    # Through Arrow's own text: Python's datetimes end with the year 9999, times in a log need not.
+    # Formatted by Arrow: Python's datetimes end with the year 9999.
     return f"{pa.scalar(ms, pa.timestamp('ms')).cast(pa.string()).as_py()}Z"
 
 
 def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> VersionNotFoundError:
-    """The error of a time after the newest commit."""
+    """The error for a time after the newest commit."""
     return VersionNotFoundError(
         f"no version is as new as {timestamp_text(timestamp_ms)}",
         help=f"the newest commit is version {newest} of {timestamp_text(newest_ms)}",
@@ -149,7 +143,7 @@ def too_new(timestamp_ms: int, newest: int, newest_ms: int, uri: str) -> Version
 
 
 def too_old(timestamp_ms: int, oldest: int, oldest_ms: int, uri: str) -> VersionNotFoundError:
-    """The error of a time before the oldest commit."""
+    """The error for a time before the oldest commit."""
     return VersionNotFoundError(
         f"there is no version as old as {timestamp_text(timestamp_ms)}",
         help=f"the oldest commit in the log is version {oldest} of {timestamp_text(oldest_ms)}",

@@ -40,10 +40,10 @@ DETAIL = pa.schema(
 
 
 def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
-    """What a table is at a version: one row with the columns of :data:`DETAIL`.
+    """Describe a table at a version: one row with the columns of :data:`DETAIL`.
 
-    ``tableFeatures`` are those that the protocol lists and those that its versions imply; ``numFiles`` and
-    ``sizeInBytes`` count the files of the version, not those that older ones still need.
+    ``tableFeatures`` lists explicit and implied features; ``numFiles`` and ``sizeInBytes`` count the files of this
+    version only.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.storage import open_store
@@ -77,7 +77,7 @@ def detail(log: DeltaLog, snapshot: Snapshot) -> pa.Table:
 
 
 def summary(opened: Snapshot | PendingSnapshot) -> str:
-    """A version in a line."""
+    """Describe a version in one line."""
     m = opened.metadata
     columns = ", ".join(f"{f.name}: {f.type}" for f in opened.schema.fields)
     by = f" partitioned by {', '.join(m.partition_columns)}" if m.partition_columns else ""
@@ -86,7 +86,7 @@ def summary(opened: Snapshot | PendingSnapshot) -> str:
 
 
 def overview(snapshot: Snapshot) -> str:
-    """A version as HTML for notebooks: where it is, how large, and its columns."""
+    """Describe a version as HTML for notebooks: location, size and columns."""
     m, p = snapshot.metadata, snapshot.protocol
     rows = "".join(
         f"<tr><td>{text_of(f.name)}</td><td>{text_of(f.type)}</td>"

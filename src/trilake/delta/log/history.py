@@ -1,6 +1,6 @@
-"""The history of a table: one row a commit, from its ``commitInfo``.
+"""The history of a table: one row per commit, from its ``commitInfo``.
 
-Protocol: *Commit Provenance Information*.  Column names are those that users of other Delta libraries know.
+Protocol: *Commit Provenance Information*.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ HISTORY = pa.schema(
 
 
 def history(log: DeltaLog, snapshot: Head, limit: int | None = None) -> pa.Table:
-    """The commits up to the snapshot's version that the log still holds, newest first, at most ``limit`` of them."""
+    """List the commits up to the snapshot's version that the log still holds, newest first, at most ``limit``."""
     start = 0
     if limit is not None:
         count: object = limit

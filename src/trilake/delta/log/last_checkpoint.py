@@ -1,4 +1,4 @@
-"""``_last_checkpoint``: the hint that spares listing a long log, and its checksum.
+"""``_last_checkpoint``: the hint that saves listing a long log, and its checksum.
 
 Protocol: *Last Checkpoint File* and *JSON checksum*.
 """
@@ -18,7 +18,7 @@ from trilake.storage.base import ObjectMeta
 
 
 def canonical_form(value: Any) -> str:
-    """The canonicalised JSON over which the checksum is computed; a top-level ``checksum`` key is left out.
+    """The canonicalised JSON that the checksum covers; a top-level ``checksum`` key is left out.
 
     >>> canonical_form({"k1": "v1", "checksum": "x", "k3": 23})
     '"k1"="v1","k3"=23'
@@ -59,22 +59,24 @@ def _text(value: str) -> str:
 
 @dataclass(frozen=True)
 class CheckpointHint:
-    """What ``_last_checkpoint`` says; a count is ``None`` where it states none, or nothing that is a count."""
+    """The content of ``_last_checkpoint``; a count is ``None`` where it is missing or invalid."""
 
     version: int
     size_in_bytes: int | None = None
     num_add_files: int | None = None
-    #: Name of the top-level file of a checkpoint of version 2, and the names of its sidecars.
+    #: Name of the top-level file of a v2 checkpoint, and the names of its sidecars.
     path: str | None = None
     sidecars: frozenset[str] | None = None
 
     def differences(self, files: Sequence[ObjectMeta], sidecars: Sequence[str], num_add_files: int) -> list[str]:
-        """What the hint says otherwise than the checkpoint that it names; empty for a checkpoint of another writer.
+        """What the hint states differently from the checkpoint that it names; empty for a checkpoint of another
+        writer.
 
-        ``files`` are those of the checkpoint, ``sidecars`` the names that it gives, ``num_add_files`` what it holds.
+        ``files`` are those of the checkpoint, ``sidecars`` the names that it lists, ``num_add_files`` its
+        number of files.
         """
         if self.path is not None and self.path not in {f.key.rpartition("/")[2] for f in files}:
-            return []  # of one version there may be two
+            return []  # one version may have two
         out = []
         if self.sidecars is not None and self.sidecars != set(sidecars):
             out.append(
@@ -82,7 +84,7 @@ class CheckpointHint:
             )
         if self.num_add_files is not None and self.num_add_files != num_add_files:
             out.append(f"numOfAddFiles {self.num_add_files}, not {num_add_files}")
-        # Parts are written again where some lack, by writers whose clocks may keep other tombstones, or more of them.
+        # A multi-part checkpoint may be completed later by a writer whose clock keeps other tombstones.
         alone = len(files) == 1 and not sidecars
         if alone and self.size_in_bytes is not None and self.size_in_bytes != sum(f.size for f in files):
             out.append(f"sizeInBytes {self.size_in_bytes}, not {sum(f.size for f in files)}")
@@ -91,7 +93,7 @@ class CheckpointHint:
 
 @lru_cache(maxsize=32)
 def read_hint(data: bytes) -> CheckpointHint | None:
-    """What a ``_last_checkpoint`` says, or ``None`` where the file is damaged: it is only a hint."""
+    """Parse ``_last_checkpoint``; ``None`` where the file is damaged, since it is only a hint."""
     try:
         hint = orjson.loads(data)
         version = hint["version"]
@@ -103,7 +105,7 @@ def read_hint(data: bytes) -> CheckpointHint | None:
     try:
         if stated is not None and stated != checksum(hint):
             return None
-    except (RecursionError, UnicodeError):  # JSON nested as deep as its parser lets through
+    except (RecursionError, UnicodeError):  # JSON nested to the depth that its parser allows
         return None
     v2 = hint.get("v2Checkpoint")
     v2 = v2 if isinstance(v2, dict) else {}
@@ -134,7 +136,7 @@ def make_hint(
 ) -> bytes:
     """The content of ``_last_checkpoint`` with its checksum; ``size`` counts actions, ``size_in_bytes`` bytes.
 
-    ``v2_checkpoint`` names the top-level file of a checkpoint of version 2 and its sidecars.
+    ``v2_checkpoint`` names the top-level file of a v2 checkpoint and its sidecars.
     """
     hint: dict[str, Any] = {"version": version, "size": size}
     if parts is not None:

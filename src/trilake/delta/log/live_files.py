@@ -1,8 +1,7 @@
 """The files of a large table, piece by piece: they are never all in memory.
 
-Those of the checkpoint come in pieces of some 100,000, less what later commits touched, then those of the commits.  A
-hash of 8 bytes stays of each, which tells at the end whether a file was there twice; where one may have been, only the
-whole list decides.
+First the checkpoint's files in pieces of about 100,000, without those that later commits touched, then the files of the
+commits.  An 8-byte hash of each stays in memory to detect a file that is listed twice.
 """
 
 from __future__ import annotations
@@ -21,21 +20,20 @@ from trilake.delta.log.snapshot import PendingSnapshot
 
 
 class MaybeTwiceError(Exception):
-    """A file may be in the version twice; only the whole list tells."""
+    """A file may be in the version twice; only reading all files at once can tell."""
 
 
 def live_files(log: DeltaLog, pending: PendingSnapshot, selection: Selection | None = None) -> Iterator[pa.Table]:
-    """The ``add`` actions of a version; of its checkpoint, those of the ``selection`` at least.
+    """Yield the ``add`` actions of a version; those of its checkpoint at least where ``selection`` matches.
 
-    Raises ``MaybeTwiceError`` after the last piece, where a file may be among them twice, and else what reading a
-    checkpoint raises.
+    Raises ``MaybeTwiceError`` after the last piece, where a file may be listed twice.
     """
     older = map(pending.touched.left_of, checkpoint_pieces(log.store, pending.segment, selection=selection))
     seen = np.empty(0, np.uint64)
     for piece in chain(older, [pending.newer.adds]):
         yield piece
-        known, new = len(seen), hashes(one_spelling(piece, pending.uri), log.engine.query)
-        seen.resize(known + len(new), refcheck=False)  # where it is: a copy of them would double what stays of a file
-        seen[known:] = new
+        size, new = len(seen), hashes(one_spelling(piece, pending.uri), log.engine.query)
+        seen.resize(size + len(new), refcheck=False)  # in place: a copy would double the memory per file
+        seen[size:] = new
     if any_twice(seen):
         raise MaybeTwiceError

@@ -1,9 +1,9 @@
-"""``DeltaLog``: the log of one table, brought in through a :class:`~trilake.storage.Store`.
+"""``DeltaLog``: the log of one table, read through a :class:`~trilake.storage.Store`.
 
 The life of a read: ``_last_checkpoint`` (a hint) -> one listing -> :func:`~trilake.delta.log.segment.choose_segment` ->
-checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  An old snapshot is brought
-up to date by listing from its version on and replaying what is new.  Who needs no files, as an append does not, takes
-the :class:`Head` of a version: it costs the same whether the table has ten files or a million.
+checkpoint as Arrow -> commits parsed together -> :func:`~trilake.delta.log.replay.apply`.  Updating an old snapshot
+lists from its version on and replays only new commits.  An append needs no files and reads only the :class:`Head`,
+whose cost does not depend on the number of files.
 """
 
 from __future__ import annotations
@@ -64,19 +64,19 @@ _H = TypeVar("_H", bound=Head)
 _T = TypeVar("_T")
 _Parse: TypeAlias = Callable[[Sequence[tuple[int, str, pa.Buffer]]], ActionBatch]
 _log = logging.getLogger("trilake.delta")
-#: How many versions before an old one a checkpoint is looked for first.
+#: How far before an old version to look for a checkpoint first.
 _NEAR = 100
-#: A log with a checkpoint of this version or a newer one is not listed to find a time that its commits state.
+#: With a checkpoint of this version or a newer one, search in-commit timestamps instead of listing the whole log.
 _LONG = 1000
-#: Commits before others whose files' times are looked at: one in the future moves those after it on.
+#: Earlier commits whose file times are checked: one in the future shifts those after it.
 BEFORE = 1000
 
 
 class DeltaLog:
     """Reads the log of the table at the root of ``store``.
 
-    ``engine`` is what commits and files of other formats need; without one, the log is only read.
-    ``user_metadata`` is a string that commits through this object carry where they have none of their own.
+    ``engine`` parses commits and reads data files of other formats; the default only reads the log.
+    ``user_metadata`` is the default ``userMetadata`` of commits through this object.
     """
 
     def __init__(self, store: Store, engine: Engine | None = None, *, user_metadata: str | None = None) -> None:
@@ -85,20 +85,20 @@ class DeltaLog:
     # --- listing -----------------------------------------------------------------------------------------------------
 
     def listing(self, *, start: int | None = None) -> LogListing:
-        """The log folder, from version ``start`` on."""
+        """List the log folder, from version ``start`` on."""
         after = None if start is None else f"{LOG}/{start:020d}"
-        return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda found: found.commits)
+        return settled(lambda: sort_listing(self.store.list(LOG, start_after=after)), lambda listing: listing.commits)
 
     def has_newer(self, version: int, file: ObjectMeta | None = None) -> bool:
-        """Whether there is another version than this one, the newest that is known: a question or two about files.
+        """Whether a version other than ``version``, the newest one known, exists: one or two requests.
 
-        ``file`` is the version's newest file as it was: a table that was made again at the place has another one.
+        ``file`` is the newest file of that version; if the table was replaced since, it differs.
         """
         if self._seen(commit_key(version + 1)):
             return True
-        if own := self._seen(commit_key(version)):
-            return file is not None and file.key == own.key and not sort_listing([own]).holds(file)
-        return self.listing(start=version).newest != version  # commits were cleaned up: checkpoints tell
+        if current := self._seen(commit_key(version)):
+            return file is not None and file.key == current.key and not sort_listing([current]).holds(file)
+        return self.listing(start=version).newest != version  # commits were cleaned up: look for checkpoints
 
     def _seen(self, key: str) -> ObjectMeta | None:
         try:
@@ -107,26 +107,25 @@ class DeltaLog:
             return None
 
     def hint(self) -> CheckpointHint | None:
-        """What ``_last_checkpoint`` says, where the file is there and undamaged."""
+        """The content of ``_last_checkpoint``, where it exists undamaged."""
         try:
             return last_checkpoint.read_hint(bytes(self.store.read(LAST_CHECKPOINT)))
         except ObjectNotFoundError:
             return None
 
     def exists(self) -> bool:
-        """Whether the location holds a Delta table."""
         seen = []
         for meta in self.store.list(LOG):
             if not sort_listing([meta]).empty:
                 return True
             seen.append(meta)
-        return not sort_listing(seen).empty  # a checkpoint in parts, and no commit
+        return not sort_listing(seen).empty  # a multi-part checkpoint without commits
 
     def segment(self, version: int | None = None) -> LogSegment:
-        """The files that make up ``version``, or the newest one.
+        """Find the files that make up ``version``, or the newest one.
 
-        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, or ``InvalidArgumentError`` for a
-        version that is not a whole number.
+        Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, or ``InvalidArgumentError``
+        for a ``version`` that is not a whole number.
         """
         version = as_version(version)
         hint = self.hint()
@@ -137,20 +136,20 @@ class DeltaLog:
                 return segment
         if hint is not None and (version is None or version >= hint.version):
             listing = self.listing(start=hint.version)
-            # A stale or wrong hint shows in a listing without that checkpoint: then the whole folder decides.
+            # A stale or wrong hint: the listing lacks its checkpoint.  List the whole folder.
             if not any(v >= hint.version for v, _ in listing.checkpoints):
                 listing = None
         try:
             segment = settled_segment(listing or self.listing(), self.listing, uri=self.store.uri, version=version)
         except TableNotFoundError as e:
             raise explained(e, self.store, thorough=False) from None
-        named = hint is not None and hint.version == segment.checkpoint_version
-        return replace(segment, hint=hint) if named else segment
+        is_hinted = hint is not None and hint.version == segment.checkpoint_version
+        return replace(segment, hint=hint) if is_hinted else segment
 
     def _old_segment(self, version: int) -> LogSegment | None:
-        """The segment of a version by listing what lies shortly before it; ``None`` where that does not show it.
+        """Find a version by listing only what lies shortly before it; ``None`` where that does not suffice.
 
-        A log may have a hundred thousand commits, and a listing holds a thousand.
+        A log may have 100,000 commits, and one page of a listing holds 1,000.
         """
         for distance in (_NEAR, 10 * _NEAR, 100 * _NEAR):
             start = version - distance
@@ -159,7 +158,7 @@ class DeltaLog:
             after = self.store.list(LOG, start_after=f"{LOG}/{start:020d}")
             listing = sort_listing(takewhile(lambda meta: (first_version(meta.key) or 0) <= version, after))
             if version in listing.commits and listing.checkpoints:
-                with suppress(LogGapError, VersionNotFoundError):  # the whole folder decides what to say
+                with suppress(LogGapError, VersionNotFoundError):  # the whole folder decides which error to raise
                     return choose_segment(listing, uri=self.store.uri, version=version)
                 return None
         return None
@@ -167,7 +166,7 @@ class DeltaLog:
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self, version: int | None = None) -> Snapshot:
-        """The table at ``version``, or at its newest.
+        """Read the table at ``version``, or at its newest.
 
         Raises ``TableNotFoundError``, ``VersionNotFoundError``, ``LogGapError``, ``CorruptLogError``,
         ``MissingMetadataError`` or ``UnsupportedProtocolError``.
@@ -175,17 +174,15 @@ class DeltaLog:
         return self._past_damage(self.segment(version), self._read_whole)
 
     def opened(
-        self, version: int | None = None, *, known: Snapshot | PendingSnapshot | None = None
+        self, version: int | None = None, *, cached: Snapshot | PendingSnapshot | None = None
     ) -> Snapshot | PendingSnapshot:
-        """The table at ``version``, or at its newest; of a large table, without the files of its checkpoint.
+        """Like :meth:`snapshot`, but without the checkpoint's files of a large table; :meth:`load` reads them.
 
-        That is ``known`` where it was made of the very files of the log that make up the version.
-
-        Raises as :meth:`snapshot` does; what is wrong with the files of a large table, :meth:`load` raises.
+        Returns ``cached`` where the same log files still make up the version.
         """
         segment = self.segment(version)
-        if known is not None and known.segment == segment:
-            return known
+        if cached is not None and cached.segment == segment:
+            return cached
         if not is_large(segment):
             return self._past_damage(segment, self._read_whole)
         return self._past_damage(segment, self._read_pending)
@@ -196,7 +193,7 @@ class DeltaLog:
         return self._checked(PendingSnapshot(self.store.uri, segment.version, state, segment, self.engine, actions))
 
     def load(self, pending: PendingSnapshot) -> Snapshot:
-        """The same version with its files."""
+        """Read the files of a pending snapshot."""
 
         def read(segment: LogSegment) -> Snapshot:
             if segment is not pending.segment:
@@ -214,10 +211,10 @@ class DeltaLog:
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def head(self, version: int | None = None, *, past_damage: bool = True) -> Head:
-        """The table at ``version``, or at its newest, without its files.
+        """Read the table at ``version``, or at its newest, without its files.
 
-        ``past_damage`` is for those who only read: who deletes files of the log says ``False`` and is told of damage.
-        Raises as :meth:`snapshot` does.
+        Set ``past_damage`` to ``False`` before deleting log files: damage then raises instead of being worked
+        around.
         """
         segment = self.segment(version)
         return self._past_damage(segment, self._read_head) if past_damage else self._read_head(segment)
@@ -227,37 +224,35 @@ class DeltaLog:
         return self._checked(Head(self.store.uri, segment.version, state, segment, self.engine))
 
     def _past_damage(self, segment: LogSegment, read: Callable[[LogSegment], _T]) -> _T:
-        """What ``read`` makes of a segment; where a file of it is damaged, of other files that hold the same version.
+        """Call ``read`` on a segment; if a file is damaged, on other files that hold the same version.
 
-        A checkpoint and a log compaction say nothing that commits do not: whoever still has them loses nothing with
-        it.  Raises what ``read`` raises where commits are missing.
+        Checkpoints and log compactions repeat what commits say, so nothing is lost while the commits exist.
         """
         try:
             return read(segment)
         except MissingMetadataError:
-            raise  # not damage, but what the writer of the log left out
+            raise  # not damage: the writer of the log left it out
         except CorruptLogError as damage:
             for other in other_segments(self.listing, segment, uri=self.store.uri):
                 try:
-                    found = read(other)
+                    result = read(other)
                 except (CorruptLogError, LogGapError):
                     continue
                 _log.warning("a damaged file was passed over: %s", damage.message)
-                return found
+                return result
             raise
 
     def _read(
         self, segment: LogSegment, read: Callable[[Store, LogSegment], State], parse: _Parse
     ) -> tuple[State, ActionBatch]:
-        """The checkpoint of a segment and the actions of the commits after it, neither of which waits for the other."""
+        """Read a segment's checkpoint and the commits after it, in parallel."""
         calls = [lambda: self._trusted(parse, segment.commits), lambda: read(self.store, segment)]
         actions, state = self.store.at_once(calls)
         return state, actions
 
     def update(self, old: Snapshot) -> Snapshot:
-        """The newest version, by replaying on ``old`` only the commits that came after it.
-
-        Of a table that was made again at the place of the old one, all is read.
+        """Read the newest version by replaying on ``old`` only the commits after it; if the table was replaced,
+        all of it.
         """
         listing = self._since(old)
         if listing is None:
@@ -266,7 +261,7 @@ class DeltaLog:
         if not newer:
             return old if listing.newest <= old.version else self.snapshot()
         if len(newer) != max(newer) - old.version:
-            return self.snapshot()  # cleaned up in between: the checkpoint holds what is missing
+            return self.snapshot()  # cleaned up meanwhile: the checkpoint holds the rest
         commits = tuple((v, v, listing.commits[v]) for v in sorted(newer))
         state = apply(old.state, self._parse(commits))
         refuse_paths_twice(state.adds, self.store.uri, max(newer))
@@ -274,20 +269,17 @@ class DeltaLog:
         return self._checked(Snapshot(self.store.uri, segment.version, state, segment, self.engine))
 
     def updated(self, old: Snapshot | PendingSnapshot) -> Snapshot | PendingSnapshot:
-        """The newest version as :meth:`opened` gives it, of which ``old`` is the one that is known."""
+        """Like :meth:`update`, but without the checkpoint's files of a large table."""
         if isinstance(old, Snapshot):
             return self.update(old)
         listing = self._since(old)
         return old if listing is not None and listing.newest <= old.version else self.opened()
 
     def _since(self, old: Head) -> LogListing | None:
-        """The log from the newest file of a version on; ``None`` where that file is not there as it was.
-
-        It was cleaned up, or the version is one of a table that is gone.
-        """
-        known = old.segment.newest_file
-        listing = self.listing(start=old.version if known is None else first_version(known.key))
-        return listing if known is None or listing.holds(known) else None
+        """List the log from the newest file of ``old`` on; ``None`` where that file was cleaned up or replaced."""
+        newest = old.segment.newest_file
+        listing = self.listing(start=old.version if newest is None else first_version(newest.key))
+        return listing if newest is None or listing.holds(newest) else None
 
     def _parse(self, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
         return self._trusted(self._parse_files, commits)
@@ -299,10 +291,9 @@ class DeltaLog:
         return read_checkpoint(store, segment, self.engine.query)
 
     def _trusted(self, parse: _Parse, commits: Sequence[tuple[int, int, ObjectMeta]]) -> ActionBatch:
-        """The actions of some commits; of those that a log compaction file stands for without being reconciled, from
-        the commits themselves.
+        """Parse commits; replace log compactions that are not reconciled by their commits.
 
-        Which of two actions for one file is the newer one, only the commits know.
+        Only the commits know which of two actions for one file is newer.
         """
         batch = parse(self._contents(commits))
         bad = unreconciled(batch, [last for first, last, _ in commits if last > first])
@@ -329,7 +320,7 @@ class DeltaLog:
         return [(last, f"{self.store.uri}/{c.key}", d) for (_, last, c), d in zip(commits, data, strict=True)]
 
     def read_files(self, keys: Sequence[str]) -> list[pa.Buffer]:
-        """Log files by key; one that vanished since the listing is a ``VersionNotFoundError``."""
+        """Read log files by key.  Raises ``VersionNotFoundError`` for one that vanished since the listing."""
         try:
             return self.store.read_many(keys)
         except ObjectNotFoundError as e:
@@ -345,16 +336,16 @@ class DeltaLog:
         return head
 
     def tombstones(self, snapshot: Snapshot) -> pa.Table:
-        """All ``remove`` actions of the snapshot, those in its checkpoint included."""
+        """All ``remove`` actions of the snapshot, including those in its checkpoint."""
 
         def read(segment: LogSegment) -> pa.Table:
             old = read_checkpoint_tombstones(self.store, segment)
-            known = snapshot if segment is snapshot.segment else self._read_whole(segment)
+            loaded = snapshot if segment is snapshot.segment else self._read_whole(segment)
             if not old.num_rows:
-                return known.state.removes
+                return loaded.state.removes
             batch = self._parse(segment.commits)
             untouched = Touched(batch.add, batch.remove).left_of(old)
-            return pa.concat_tables([untouched, known.state.removes])
+            return pa.concat_tables([untouched, loaded.state.removes])
 
         return self._past_damage(snapshot.segment, read)
 
@@ -363,12 +354,12 @@ class DeltaLog:
     def commits(
         self, start: int = 0, end: int | None = None, *, most: int | None = None
     ) -> list[tuple[int, ObjectMeta]]:
-        """The commit files there are between two versions, both included, ascending; at most ``most``, the oldest."""
+        """The commit files between two versions, both included, ascending; at most ``most``, the oldest."""
         return settled(lambda: list(islice(self._commits(start, end), most)), dict, start if start > 0 else None)
 
     def _commits(self, start: int, end: int | None) -> Iterator[tuple[int, ObjectMeta]]:
         after = f"{LOG}/{start:020d}" if start > 0 else None
-        for meta in self.store.list(LOG, start_after=after):  # which is in the order of versions, page by page
+        for meta in self.store.list(LOG, start_after=after):  # listings are ordered by version
             version = first_version(meta.key)
             if version is not None and end is not None and version > end:
                 return
@@ -376,11 +367,10 @@ class DeltaLog:
                 yield version, meta
 
     def parse(self, commits: Sequence[tuple[int, ObjectMeta]]) -> ActionBatch:
-        """The actions of some commits."""
         return self._parse([(v, v, c) for v, c in commits])
 
     def commit_infos(self, commits: Sequence[tuple[int, ObjectMeta]]) -> dict[int, Mapping[str, Any]]:
-        """The ``commitInfo`` of some commits by version; those that have none are left out."""
+        """The ``commitInfo`` of some commits by version, where they have one."""
         return dict(parse_rare(self._contents([(v, v, c) for v, c in commits])).of("commitInfo"))
 
     def commit_info(self, version: int) -> dict[str, Any]:
@@ -392,7 +382,7 @@ class DeltaLog:
     def commit_times(self, commits: Sequence[tuple[int, ObjectMeta]], metadata: Metadata) -> list[int]:
         """When each commit happened, in ms since the epoch, never decreasing.
 
-        In-commit timestamps count from the version on that enabled them; before it, file times made monotonic.
+        In-commit timestamps from the version that enabled them on; before it, file times made monotonic.
         """
         enabled_at = in_commit_timestamps_from(metadata)
         times: list[int] = []
@@ -413,15 +403,15 @@ class DeltaLog:
         metadata: Metadata,
         infos: Mapping[int, Mapping[str, Any]] | None = None,
     ) -> CommitTimes:
-        """The times of :meth:`commit_times`, of which those in commits are read one by one, when they are asked for.
+        """Like :meth:`commit_times`, but in-commit timestamps are read one by one on demand.
 
-        ``infos`` are the ``commitInfo`` of some versions, where someone has read them.
+        ``infos`` are ``commitInfo`` actions that were read already.
         """
-        known = infos or {}
+        stated = infos or {}
         return CommitTimes(
             commits,
             metadata,
-            lambda version: known[version] if version in known else self.commit_info(version),
+            lambda version: stated[version] if version in stated else self.commit_info(version),
             lambda: self.commit_times(commits, metadata),
         )
 
@@ -439,19 +429,19 @@ class DeltaLog:
         return commits, self.times(commits, newest.metadata)
 
     def _newest(self, segment: LogSegment) -> Head:
-        # Which version was newest at a time is for the log to say, whether or not its newest version can be read.
+        # Finding a version by time does not require that the newest version can be read.
         state = apply(read_checkpoint_rare(self.store, segment), parse_rare(self._contents(segment.commits)))
         newest = Head(self.store.uri, segment.version, state, segment, self.engine)
         check_complete(newest)
         return newest
 
     def _newest_of_long_log(self) -> Head | None:
-        """The newest version; ``None`` where a listing of the whole log says as much as that of its end."""
+        """The newest version; ``None`` where the log is short enough to list whole."""
         hint = self.hint()
         return None if hint is None or hint.version < _LONG else self._newest(self.segment())
 
     def _newest_until(self, newest: Head | None, timestamp_ms: int) -> int | None:
-        """The newest version that states a time up to ``timestamp_ms``; ``None`` where only all commits tell."""
+        """The newest version with a time up to ``timestamp_ms``; ``None`` where only reading all commits can tell."""
         since = None if newest is None else in_commit_timestamps_from(newest.metadata)
         if newest is None or since is None:
             return None
@@ -469,7 +459,7 @@ class DeltaLog:
         return in_commit_ms(info, version)
 
     def version_from(self, timestamp_ms: int) -> int:
-        """The oldest version committed at or after a time (ms since the epoch).
+        """Find the oldest version committed at or after a time (ms since the epoch).
 
         Raises ``VersionNotFoundError`` for a time after the last commit.
         """
@@ -484,16 +474,16 @@ class DeltaLog:
         return commits[at][0]
 
     def version_at(self, timestamp_ms: int, *, reached: bool = False) -> int:
-        """The newest version committed at or before a time (ms since the epoch).
+        """Find the newest version committed at or before a time (ms since the epoch).
 
-        Raises ``VersionNotFoundError`` for a time before the first commit that the log still holds, and, where it is to
-        be ``reached``, for one after the last: what will be true then is not known yet.
+        Raises ``VersionNotFoundError`` for a time before the first commit in the log, and with ``reached`` for
+        one after the last, since later commits may still precede it.
         """
         newest = self._newest_of_long_log()
-        if newest is not None and (found := self._newest_until(newest, timestamp_ms)) is not None:
-            if reached and found == newest.version and timestamp_ms > (last := self._stated_ms(found) or 0):
-                raise too_new(timestamp_ms, found, last, self.store.uri)
-            return found
+        if newest is not None and (version := self._newest_until(newest, timestamp_ms)) is not None:
+            if reached and version == newest.version and timestamp_ms > (last := self._stated_ms(version) or 0):
+                raise too_new(timestamp_ms, version, last, self.store.uri)
+            return version
         commits, times = self._all_times(newest)
         if reached and timestamp_ms > times[-1]:
             raise too_new(timestamp_ms, commits[-1][0], times[-1], self.store.uri)

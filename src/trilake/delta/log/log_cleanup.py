@@ -1,17 +1,17 @@
-"""Log cleanup: what no readable version within the retention needs is deleted from the log.
+"""Log cleanup: delete log files that no readable version within the retention needs.
 
 Protocol: *Metadata Cleanup*.  The life of a cleanup::
 
     midnight (UTC) of now - delta.logRetentionDuration = cut-off time
-      --> cut-off commit: the newest that is not newer; the table's state at the cut-off time
+      --> cut-off commit: the newest one up to that time
       --> base: the newest complete checkpoint not after the cut-off commit (or one made there)
-      --> every log file of a version before the base goes, oldest first
-      --> the log listed once more: a checkpoint that came in the meantime may name old sidecars
-      --> sidecars that no checkpoint names any more go, once they are a day old, and so do temporary files
+      --> delete every log file of a version before the base, oldest first
+      --> list the log again: a checkpoint written meanwhile may name old sidecars
+      --> delete sidecars that no checkpoint names, once they are a day old, and temporary files
 
-All versions from the base on stay readable, as do their commits.  Nothing that is deleted is needed to read them, so a
-process that dies in between leaves a log that reads the same; and nothing is deleted where the log is in doubt, where
-this machine's clock is ahead of the store's, or that is not the log's own (:mod:`trilake.storage.ownership`).
+All versions from the base on stay readable, even if the process dies midway.  Nothing is deleted from a damaged log,
+from a log that may belong to another table (:mod:`trilake.storage.ownership`), or while this machine's clock is ahead
+of the store's.
 """
 
 from __future__ import annotations
@@ -56,11 +56,11 @@ _log = logging.getLogger("trilake.delta")
 
 DAY_MS = 24 * 3600 * 1000
 _PROTECTED_BEFORE = "delta.requireCheckpointProtectionBeforeVersion"
-#: Where sidecars are, and how they end; the rest of their names is their writers' choice.
+#: Where sidecars are, and how their names end; the protocol leaves the rest to writers.
 _SIDECAR = rf"{SIDECARS}/[^/]+\.parquet"
-#: Keys of one call to the store.
+#: Keys per delete request.
 _BATCH = 500
-#: How often the log is listed where others take files of it in the meantime.
+#: How often to list the log while other processes delete from it.
 _LOOKS = 3
 
 
@@ -68,9 +68,8 @@ _LOOKS = 3
 class CleanupResult(Displayed):
     """What a cleanup deleted, or would delete.
 
-    ``keys`` are log files, oldest first, then sidecars, then what writers left that died; ``oldest_version`` is the
-    oldest version that can still be read, ``None`` where the log was left as it is; ``cutoff_ms`` the time up to which
-    history may go.
+    ``keys`` are log files, oldest first, then sidecars, then temporary files; ``oldest_version`` is the oldest
+    version that can still be read, ``None`` where nothing was deleted; ``cutoff_ms`` is the cut-off time.
     """
 
     keys: tuple[str, ...]
@@ -92,18 +91,14 @@ def cleanup_log(
 ) -> CleanupResult:
     """Delete the log files that no version within the retention needs.
 
-    Parameters
-    ----------
-    log: the table's log.
-    runtime: the clock, and ids for a checkpoint that may have to be made.
-    dry_run: say what would be deleted, and change nothing.
-    retention_ms: how long history is kept; by default the table's ``delta.logRetentionDuration`` (30 days).
+    Parameters ---------- log: the table's log. runtime: the clock, and ids for a checkpoint that may have to be
+    made. dry_run: list what would be deleted, and change nothing. retention_ms: how long history is kept; by
+    default the table's ``delta.logRetentionDuration`` (30 days).
 
-    ``delta.enableExpiredLogCleanup`` is for the cleanup that follows a checkpoint; this call was asked for.  Raises
-    ``UnsupportedProtocolError`` where the table has a feature that is unknown here, ``InvalidArgumentError`` for a
-    retention that is none, ``ClockError`` where this machine's clock is ahead of the store's, ``MetadataChangedError``
-    where the table was dropped or made again, or the end of its log changed in the meantime, and what reading the log
-    raises.
+    Ignores ``delta.enableExpiredLogCleanup``, which concerns automatic cleanup.  Raises
+    ``UnsupportedProtocolError`` for an unknown table feature, ``InvalidArgumentError`` for an invalid retention,
+    ``ClockError`` where this machine's clock is ahead of the store's, and ``MetadataChangedError`` where the table
+    was replaced or the end of its log changed meanwhile.
     """
     head = log.head(past_damage=False)
     _check_known(head)
@@ -119,26 +114,26 @@ def cleanup_log(
     if base is not None:
         keys = own_keys(log.store, _before(objects, base), rf"{LOG}/\d{{20}}\.[^/]+", what="log cleanup")
         if retention_ms < _retention(head):
-            # Who writes a checkpoint relies on the log's own retention, and may be about to name these again.
+            # A writer of a checkpoint relies on the log's own retention, and may be about to name these again.
             going = set(keys)
             spared = _named(log, [o for o in objects if o.key in going])
         if not dry_run:
             check_untouched(log, head)
             _delete(log, keys)
     old = cutoff_time(now, DAY_MS)
-    left = [] if spared is None else [k for k in _orphans(log, objects, set(keys), old) if k not in spared]
-    left += [m.key for m in old_temporaries(log.store, LOG, old)]
+    orphans = [] if spared is None else [k for k in _orphans(log, objects, set(keys), old) if k not in spared]
+    orphans += [m.key for m in old_temporaries(log.store, LOG, old)]
     if not dry_run:
-        _delete(log, left)
-    return CleanupResult((*keys, *left), base, cutoff)
+        _delete(log, orphans)
+    return CleanupResult((*keys, *orphans), base, cutoff)
 
 
 def _listed(
     log: DeltaLog, head: Head, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> tuple[list[ObjectMeta], int | None]:
-    """The files of the log, and the version before which they may go, ``None`` where none may.
+    """List the log, and find the version before which files may go; ``None`` where none may.
 
-    Whoever cleans up at the same time may delete a commit before its time is read here; then the log is listed again.
+    A concurrent cleanup may delete a commit before its time is read; then list again.
     """
     for _ in range(_LOOKS):
         objects = list(log.store.list(LOG))
@@ -150,10 +145,7 @@ def _listed(
 
 
 def _check_known(head: Head) -> None:
-    """Refuse a table with a feature that is not known by name: it may forbid what is done here.
-
-    Whether rows could be written does not matter.
-    """
+    """Refuse a table with an unknown feature, which may forbid cleanup."""
     names = [n for n in writer_features(head.protocol) if n not in REGISTRY]
     if names or head.protocol.min_writer_version > MAX_WRITER:
         raise UnsupportedProtocolError(
@@ -170,9 +162,9 @@ def _retention(head: Head) -> int:
 
 
 def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
-    """Whether the oldest commit of the log is older than the retention: without that, there is nothing to clean up.
+    """Whether the oldest commit of the log is older than the retention.
 
-    Looks at the beginning of the listing only; a commit that goes in the meantime is another's clean-up.
+    Reads only the first page of the listing.
     """
     cutoff = cutoff_time(runtime.clock_ms(), _retention(head))
     for o in log.store.list(LOG):
@@ -186,7 +178,6 @@ def expired(log: DeltaLog, head: Head, runtime: Runtime) -> bool:
 
 
 def _time(log: DeltaLog, head: Head, version: int, file: ObjectMeta) -> int:
-    """The time of a commit: its own where it states one, else that of its file."""
     since = in_commit_timestamps_from(head.metadata)
     if since is None or version < since:
         return file.modified_ms
@@ -201,7 +192,7 @@ def _time(log: DeltaLog, head: Head, version: int, file: ObjectMeta) -> int:
 
 
 def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], cutoff: int) -> int | None:
-    """The newest commit that is not newer than the cut-off time."""
+    """Find the newest commit up to the cut-off time."""
     versions = sorted(commits)
     since = in_commit_timestamps_from(head.metadata)
     stated = [] if since is None else [v for v in versions if v >= since]
@@ -223,13 +214,13 @@ def cutoff_commit(log: DeltaLog, head: Head, commits: Mapping[int, ObjectMeta], 
 def _base(
     log: DeltaLog, head: Head, listing: LogListing, cutoff: int, runtime: Runtime, *, dry_run: bool
 ) -> int | None:
-    """The version before which everything may go, or ``None`` where nothing may."""
+    """The version before which everything may go; ``None`` where nothing may."""
     newest_old = cutoff_commit(log, head, listing.commits, cutoff)
     if newest_old is None or newest_old > head.version:
         return None
     protected = head.metadata.configuration.get(_PROTECTED_BEFORE)
     try:
-        # Where older checkpoints are protected, they go all together or stay all.
+        # Protected older checkpoints are deleted all together or not at all.
         floor = int(protected) if protected is not None else 0
         segment = choose_segment(listing, uri=head.uri, version=newest_old)
         choose_segment(listing, uri=head.uri, version=head.version)
@@ -242,7 +233,7 @@ def _base(
             return newest_old
         try:
             write_checkpoint(log, log.opened(newest_old), runtime)
-            # It may name sidecars of the one before again, or be another writer's.
+            # It may name older sidecars again, or be another writer's.
             return newest_old if _sound(log, log.segment(newest_old)) else None
         except TrilakeError as e:
             _log.warning("version %d of %s gets no checkpoint before log cleanup: %s", newest_old, head.uri, e)
@@ -257,7 +248,7 @@ def _pays(head: Head, listing: LogListing, base: int | None, cutoff_version: int
 
 
 def _sound(log: DeltaLog, segment: LogSegment) -> bool:
-    """Whether the checkpoint that older versions are given up for can be read as a whole, piece by piece."""
+    """Whether the base checkpoint can be read completely, piece by piece."""
     if segment.checkpoint_version is None:
         return False
     try:
@@ -272,8 +263,9 @@ def _sound(log: DeltaLog, segment: LogSegment) -> bool:
 
 
 def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
-    """The log files of versions before ``base``, oldest first; and compactions that begin with it, which only help
-    to read what is gone."""
+    """The log files of versions before ``base``, oldest first, and compactions that begin with it, which are useless
+    then.
+    """
     by_version = []
     for o in objects:
         version = first_version(o.key)
@@ -283,35 +275,35 @@ def _before(objects: Sequence[ObjectMeta], base: int) -> list[str]:
 
 
 def _orphans(log: DeltaLog, objects: Sequence[ObjectMeta], deleted: set[str], old_ms: int) -> list[str]:
-    """Sidecars that no checkpoint names and that are too old to be new ones of one that is being written.
+    """Sidecars that no checkpoint names and that are too old to belong to one being written.
 
-    One that is being written may name old sidecars of a checkpoint that was there when it began, and sees that this is
-    still there when it ends.  So of the two one is in a listing made before and one made after files were deleted,
-    unless it was deleted here; then the other is in the second listing.
+    A checkpoint being written may name sidecars of an older one, and checks at its end that the older one still
+    exists.  So one of the two is in the listing before or after the deletions, unless it was deleted here; then the
+    other is in the second listing.
     """
     old = [o.key for o in objects if o.key.startswith(f"{SIDECARS}/") and o.modified_ms < old_ms]
     if not old:
         return []
     now = {o.key: o for o in (*objects, *log.store.list(LOG))}
-    named = _named(log, [o for o in now.values() if o.key not in deleted])
-    if named is None:
+    in_use = _named(log, [o for o in now.values() if o.key not in deleted])
+    if in_use is None:
         return []
-    return own_keys(log.store, [key for key in old if key not in named], _SIDECAR, what="log cleanup")
+    return own_keys(log.store, [key for key in old if key not in in_use], _SIDECAR, what="log cleanup")
 
 
 def _named(log: DeltaLog, objects: Sequence[ObjectMeta]) -> set[str] | None:
-    """The sidecars that some log files name, complete checkpoints or not; ``None`` where one cannot be asked."""
-    named: set[str] = set()
+    """The sidecars that some log files name; ``None`` where one cannot be read."""
+    names: set[str] = set()
     for o in objects:
         version = first_version(o.key)
         if version is None or not may_name_sidecars(o.key) or o.size == 0:
             continue
         try:
-            named.update(sidecar_keys(log.store, LogSegment(version, version, (o,), ())))
+            names.update(sidecar_keys(log.store, LogSegment(version, version, (o,), ())))
         except TrilakeError as e:
             _log.warning("the sidecars of %s are not cleaned up: %s", log.store.uri, e)
             return None
-    return named
+    return names
 
 
 def _delete(log: DeltaLog, keys: Sequence[str]) -> None:

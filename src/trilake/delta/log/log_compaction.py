@@ -1,8 +1,8 @@
-"""Log compaction: one file that stands for a run of commits.
+"""Log compaction: one file that replaces a run of commits.
 
-Protocol: *Log Compaction Files*.  ``x.y.compacted.json`` holds the actions of the commits ``x`` to ``y``, reconciled:
-what a later commit of the run cancelled is left out, tombstones stay, since they cancel what came before the run.
-Provenance (``commitInfo``) and change files (``cdc``) are not part of it; the commits, which stay, still have them.
+Protocol: *Log Compaction Files*.  ``x.y.compacted.json`` holds the reconciled actions of the commits ``x`` to ``y``.
+Tombstones stay, since they cancel files from before the run.  ``commitInfo`` and ``cdc`` actions are left out; the
+commits stay and still have them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from trilake.delta.protocol.actions import FILE_ACTIONS, ActionBatch
 from trilake.errors import InvalidArgumentError, ObjectExistsError, VersionNotFoundError
 from trilake.expr.terms.engine import Query, query
 
-#: Up to this many file actions become lines one by one, which takes less time than a query takes to begin, and does not
-#: load the database.
+#: Up to this many file actions are written one by one: faster than starting a query and loading DuckDB.
 _FEW = 300
 
 
 def compact_log(log: DeltaLog, start: int, end: int) -> str | None:
-    """Write the compaction file of the versions ``start`` to ``end``, both included; its key, or ``None`` where
-    the commits change nothing and a file would be empty.
+    """Write the compaction file of the versions ``start`` to ``end``, both included.
 
-    Raises ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` where the log does not hold
-    all these commits.  A file that is there already is left as it is: it can only say the same.
+    Returns its key, or ``None`` where the file would be empty.  An existing file stays.  Raises
+    ``InvalidArgumentError`` unless ``0 <= start < end``, ``VersionNotFoundError`` where the log lacks one of these
+    commits.
     """
     if not 0 <= start < end:
         raise InvalidArgumentError(
@@ -65,7 +64,7 @@ def compacted(batch: ActionBatch, query: Query = query) -> bytes:
 
 
 def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
-    """The rare actions that are in force after the batch; a removed domain stays, as a tombstone does."""
+    """The rare actions in force after the batch; a removed domain stays, like a tombstone."""
     for kind in ("protocol", "metaData"):
         actions = batch.of(kind)
         if actions:
@@ -77,7 +76,7 @@ def _reconciled(batch: ActionBatch) -> Iterator[Mapping[str, Any]]:
 
 
 def json_lines(kind: str, files: pa.Table, query: Query = query) -> list[str]:
-    """File actions of one kind as the lines of a commit; fields that are null are left out.
+    """File actions of one kind as the lines of a commit; null fields are left out.
 
     >>> from trilake.delta.log.replay import empty_state
     >>> json_lines("add", empty_state().adds)
@@ -94,13 +93,12 @@ def json_lines(kind: str, files: pa.Table, query: Query = query) -> list[str]:
 
 
 def _stated(row: Mapping[str, Any], type_: pa.StructType) -> dict[str, Any]:
-    """The fields of a struct that are not null."""
     fields = ((f, row[f.name]) for f in type_ if row[f.name] is not None)
     return {f.name: _stated(value, f.type) if pa.types.is_struct(f.type) else value for f, value in fields}
 
 
 def _object(type_: pa.StructType, at: str = "") -> str:
-    """SQL of the JSON text of a struct; ``concat_ws`` passes over nulls."""
+    """SQL for the JSON object of a struct; ``concat_ws`` skips nulls."""
     parts = []
     for f in type_:
         column = f'{at}"{f.name}"'

@@ -27,10 +27,10 @@ from trilake.expr.terms.engine import Query
 
 @dataclass(frozen=True)
 class State:
-    """What a snapshot consists of.
+    """The content of a snapshot.
 
-    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits replayed
-    since the checkpoint; those in the checkpoint are read when someone needs them.
+    ``adds`` and ``removes`` have the fields of the actions.  ``removes`` holds the tombstones of the commits since
+    the checkpoint; those in the checkpoint are read on demand.
     """
 
     adds: pa.Table
@@ -42,11 +42,11 @@ class State:
 
 
 _NOTHING, _NUL, _AT = text_scalar(""), text_scalar("\x00"), text_scalar("@")
-#: Above this many, keys are told apart by their hashes, which take a tenth of their memory.
+#: Above this many, keys are compared by hashes, which take a tenth of the memory.
 _MANY = 100_000
 _KEY_FIELDS = ["path", "deletionVector"]
 _KEYS = pa.schema([("v", pa.int64()), ("k", pa.string())])
-#: What makes the keys of file actions.
+#: Computes the keys of file actions.
 KeysOf = Callable[[pa.Table], pa.ChunkedArray]
 #: The values of hexadecimal digits; 255 for any other byte.
 _DIGITS = np.full(256, 255, np.uint8)
@@ -63,9 +63,9 @@ def empty_state() -> State:
 
 
 def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
-    """``path`` fields of actions as file paths: URI-decoded exactly once, ``+`` taken literally.
+    """Decode ``path`` fields of actions: URI-decoded exactly once, ``+`` taken literally.
 
-    Raises ``CorruptLogError`` for a path that is not UTF-8 once it is decoded.
+    Raises ``CorruptLogError`` for a path that is not UTF-8 after decoding.
     """
     if not _holds(paths, b"%"):
         return paths
@@ -81,7 +81,7 @@ def decoded_paths(paths: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _decoded(texts: pa.StringArray) -> pa.StringArray:
-    """Strings whose bytes ``%XX`` are the byte of that number; other percent signs stay."""
+    """Strings with ``%XX`` decoded; other percent signs stay."""
     if not len(texts):
         return texts
     _, ends, data = texts.buffers()
@@ -99,12 +99,12 @@ def _decoded(texts: pa.StringArray) -> pa.StringArray:
     kept = np.ones(len(old), bool)
     kept[escapes + 1] = kept[escapes + 2] = False
     shorter = offsets - 2 * np.searchsorted(escapes, offsets).astype(np.int32)
-    made = pa.StringArray.from_buffers(len(texts), pa.py_buffer(shorter), pa.py_buffer(old[kept]))
-    return pc.if_else(texts.is_valid(), made, None) if texts.null_count else made
+    decoded = pa.StringArray.from_buffers(len(texts), pa.py_buffer(shorter), pa.py_buffer(old[kept]))
+    return pc.if_else(texts.is_valid(), decoded, None) if texts.null_count else decoded
 
 
 def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
-    """Whether a character of ASCII is anywhere in some strings, without looking at each; or behind one that is null."""
+    """Whether some strings contain an ASCII character, in one search; bytes behind nulls count too."""
     for chunk in texts.chunks:
         if len(chunk):
             _, ends, data = chunk.buffers()
@@ -115,17 +115,17 @@ def _holds(texts: pa.ChunkedArray, character: bytes) -> bool:
 
 
 def any_absolute(paths: pa.ChunkedArray) -> bool:
-    """Whether one of some decoded paths is not relative to the table."""
+    """Whether a decoded path is not relative to the table."""
     if pc.any(pc.starts_with(paths, "/")).as_py():
         return True
     return _holds(paths, b":") and bool(pc.any(pc.match_substring_regex(paths, _ABSOLUTE)).as_py())
 
 
 def file_keys(actions: pa.Table) -> pa.ChunkedArray:
-    """The primary key of each file action as one string: canonical path, and the vector's id where there is one."""
+    """The primary key of each file action as one string: canonical path, and the deletion vector's id if any."""
     path = decoded_paths(actions["path"])
     if pc.any(pc.starts_with(path, "file:")).as_py():
-        # file:/x, file:///x and /x are one file.
+        # file:/x, file:///x and /x are the same file.
         path = pc.replace_substring_regex(path, r"^file:(?://)?/", "/")
     dv = actions["deletionVector"]
     if dv.null_count == len(dv):
@@ -142,7 +142,7 @@ def vector_ids(dv: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
-    """Those of the versions whose actions are not reconciled: with two for one file, or two of a kind that has one."""
+    """Those of the versions whose actions are not reconciled: two for one file, or two of a kind that allows one."""
     if not versions:
         return set()
     out: set[int] = set()
@@ -165,18 +165,17 @@ def unreconciled(batch: ActionBatch, versions: Sequence[int]) -> set[int]:
 
 
 def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
-    """Raises ``CorruptLogError`` where a file is live twice: with and without a vector, with two, or under two
-    spellings of its path.
+    """Raise ``CorruptLogError`` where a file is live twice: with and without a vector, with two, or under two
+    spellings.
 
-    Without vectors and absolute paths, the key of an action is its path, and replay has left one of each; a checkpoint,
-    which is not replayed, is looked at by :func:`refuse_keys_twice`.
+    Replay leaves one action per key.  A checkpoint is not replayed; :func:`refuse_keys_twice` checks it.
     """
     vectors = adds["deletionVector"]
     paths = None
     if vectors.null_count < len(vectors):
         paths = one_spelling(adds, uri)
         with_vector = paths.filter(vectors.is_valid())
-        # Only files with a vector can be there twice, and they are few.
+        # Only files with a vector can be duplicates, and they are few.
         suspects = paths.filter(pc.is_in(paths, with_vector.unique()))
         refuse_twice(suspects, uri, version)
     if any_absolute(adds["path"]):
@@ -184,7 +183,7 @@ def refuse_paths_twice(adds: pa.Table, uri: str, version: int) -> None:
 
 
 def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> None:
-    """Raises ``CorruptLogError`` where a checkpoint has two ``add`` actions for one file."""
+    """Raise ``CorruptLogError`` where a checkpoint has two ``add`` actions for one file."""
     keys = file_keys(adds)
     if len(keys) > _MANY and not any_twice(hashes(keys, query)):
         return
@@ -193,19 +192,19 @@ def refuse_keys_twice(adds: pa.Table, file: str, version: int, query: Query) -> 
 
 
 def hashes(texts: pa.ChunkedArray, query: Query) -> npt.NDArray[np.uint64]:
-    """A hash of 64 bits of each text: different ones are of different texts."""
+    """A 64-bit hash of each string."""
     hashed = query("select hash(k) as h from t", t=pa.table({"k": texts}))["h"]
     return np.concatenate([np.empty(0, np.uint64), *(c.to_numpy() for c in hashed.chunks)])
 
 
 def any_twice(numbers: npt.NDArray[np.uint64]) -> bool:
-    """Whether a number is there more than once; sorts them in place."""
+    """Whether a number occurs more than once; sorts them in place."""
     numbers.sort()
     return bool((numbers[1:] == numbers[:-1]).any())
 
 
 def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
-    """The decoded paths of files as they are below the table at ``uri``, where they are below it."""
+    """Decoded paths of files, relative to the table at ``uri`` where they lie below it."""
     paths = decoded_paths(adds["path"])
     if any_absolute(paths):
         paths = pc.replace_substring_regex(paths, r"^file:(?://)?/", "/")
@@ -216,7 +215,7 @@ def one_spelling(adds: pa.Table, uri: str) -> pa.ChunkedArray:
 
 
 def refuse_twice(paths: pa.ChunkedArray, uri: str, version: int) -> None:
-    """Raise ``CorruptLogError`` where one of the paths of live files is there twice."""
+    """Raise ``CorruptLogError`` where a path of a live file occurs twice."""
     counts = pc.value_counts(paths)
     twice = np.flatnonzero(as_numpy(counts.field("counts")) > 1)
     if twice.size:
@@ -234,14 +233,14 @@ def twice_error(path: str, uri: str, version: int) -> CorruptLogError:
 
 
 def _plain_keys(actions: pa.Table) -> pa.ChunkedArray:
-    """Keys that are comparable between tables with and without vectors."""
+    """Keys that are comparable between tables with and without deletion vectors."""
     keys = file_keys(actions)
     dv = actions["deletionVector"]
     return pc.binary_join_element_wise(keys, _NOTHING, _NUL) if dv.null_count == len(dv) else keys
 
 
 def apply(state: State, batch: ActionBatch) -> State:
-    """The state after the actions of ``batch``, whose order is the order of the log."""
+    """The state after the actions of ``batch``, which are in log order."""
     return apply_rare(_apply_files(state, batch), batch)
 
 
@@ -270,28 +269,28 @@ def _newest(keys: pa.ChunkedArray, orders: pa.ChunkedArray) -> tuple[pa.Array, p
     codes = keys.dictionary_encode()
     code = np.concatenate([as_numpy(c.indices) for c in codes.chunks])
     order = np.concatenate([as_numpy(c) for c in orders.chunks])
-    unique = codes.chunk(0).dictionary  # which all chunks have
+    unique = codes.chunk(0).dictionary  # shared by all chunks
     newest = np.full(len(unique), -1, np.int64)
     np.maximum.at(newest, code, order)
     return unique, int64_array(newest)
 
 
 def _without(files: pa.Table, keys: pa.Array, keys_of: KeysOf | None = None) -> pa.Table:
-    """``files`` less those of ``keys``, which ``keys_of`` made; by default keys of tables with and without vectors."""
+    """``files`` without those of ``keys``, as computed by ``keys_of``."""
     if not files.num_rows or not len(keys):
         return files
-    found = pc.is_in((keys_of or _plain_keys)(files), keys)
-    return files.filter(pc.invert(found)) if pc.any(found).as_py() else files
+    is_dropped = pc.is_in((keys_of or _plain_keys)(files), keys)
+    return files.filter(pc.invert(is_dropped)) if pc.any(is_dropped).as_py() else files
 
 
 class Touched:
-    """The files of some actions, which older actions for them no longer count beside."""
+    """The files that newer actions refer to; older actions for them no longer count."""
 
     def __init__(self, *newer: pa.Table) -> None:
-        self._newer = [t.select(_KEY_FIELDS) for t in newer]  # it travels to tasks
+        self._newer = [t.select(_KEY_FIELDS) for t in newer]  # sent to Spark tasks
 
     def left_of(self, files: pa.Table) -> pa.Table:
-        """Older actions less those for the same files."""
+        """Older actions without those for touched files."""
         if self._vectors or _has_vectors(files):
             return _without(files, self._plain)
         return _without(files, self._paths, file_keys)

@@ -1,9 +1,8 @@
-"""Is the table that a commit, or the upkeep of its log, stands on still the one at its place?
+"""Check that the table which a commit or log maintenance is based on is still the one at its location.
 
-Whoever drops a table while a writer is at work, and perhaps makes another one there, leaves the writer with a version
-that never was one of the table there.  Its commit would leave a log with a gap, or name files that went with the old
-table; its checkpoint or compaction would stand for commits of the new one, and its clean-up would take them.  So each
-of these asks right before the one call that counts.
+If a table is dropped or recreated while a writer is at work, the writer's commit would corrupt the new log, and its
+checkpoint, compaction or cleanup would apply to the wrong commits.  So each of these checks right before the decisive
+call.
 """
 
 from __future__ import annotations
@@ -16,10 +15,9 @@ from trilake.storage.base import ObjectMeta
 
 
 def check_same_table(log: DeltaLog, base: Head) -> None:
-    """Raise ``MetadataChangedError`` where another table, or none, is at the place of the one that was read.
+    """Raise ``MetadataChangedError`` where the location no longer holds the table that was read.
 
-    One request to the store where the newest file of the log that was read is as it was.  Else, as after a clean-up,
-    the log says by the table's id.
+    One request if the newest log file is unchanged; otherwise, as after a cleanup, compare the table's id.
     """
     file = base.segment.newest_file
     if file is not None and _is_there(log, file):
@@ -38,9 +36,9 @@ def check_same_table(log: DeltaLog, base: Head) -> None:
 
 
 def check_untouched(log: DeltaLog, base: Head) -> None:
-    """As :func:`check_same_table`, for what relies on the log that was read: raise also where its newest file changed.
+    """Like :func:`check_same_table`, but raise also where the newest log file changed.
 
-    A checkpoint that was damaged since may have been the one that stands for what is about to go.
+    A checkpoint damaged since may be the one that replaces what is about to be deleted.
     """
     file = base.segment.newest_file
     if file is None:
@@ -50,7 +48,7 @@ def check_untouched(log: DeltaLog, base: Head) -> None:
 
 
 def check_same_file(log: DeltaLog, file: ObjectMeta) -> None:
-    """Raise ``MetadataChangedError`` where a file of the log is not there any more as it was listed."""
+    """Raise ``MetadataChangedError`` where a log file changed since it was listed."""
     if not _is_there(log, file):
         raise MetadataChangedError(
             "the log of the table was cleaned up or replaced while this command was using it",

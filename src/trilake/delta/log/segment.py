@@ -1,4 +1,4 @@
-"""Which files of ``_delta_log`` make up a version: names, and the pure choice among them.
+"""Which files of ``_delta_log`` make up a version: their names, and the pure choice among them.
 
 Protocol: *Delta Log Entries*, *Checkpoints*, *Log Compaction Files*.  Nothing here reads a file.
 """
@@ -21,9 +21,9 @@ T = TypeVar("T")
 LOG = "_delta_log"
 SIDECARS = f"{LOG}/_sidecars"
 LAST_CHECKPOINT = f"{LOG}/_last_checkpoint"
-#: A checkpoint of more bytes or files is read when someone asks for the files, and then as far as a filter needs it.
+#: Checkpoints above these limits are read lazily, only as far as a filter needs.
 LARGE_BYTES, LARGE_FILES = 32 << 20, 250_000
-#: How often a log that has a gap is listed again.
+#: How often to list a log with a gap again.
 _LISTINGS = 3
 
 _COMMIT = re.compile(r"(\d{20})\.json")
@@ -31,7 +31,7 @@ _COMPACTED = re.compile(r"(\d{20})\.(\d{20})\.compacted\.json")
 _CHECKSUM = re.compile(r"(\d{20})\.crc")
 _CLASSIC = re.compile(r"(\d{20})\.checkpoint\.parquet")
 _PART = re.compile(r"(\d{20})\.checkpoint\.(\d{10})\.(\d{10})\.parquet")
-# The name is a UUID by the protocol; the reference reader takes any text without a dot.
+# By the protocol the name is a UUID; delta-spark takes any string without a dot.
 _UUID = re.compile(r"(\d{20})\.checkpoint\.[^./]+\.(?:json|parquet)")
 
 _OWNED = re.compile(
@@ -42,7 +42,7 @@ _OWNED = re.compile(
 
 
 def commit_key(version: int) -> str:
-    """Key of a commit file below the table's root.
+    """The key of a commit file below the table's root.
 
     >>> commit_key(3)
     '_delta_log/00000000000000000003.json'
@@ -51,34 +51,34 @@ def commit_key(version: int) -> str:
 
 
 def checkpoint_key(version: int) -> str:
-    """Key of a single-file checkpoint."""
+    """The key of a single-file checkpoint."""
     return f"{LOG}/{version:020d}.checkpoint.parquet"
 
 
 def checkpoint_part_key(version: int, part: int, parts: int) -> str:
-    """Key of part ``part``, from 1, of a checkpoint in ``parts`` files."""
+    """The key of part ``part``, from 1, of a checkpoint in ``parts`` files."""
     return f"{LOG}/{version:020d}.checkpoint.{part:010d}.{parts:010d}.parquet"
 
 
 def v2_checkpoint_key(version: int, unique: str, extension: str) -> str:
-    """Key of the top-level file of a checkpoint of version 2; ``unique`` is a UUID, ``extension`` json or parquet."""
+    """The key of the top-level file of a v2 checkpoint; ``unique`` is a UUID, ``extension`` json or parquet."""
     return f"{LOG}/{version:020d}.checkpoint.{unique}.{extension}"
 
 
 def checksum_key(version: int) -> str:
-    """Key of the checksum file of a version."""
+    """The key of the checksum file of a version."""
     return f"{LOG}/{version:020d}.crc"
 
 
 def compacted_key(start: int, end: int) -> str:
-    """Key of the log compaction file of the versions ``start`` to ``end``, both included."""
+    """The key of the log compaction file of the versions ``start`` to ``end``, both included."""
     return f"{LOG}/{start:020d}.{end:020d}.compacted.json"
 
 
 def first_version(key: str) -> int | None:
-    """The version that a log file is of, the first one where it stands for several; ``None`` for any other name.
+    """The version of a log file, the first one of a compaction; ``None`` for any other name.
 
-    Checkpoints count whether or not they are complete.
+    Incomplete checkpoints count, too.
 
     >>> first_version("_delta_log/00000000000000000003.00000000000000000007.compacted.json")
     3
@@ -90,7 +90,7 @@ def first_version(key: str) -> int | None:
 
 
 def may_name_sidecars(key: str) -> bool:
-    """Whether a log file is a checkpoint of a kind that can have sidecars: parts of one have none."""
+    """Whether a log file is a checkpoint that can have sidecars, which multi-part ones cannot."""
     name = key.removeprefix(f"{LOG}/")
     return _CLASSIC.fullmatch(name) is not None or _UUID.fullmatch(name) is not None
 
@@ -106,21 +106,20 @@ class LogListing:
     checkpoints: tuple[tuple[int, tuple[ObjectMeta, ...]], ...]
     #: version checksum files
     checksums: Mapping[int, ObjectMeta] = field(default_factory=dict)
-    #: more complete checkpoints of versions that have one: any of them says what the version holds
+    #: further complete checkpoints of the same versions
     others: tuple[tuple[int, tuple[ObjectMeta, ...]], ...] = ()
 
     @property
     def empty(self) -> bool:
-        """Whether nothing in the folder belongs to a Delta log."""
         return not self.commits and not self.checkpoints
 
     @property
     def newest(self) -> int:
-        """The newest version that a commit or a checkpoint is of; -1 where there is none."""
+        """The newest version with a commit or checkpoint; -1 without one."""
         return max((*self.commits, *(v for v, _ in self.checkpoints)), default=-1)
 
     def holds(self, file: ObjectMeta) -> bool:
-        """Whether the very file of another look, a commit, compaction or checkpoint, is among these."""
+        """Whether the same commit, compaction or checkpoint file of an earlier listing is here unchanged."""
         version = first_version(file.key)
         commits = [self.commits[version]] if version in self.commits else []
         compactions = (f for first, _, f in self.compactions if first == version)
@@ -128,16 +127,18 @@ class LogListing:
         return any(f.key == file.key and same_file(f, file) for f in (*commits, *compactions, *checkpoints))
 
     def without(self, checkpoint: tuple[ObjectMeta, ...]) -> LogListing:
-        """The listing without one checkpoint, in whose place comes another one of its version, where there is one."""
+        """The listing without one checkpoint; another one of its version, if any, replaces it."""
         keys = {f.key for f in checkpoint}
-        left = [(v, files) for v, files in (*self.others, *self.checkpoints) if keys.isdisjoint(f.key for f in files)]
-        chosen = dict(left)  # the last of a version, which is the one that was chosen before
-        others = tuple(c for c in left if chosen[c[0]] is not c[1])
+        remaining = [
+            (v, files) for v, files in (*self.others, *self.checkpoints) if keys.isdisjoint(f.key for f in files)
+        ]
+        chosen = dict(remaining)  # the last one of a version is the one chosen before
+        others = tuple(c for c in remaining if chosen[c[0]] is not c[1])
         return replace(self, checkpoints=tuple(sorted(chosen.items())), others=others)
 
 
 def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
-    """Sort a listing of ``_delta_log`` into kinds; files of other names are none of trilake and are passed over."""
+    """Sort a listing of ``_delta_log`` into kinds; files with other names are ignored."""
     commits: dict[int, ObjectMeta] = {}
     compactions: list[tuple[int, int, ObjectMeta]] = []
     checksums: dict[int, ObjectMeta] = {}
@@ -172,9 +173,9 @@ def sort_listing(objects: Iterable[ObjectMeta]) -> LogListing:
 
 @dataclass(frozen=True)
 class LogSegment:
-    """The files that hold a version: a checkpoint, or none, and the commits after it.
+    """The files that hold a version: at most one checkpoint, and the commits after it.
 
-    ``commits`` are ``(first, last, file)``, ascending and contiguous; a log compaction file stands for several
+    ``commits`` are ``(first, last, file)``, ascending and contiguous; a log compaction file covers several
     versions.
     """
 
@@ -182,20 +183,20 @@ class LogSegment:
     checkpoint_version: int | None
     checkpoint_files: tuple[ObjectMeta, ...]
     commits: tuple[tuple[int, int, ObjectMeta], ...]
-    #: What is known of the checkpoint beside itself: what ``_last_checkpoint`` says of it, and its version's checksum.
+    #: What ``_last_checkpoint`` and the version's checksum say about the checkpoint.
     hint: CheckpointHint | None = None
     checksum: ObjectMeta | None = None
 
     @property
     def newest_file(self) -> ObjectMeta | None:
-        """The last commit, or a file of the checkpoint where there is none behind it; ``None`` where all are gone."""
+        """The last commit, or a file of the checkpoint if no commit follows it; ``None`` where all are gone."""
         if self.commits:
             return self.commits[-1][2]
         return self.checkpoint_files[-1] if self.checkpoint_files else None
 
 
 def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
-    """Whether two looks saw the same object: some stores tell times in ms in one answer, and in seconds in another."""
+    """Whether two listings show the same object; some stores return times in ms here and in seconds there."""
     if now.size != before.size:
         return False
     times = now.modified_ms, before.modified_ms
@@ -204,16 +205,16 @@ def same_file(now: ObjectMeta, before: ObjectMeta) -> bool:
 
 
 def is_large(segment: LogSegment) -> bool:
-    """Whether the checkpoint of a version holds so many files that they are not read before someone asks for them."""
+    """Whether the checkpoint is so large that its files are read lazily."""
     counted = 0 if segment.hint is None else segment.hint.num_add_files or 0
     return counted > LARGE_FILES or sum(f.size for f in segment.checkpoint_files) > LARGE_BYTES
 
 
 def choose_segment(listing: LogListing, *, uri: str, version: int | None = None) -> LogSegment:
-    """The segment of ``version``, or of the newest one.
+    """Choose the segment of ``version``, or of the newest one.
 
-    Raises ``TableNotFoundError`` for an empty log, ``VersionNotFoundError`` for a version outside it, ``LogGapError``
-    where versions are missing between those that are there.
+    Raises ``TableNotFoundError`` for an empty log, ``VersionNotFoundError`` for a version outside it,
+    ``LogGapError`` where versions in between are missing.
     """
     if listing.empty:
         raise TableNotFoundError(
@@ -235,7 +236,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
     base = [(v, files) for v, files in listing.checkpoints if v <= target]
     checkpoint_version, files = base[-1] if base else (None, ())
     start = 0 if checkpoint_version is None else checkpoint_version + 1
-    # Never a range over versions: a file name can claim any.
+    # Not a range over versions: a file name can claim any number.
     present = sorted(v for v in listing.commits if start <= v <= target)
     if len(present) != target - start + 1:
         _refuse_gap(listing, start, present, target, uri)
@@ -246,7 +247,7 @@ def choose_segment(listing: LogListing, *, uri: str, version: int | None = None)
 def other_segments(listed: Callable[[], LogListing], segment: LogSegment, *, uri: str) -> Iterator[LogSegment]:
     """Other files that hold the version of a segment: other checkpoints, then commits in place of log compactions.
 
-    ``listed`` lists the log; it is not called where there can be no others.
+    ``listed`` lists the log; it is called only if alternatives are possible.
     """
     compacted = any(first < last for first, last, _ in segment.commits)
     if not segment.checkpoint_files and not compacted:
@@ -254,22 +255,22 @@ def other_segments(listed: Callable[[], LogListing], segment: LogSegment, *, uri
     listing = listed()
     ways = [listing.without(segment.checkpoint_files)] if segment.checkpoint_files else []
     ways += [replace(listing, compactions=())] if compacted else []
-    for left in ways:
+    for remaining in ways:
         while True:
             try:
-                other = choose_segment(left, uri=uri, version=segment.version)
+                other = choose_segment(remaining, uri=uri, version=segment.version)
             except (LogGapError, TableNotFoundError, VersionNotFoundError):
                 break
             yield other
             if not other.checkpoint_files:
                 break
-            left = left.without(other.checkpoint_files)
+            remaining = remaining.without(other.checkpoint_files)
 
 
 def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int, uri: str) -> NoReturn:
     first_missing = next((start + i for i, v in enumerate(present) if v != start + i), start + len(present))
     if first_missing == 0 and (not present or present[-1] - present[0] == len(present) - 1):
-        # The log begins after version 0 and holds no checkpoint at or before the target: it was cleaned up.
+        # The log begins after version 0 and has no checkpoint at or before the target: it was cleaned up.
         readable = [v for v, _ in listing.checkpoints if v > target]
         if readable:
             raise VersionNotFoundError(
@@ -298,7 +299,7 @@ def _refuse_gap(listing: LogListing, start: int, present: list[int], target: int
 
 
 def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int, ObjectMeta], ...]:
-    """Commits ``start..target``, with compaction files in place of the runs they hold."""
+    """Commits ``start..target``, with compaction files in place of the runs they cover."""
     longest: dict[int, tuple[int, ObjectMeta]] = {}
     for first, last, file in listing.compactions:
         if start <= first < last <= target and last > longest.get(first, (first, file))[0]:
@@ -316,33 +317,29 @@ def _cover(listing: LogListing, start: int, target: int) -> tuple[tuple[int, int
 
 
 def settled(listed: Callable[[], T], versions: Callable[[T], Collection[int]], first: int | None = None) -> T:
-    """What ``listed`` returns, once it has no gap that listing again fills.
+    """Call ``listed`` until the listing has no gap that listing again fills.
 
-    A folder of a disk is read piece by piece: of two commits that come in the meantime, the later may be shown and the
-    earlier not.  A commit that is shown proves that those before it were there by then: listed again, they are shown,
-    unless they are gone.
+    A listing of a folder is not atomic: of two commits written meanwhile it may show only the later one.  The
+    earlier one existed by then, so the next listing shows it unless it was deleted.
 
-    Parameters
-    ----------
-    listed: lists the log.
-    versions: the commits of a listing.
-    first: the version after the last one that is known, where a listing must begin with it or be empty.
+    Parameters ---------- listed: lists the log. versions: the commits of a listing. first: the first version that a
+    non-empty listing must contain.
     """
     missing: int | None = None
     while True:
-        found = listed()
-        gap = first_gap(versions(found), first)
+        listing = listed()
+        gap = first_gap(versions(listing), first)
         if gap is None or gap == missing:
-            return found
+            return listing
         missing = gap
 
 
 def settled_segment(
     listing: LogListing, again: Callable[[], LogListing], *, uri: str, version: int | None = None
 ) -> LogSegment:
-    """What :func:`choose_segment` makes of a listing; of ``again``, another one, where versions are missing.
+    """Call :func:`choose_segment`; where versions are missing, once more with the listing ``again``.
 
-    A checkpoint may come while a folder is listed, and the commits before it go.  Raises as that function does.
+    A checkpoint may be written, and the commits before it deleted, while a folder is listed.
     """
     for _ in range(_LISTINGS):
         try:
@@ -353,7 +350,7 @@ def settled_segment(
 
 
 def first_gap(versions: Collection[int], first: int | None = None) -> int | None:
-    """The first version from ``first`` on, or from the least, that is not there and a later one is.
+    """The first missing version from ``first`` on (by default the lowest) that has a later one.
 
     >>> first_gap([3, 4, 7]), first_gap([3, 4], 1), first_gap([3, 4]), first_gap([])
     (5, 1, None, None)
@@ -363,7 +360,7 @@ def first_gap(versions: Collection[int], first: int | None = None) -> int | None
     start = min(versions) if first is None else first
     if max(versions) - start + 1 == len(versions):
         return None
-    # As floats a version that a file name claims may be of any size.
+    # As floats: a file name can claim a version of any size.
     there = np.sort(np.fromiter(versions, np.float64, len(versions)))
     wrong = np.flatnonzero(there != start + np.arange(len(there)))
     return start + int(wrong[0]) if len(wrong) else None

@@ -1,4 +1,4 @@
-"""What a table is at one version: without its files, with them, or with those of a checkpoint still to be read."""
+"""A table at one version: without files, with files, or with a checkpoint whose files are read lazily."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trilake.errors import MissingMetadataError
 
 @dataclass(frozen=True)
 class Head:
-    """What a table is at one version, without its files.
+    """A table at one version, without its files.
 
     ``state`` holds no file actions here; those of a :class:`Snapshot` are complete.
     """
@@ -33,45 +33,41 @@ class Head:
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol action in force."""
         assert self.state.protocol is not None
         return self.state.protocol
 
     @property
     def metadata(self) -> Metadata:
-        """The metaData action in force."""
         assert self.state.metadata is not None
         return self.state.metadata
 
     @cached_property
     def schema(self) -> StructType:
-        """The table's schema."""
         return self.metadata.schema
 
     @property
     def properties(self) -> TableProperties:
-        """The table's properties, each with the type that it has."""
         return TableProperties(self.metadata.configuration)
 
     def has_transaction(self, app_id: str, version: int) -> bool:
-        """Whether the table has what an application writes as ``version``, or as a later one."""
+        """Whether ``app_id`` has already committed transaction ``version`` or a later one."""
         txn = self.state.txns.get(app_id)
         return txn is not None and int(txn.get("version") or 0) >= version
 
 
 @dataclass(frozen=True)
 class Snapshot(Head):
-    """The state of a table at one version."""
+    """A table at one version, with its files."""
 
     @property
     def adds(self) -> pa.Table:
-        """One row a logical file, with the fields of the ``add`` action."""
+        """One row per logical file, with the fields of the ``add`` action."""
         return self.state.adds
 
 
 @dataclass(frozen=True)
 class PendingSnapshot(Head):
-    """A version whose files are in a large checkpoint that no one has read yet.
+    """A version with a large checkpoint whose files are not read yet.
 
     ``actions`` are those of the commits after it.  :meth:`~trilake.delta.log.log.DeltaLog.load` reads the files.
     """
@@ -80,12 +76,12 @@ class PendingSnapshot(Head):
 
     @cached_property
     def newer(self) -> State:
-        """What the commits after the checkpoint leave of their own files."""
+        """The files of the commits after the checkpoint."""
         return apply(empty_state(), self.actions)
 
     @cached_property
     def touched(self) -> Touched:
-        """The files of the checkpoint that these commits decide about."""
+        """The files that these commits touch."""
         return Touched(self.actions.add, self.actions.remove)
 
 
@@ -103,10 +99,10 @@ def check_complete(head: Head) -> None:
 
 
 def check_readable_head(head: Head) -> None:
-    """Refuse what cannot be read as the table says.
+    """Refuse a table that this library cannot read correctly.
 
-    Raises ``MissingMetadataError`` as :func:`check_complete` does, and ``UnsupportedProtocolError`` for what is not
-    supported: a version of the protocol, a feature, a mode of column mapping, or one that the protocol does not list.
+    Raises ``MissingMetadataError``, and ``UnsupportedProtocolError`` for an unsupported protocol version, feature
+    or column mapping mode.
     """
     check_complete(head)
     check_readable(head.protocol, uri=head.uri, version=head.version)

@@ -1,1 +1,1 @@
-"""Sidecars of checkpoints of version 2: written in a row, described by tags, and named again by later checkpoints."""
+"""Sidecars of v2 checkpoints: written one after another, described by tags, and reused by later checkpoints."""

@@ -1,21 +1,19 @@
-"""Which sidecars of the newest checkpoint the next one names again, and which files it writes again.
+"""Which sidecars of the newest checkpoint the next one reuses, and which it rewrites.
 
-Protocol: *Sidecar Files*, *Metadata Cleanup*.  A checkpoint of version 2 of a large table costs what the commits since
-the one before cost::
+Protocol: *Sidecar Files*, *Metadata Cleanup*.  The cost of a v2 checkpoint depends on the commits since the last one::
 
-    newest checkpoint, of trilake --> sidecars of today's columns, whose tags say what they hold
-      --> a changed path between a sidecar's bounds?  its paths are read: one that lost a file is written again
-      --> small ones are folded together with what is new
-      --> the others are named again; tombstones have a sidecar of their own, which is written each time
+    newest checkpoint, written by trilake --> sidecars with the current columns, described by tags
+      --> a changed path within a sidecar's bounds?  read its paths; rewrite it if it lost a file
+      --> merge small ones with the new files
+      --> name the others again; tombstones have a sidecar of their own, rewritten each time
 
-No file is there twice: none was in the older checkpoint, whose writer has looked, what is new is compared with itself,
-and its paths with those of every sidecar that may hold them.
+No file is listed twice: the older checkpoint was checked by its writer, and new paths are compared with each other and
+with those of every sidecar that may hold them.
 
-**A sidecar that stays is old**, so log cleanup does not spare it as it spares those of a checkpoint that is being
-written; it spares what a checkpoint names.  The older checkpoint must therefore outlast the writing of the new one.
-It does where the commit after it is younger, by a day, than the retention of the log: no cleanup by that retention may
-take the checkpoint which that commit needs.  :func:`base_outlasts` says so before and after files are written, and the
-writer looks once more when the new checkpoint is there (:func:`is_there`).  In doubt everything is written again.
+**A reused sidecar is old**, so log cleanup keeps it only while a checkpoint names it.  The older checkpoint must
+outlast the writing of the new one: the commit after it must be a day younger than the log's retention.
+:func:`base_outlasts` checks that before and after files are written, and :func:`is_there` once the new checkpoint
+exists.  In doubt everything is rewritten.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _DAY_MS = 24 * 3600 * 1000
 
 @dataclass(frozen=True)
 class Reuse:
-    """The sidecars that a checkpoint names again; ``expected`` is about how many files it writes."""
+    """The sidecars that a checkpoint reuses; ``expected`` is the approximate number of files it writes."""
 
     log: DeltaLog
     version: PendingSnapshot
@@ -55,21 +53,22 @@ class Reuse:
     rare: Sequence[tuple[str, Any]]
 
     def pieces(self, unexpired: Callable[[pa.Table], pa.Table]) -> Iterator[tuple[str, pa.Table]]:
-        """The file actions that are written, tombstones last, of which ``unexpired`` leaves those that stay.
+        """Yield the file actions to write, tombstones last, without those that ``unexpired`` drops.
 
-        Raises ``MaybeTwiceError`` after the last file, where one may be in the version twice, and ``CorruptLogError``.
+        Raises ``MaybeTwiceError`` after the last file, where one may be in the version twice, and
+        ``CorruptLogError``.
         """
         log, version = self.log, self.version
-        known = sum((s.files for s in self.kept), FileTotals())
+        totals = sum((s.files for s in self.kept), FileTotals())
         added = one_spelling(version.newer.adds, version.uri)
         for sidecar in self.rewritten:
             for piece in sidecar.pieces(log.store):
-                known += FileTotals.of(piece)
-                left = version.touched.left_of(piece)
-                if again(left, added, version.uri) is not None:
+                totals += FileTotals.of(piece)
+                remaining = version.touched.left_of(piece)
+                if again(remaining, added, version.uri) is not None:
                     raise MaybeTwiceError
-                yield "add", left
-        compare(log.store, version.segment, known.num_files, known.size_in_bytes, self.rare)
+                yield "add", remaining
+        compare(log.store, version.segment, totals.num_files, totals.size_in_bytes, self.rare)
         if any_twice(hashes(added, log.engine.query)):
             raise MaybeTwiceError
         yield "add", version.newer.adds
@@ -79,22 +78,18 @@ class Reuse:
         yield "remove", unexpired(version.newer.removes)
 
     def outlasts(self, now_ms: int) -> bool:
-        """Whether no cleanup takes the older checkpoint within a day."""
+        """Whether no cleanup deletes the older checkpoint within a day."""
         return base_outlasts(self.log, self.version, now_ms)
 
 
 def reusable(
     log: DeltaLog, version: PendingSnapshot, layout: str, most: int, now_ms: int, jobs: Jobs | None = None
 ) -> Reuse | None:
-    """The sidecars of the older checkpoint that the version's checkpoint can name again; ``None`` where there are none.
+    """Choose the sidecars of the older checkpoint to reuse; ``None`` where there are none.
 
-    Parameters
-    ----------
-    log, version: what the checkpoint is of.
-    layout: of the sidecars that are written today; others do not stay.
-    most: files of a full sidecar.
-    now_ms: the writer's clock.
-    jobs: who reads the keys of files, where that is not this process.
+    Parameters ---------- log, version: what to checkpoint. layout: of current sidecars; those with another one are
+    rewritten. most: files of a full sidecar. now_ms: the writer's clock. jobs: runs the reading of file keys as
+    tasks; ``None`` for this process.
 
     Raises ``CorruptLogError``.
     """
@@ -102,10 +97,10 @@ def reusable(
     if not segment.commits:
         return None
     rare = checkpoint_actions(store, segment)
-    named = [d for n, d in rare if n == "sidecar"]
-    if not named or not is_ours(rare) or not base_outlasts(log, version, now_ms):
+    sidecars = [d for n, d in rare if n == "sidecar"]
+    if not sidecars or not is_ours(rare) or not base_outlasts(log, version, now_ms):
         return None
-    described = [Sidecar.of(d, tags_of(d)) for d in named]
+    described = [Sidecar.of(d, tags_of(d)) for d in sidecars]
     sizes = {m.key.rpartition("/")[2]: m.size for m in store.list(SIDECARS)}
     paths = _changed_paths(version)
     alike: list[Sidecar] = []
@@ -120,7 +115,7 @@ def reusable(
     if not stay:
         return None
     kept = {s.path for s in stay}
-    anew = [(d, s) for d, s in zip(named, described, strict=True) if s is None or s.path not in kept]
+    anew = [(d, s) for d, s in zip(sidecars, described, strict=True) if s is None or s.path not in kept]
     files = sum(0 if s is None else s.files.num_files for _, s in anew)
     expected = files + version.actions.add.num_rows + version.actions.remove.num_rows
     assert segment.checkpoint_version is not None
@@ -130,31 +125,30 @@ def reusable(
 
 
 def is_ours(rare: Sequence[tuple[str, Any]]) -> bool:
-    """Whether a checkpoint with these actions is of this library, whose writer has looked for files that are there
-    twice."""
+    """Whether trilake, whose writer checks for duplicate files, wrote a checkpoint with these actions."""
     return any(ADDS_TAG in tags_of(d) for n, d in rare if n == "checkpointMetadata")
 
 
 def _changed_paths(version: PendingSnapshot) -> list[str]:
-    """The decoded paths of all files that the commits since the older checkpoint name, in every spelling, sorted."""
+    """The decoded, sorted paths of all files in the commits since the older checkpoint."""
     actions = [version.actions.add, version.actions.remove]
     texts = [t for a in actions for t in (decoded_paths(a["path"]), one_spelling(a, version.uri))]
     return sorted(pc.unique(pa.chunked_array([c for t in texts for c in t.chunks], pa.string())).to_pylist())
 
 
 def _changed(store: Store, version: PendingSnapshot, sidecars: Sequence[Sidecar], jobs: Jobs | None) -> set[str]:
-    """Those of some sidecars that a later commit removes a file of, or says something else of one."""
+    """The sidecars with a file that a later commit removes or changes."""
     assert version.segment.checkpoint_version is not None
     added = one_spelling(version.newer.adds, version.uri)
     shares = [Share.of_sidecar(s.action, version.segment.checkpoint_version) for s in sidecars]
     changes = _Changes(store, version.touched, added, version.uri)
-    found = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
-    return {key.rpartition("/")[2] for key in found if key is not None}
+    changed = map(changes, shares) if jobs is None or not shares else jobs.run(changes, shares)
+    return {key.rpartition("/")[2] for key in changed if key is not None}
 
 
 @dataclass(frozen=True)
 class _Changes:
-    """Gives the key of a sidecar that has a file which the commits since the checkpoint change."""
+    """Yields the key of a sidecar if the commits since the checkpoint change one of its files."""
 
     store: Store
     touched: Touched
@@ -163,16 +157,16 @@ class _Changes:
 
     def __call__(self, sidecar: Share) -> str | None:
         for piece in sidecar.pieces(self.store, only=KEY_FIELDS):
-            left = self.touched.left_of(piece)
-            if left.num_rows < piece.num_rows:
-                return sidecar.key  # whether one is there twice is seen when it is written again
-            if again(left, self.added, self.uri) is not None:
+            remaining = self.touched.left_of(piece)
+            if remaining.num_rows < piece.num_rows:
+                return sidecar.key  # duplicates are detected when it is rewritten
+            if again(remaining, self.added, self.uri) is not None:
                 return sidecar.key
         return None
 
 
 def again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> str | None:
-    """The path of a file that stays beside one of its path that was added later."""
+    """The path of a remaining file that was also added later."""
     if not len(added):
         return None
     paths = one_spelling(files, uri)
@@ -181,13 +175,13 @@ def again(files: pa.Table, added: pa.ChunkedArray, uri: str) -> str | None:
 
 
 def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
-    """Whether the checkpoint that a version is replayed from stays for another day, whoever cleans the log up."""
+    """Whether the checkpoint that a version is replayed from stays for another day despite log cleanup."""
     segment, base = version.segment, version.segment.checkpoint_version
     if base is None or not segment.commits:
         return False
     try:
         retention = version.properties.duration_ms("delta.logRetentionDuration")
-        # A compaction file that stands for the commit has another time, and those of stores go back.
+        # The file time of a compaction differs from that of the commit, and file times may go back.
         times = [log.store.head(commit_key(base + 1)).modified_ms]
         since = in_commit_timestamps_from(version.metadata)
         if since is not None and since <= base + 1:
@@ -195,13 +189,13 @@ def base_outlasts(log: DeltaLog, version: PendingSnapshot, now_ms: int) -> bool:
             times.append(stated if isinstance(stated, int) else 0)
     except (InvalidArgumentError, ObjectNotFoundError):
         return False
-    # A clock that is behind must not make everything young.
+    # A clock that is behind must not make everything look young.
     now = max(now_ms, *(f.modified_ms for _, _, f in segment.commits))
     return min(times) - _DAY_MS > now - retention
 
 
 def is_there(log: DeltaLog, version: PendingSnapshot) -> bool:
-    """Whether the checkpoint that a version is replayed from has not gone in the meantime."""
+    """Whether the checkpoint that a version is replayed from still exists."""
     try:
         for file in version.segment.checkpoint_files:
             log.store.head(file.key)

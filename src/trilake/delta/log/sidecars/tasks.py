@@ -1,15 +1,11 @@
-"""A checkpoint of version 2 whose sidecars are written by tasks: this process holds no file of the older checkpoint.
+"""Write the sidecars of a v2 checkpoint in Spark tasks; this process holds no file of the older checkpoint.
 
-Protocol: *Sidecar Files*, *Action Reconciliation*.  Each task reads a part of the older checkpoint, leaves out what the
-commits since decide about and the tombstones that have expired, and writes sidecars under names of its own.  It says
-what these come to, and what it read, which together must be what is known of the older checkpoint.  The commits since
-are in memory here; their files go to the task that has the fewest, or are written here where they are many.
+Protocol: *Sidecar Files*, *Action Reconciliation*.  Each task reads a part of the older checkpoint, drops files that
+later commits touched and expired tombstones, and writes sidecars.  The totals of what the tasks read must match what is
+known of the older checkpoint.  The files of the commits since go to the smallest task, or are written here if many.
 
-A task that is done again writes other sidecars, and only those of one attempt are named.  What a failed job leaves is
-named by no one, and goes with log cleanup.
-
-A file that is there twice is found as elsewhere, by its path: tasks compare what stays with what is new; among the
-files of a checkpoint that is not of this library, whose writer may not have looked, a job of its own does.
+A retried task writes new sidecars, and only those of one attempt are named; log cleanup deletes the rest.  A file that
+is listed twice is found by its path; a checkpoint of another writer gets a separate job for that.
 """
 
 from __future__ import annotations
@@ -32,16 +28,16 @@ from trilake.delta.log.sidecars.writing import SidecarWriter, Written
 from trilake.delta.log.snapshot import PendingSnapshot
 from trilake.storage.base import Store
 
-#: More actions of the commits since are written by this process, which has them.
+#: Above this many, actions of the commits since are written by this process.
 _SENT = 100_000
 
 
 @dataclass(frozen=True)
 class Part:
-    """What one task makes sidecars of: shares of the older checkpoint, and actions of the commits since."""
+    """The input of one task: shares of the older checkpoint, and actions of the commits since."""
 
     shares: tuple[Share, ...] = ()
-    #: About how many actions it is.
+    #: Approximate number of actions.
     expected: int = 0
     adds: pa.Table | None = None
     removes: pa.Table | None = None
@@ -49,7 +45,7 @@ class Part:
 
 @dataclass(frozen=True)
 class PartWritten:
-    """The sidecars of a part, what the files come to that were read for it, and the path of one that is there twice."""
+    """The sidecars of a part, the totals of the files read for it, and the path of a duplicate file."""
 
     written: Written
     read: FileTotals
@@ -78,10 +74,10 @@ class PartWriter:
             for share in part.shares:
                 for piece in share.pieces(self.store):
                     read += FileTotals.of(piece)
-                    left = self.touched.left_of(piece)
-                    if (path := again(left, self.added, self.uri)) is not None:
+                    remaining = self.touched.left_of(piece)
+                    if (path := again(remaining, self.added, self.uri)) is not None:
                         twice.append(path)
-                    yield "add", left
+                    yield "add", remaining
             if part.adds is not None:
                 yield "add", part.adds
             for share in part.shares:
@@ -99,7 +95,7 @@ class PartWriter:
 
 @dataclass(frozen=True)
 class _StayingPaths:
-    """The paths of the files of a share that the commits since leave."""
+    """The paths in a share that the commits since do not touch."""
 
     store: Store
     touched: Touched
@@ -120,10 +116,10 @@ def write_by_tasks(
     most: int,
     reuse: Reuse | None,
 ) -> Written:
-    """Write the sidecars of a version's checkpoint, all of them or those that ``reuse`` does not name again.
+    """Write the sidecars of a version's checkpoint, except those that ``reuse`` names again.
 
-    Raises ``CorruptLogError`` where the older checkpoint is damaged, not what is known of it, or has a file twice, and
-    what a job raises that fails; then no sidecar stays that this process knows of.
+    Raises ``CorruptLogError`` where the older checkpoint is damaged, differs from its totals, or lists a file
+    twice.  If a job fails, the sidecars that are known are deleted.
     """
     store, segment = log.store, version.segment
     rare = checkpoint_actions(store, segment) if reuse is None else reuse.rare
@@ -136,25 +132,25 @@ def write_by_tasks(
             raise twice_error(path, version.uri, version.version)
     unexpired = Unexpired.of(version, runtime.clock_ms())
     write = PartWriter(store, runtime, columns, most, version.touched, unexpired, added, version.uri)
-    sent, own = parts(older, version.newer.adds, version.newer.removes, most)
-    done: list[PartWritten] = []
+    sent, local = parts(older, version.newer.adds, version.newer.removes, most)
+    written: list[PartWritten] = []
     try:
-        done += jobs.run(write, sent) if sent else ()
-        done += map(write, own)
-        path = next((p.twice for p in done if p.twice is not None), None)
+        written += jobs.run(write, sent) if sent else ()
+        written += map(write, local)
+        path = next((p.twice for p in written if p.twice is not None), None)
         if path is not None:
             raise twice_error(path, version.uri, version.version)
         kept = () if reuse is None else reuse.kept
-        known = sum((p.read for p in done), sum((s.files for s in kept), FileTotals()))
-        compare(store, segment, known.num_files, known.size_in_bytes, rare)
+        totals = sum((p.read for p in written), sum((s.files for s in kept), FileTotals()))
+        compare(store, segment, totals.num_files, totals.size_in_bytes, rare)
     except BaseException:
-        sum((p.written for p in done), Written()).take_back(store)
+        sum((p.written for p in written), Written()).take_back(store)
         raise
-    return sum((p.written for p in done), Written())
+    return sum((p.written for p in written), Written())
 
 
 def parts(older: Sequence[Share], adds: pa.Table, removes: pa.Table, most: int) -> tuple[list[Part], list[Part]]:
-    """What tasks write, and what this process does: each about as much as one sidecar holds, or one share."""
+    """Split the work into parts for tasks and parts for this process, each of about one sidecar or one share."""
     sent: list[Part] = []
     for share in older:
         place = next((i for i, p in enumerate(sent) if p.expected + share.expected <= most), None)

@@ -1,7 +1,7 @@
-"""Writing sidecars in a row: the next one begins where one is full, and another where the tombstones begin.
+"""Write sidecars one after another: a new one begins where one is full, and where the tombstones begin.
 
-Protocol: *Sidecar Files*.  Each has a name that nothing else has and is read by no one before a top-level file names
-it.  A writer that fails takes back those it had finished; one that dies leaves them to log cleanup.
+Protocol: *Sidecar Files*.  Names are unique, and no reader opens a sidecar before a top-level file names it.  A writer
+that fails deletes its finished sidecars; log cleanup deletes those of one that died.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from trilake.storage.base import Store
 
 
 def unique(runtime: Runtime) -> str:
-    """A UUID, as names of checkpoints have one."""
+    """A UUID for the name of a checkpoint file."""
     return str(UUID(runtime.new_id()))
 
 
 @dataclass(frozen=True)
 class Written:
-    """Finished sidecars: their ``sidecar`` actions, what their files come to, and how many actions they hold."""
+    """Finished sidecars: their ``sidecar`` actions, the totals of their files, and the number of actions."""
 
     actions: tuple[dict[str, Any], ...] = ()
     totals: FileTotals = field(default_factory=FileTotals)
@@ -41,7 +41,6 @@ class Written:
 
     @property
     def size(self) -> int:
-        """Their bytes."""
         return sum(int(a["sizeInBytes"]) for a in self.actions)
 
     @property
@@ -50,7 +49,7 @@ class Written:
         return max((int(a["modificationTime"]) for a in self.actions), default=0)
 
     def take_back(self, store: Store) -> None:
-        """Delete them, while no one names them."""
+        """Delete them, as long as no checkpoint names them."""
         with suppress(TrilakeError):
             store.delete([f"{SIDECARS}/{a['path']}" for a in self.actions])
 
@@ -63,9 +62,9 @@ class SidecarWriter:
     store, runtime: where they go, and ids.
     columns: of the table's checkpoints.
     most: actions of one.
-    expected: about how many actions come.
-    mixed: whether tombstones go into the sidecar of the files, as those of a small table do.  No later checkpoint
-        names such a sidecar again.
+    expected: approximate number of actions.
+    mixed: whether tombstones go into the sidecar of the files, as in a small table.  Later checkpoints cannot reuse
+        such a sidecar.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class SidecarWriter:
         file = self._file
         if file is None:
             return
-        self._file = None  # what fails to end is taken back by itself
+        self._file = None  # one that fails to finish deletes itself
         file.__exit__(None, None, None)
         files, bounds = self._files, self._bounds.bounds
         self._files, self._bounds = FileTotals(), PathBounds()
