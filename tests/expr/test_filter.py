@@ -300,7 +300,7 @@ def test_case_sensitive_names() -> None:
         ("i32 > 1; DROP TABLE x", "must be a single condition"),
         ("sum(i32) > 1", "sum is an aggregate"),
         ("count(*) > 1", "count is an aggregate"),
-        ("i32 > (SELECT 1)", "subquery"),
+        ("i32 > (SELECT 1)", "SELECT 1 contains a subquery"),
         ("EXISTS (SELECT 1)", "subquery"),
         ("i32 IN (SELECT 1)", "cannot be used|subquery"),
         ("row_number() OVER (ORDER BY i32) = 1", "window function"),

@@ -11,9 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 import trilake
-from trilake.errors import UnsupportedSparkError
+from trilake.errors import InvalidArgumentError, UnsupportedSparkError
 from trilake.spark.session import checks
 
 
@@ -140,3 +141,9 @@ def test_work_goes_to_tasks_in_one_place_which_checks() -> None:
     package = Path(trilake.__file__).parent
     handing = {str(p.relative_to(package)) for p in package.rglob("*.py") if ".mapInArrow(" in p.read_text()}
     assert handing == {"spark/session/runner.py"}
+
+
+def test_session_refuses_a_builder() -> None:
+    """It was taken for the name, and its settings were lost."""
+    with pytest.raises(InvalidArgumentError, match="app_name must be a string"):
+        trilake.session(SparkSession.builder)  # type: ignore[arg-type]

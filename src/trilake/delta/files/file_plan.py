@@ -142,7 +142,7 @@ class FilePlan:
         inside = tuple(f for f in self.schema.fields if f.name not in self.partition_columns)
         stored = without_voids(StructType(inside))
         if inside and not stored.fields:
-            raise no_typed_column()
+            raise no_typed_column(StructType(inside))
         return stored
 
     @cached_property

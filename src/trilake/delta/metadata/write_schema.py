@@ -52,7 +52,7 @@ def new_table(
     if not schema.fields and not may_be_empty:
         raise SchemaMismatchError("a table needs at least one column", condition="DELTA_EMPTY_DATA")
     if schema.fields and not without_voids(schema).fields:
-        raise no_typed_column()
+        raise no_typed_column(schema)
     parsed = parse_properties(properties or {})
     metadata = Metadata(
         id=runtime.new_id(),

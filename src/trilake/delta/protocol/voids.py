@@ -70,10 +70,12 @@ def _untyped(type_: DataType, path: str) -> tuple[str, DataType] | None:
     return next((found for found in inside if found is not None), None)
 
 
-def no_typed_column() -> SchemaMismatchError:
-    """The error for a table whose files would hold no column."""
+def no_typed_column(schema: StructType) -> SchemaMismatchError:
+    """The error for columns of which files would hold none."""
     return SchemaMismatchError(
-        "every column has the type null", help="cast the columns before writing", condition="DELTA_EMPTY_DATA"
+        "no column has a type that files can hold: " + ", ".join(f"{f.name} {f.type}" for f in schema.fields),
+        help="cast the columns before writing",
+        condition="DELTA_EMPTY_DATA",
     )
 
 

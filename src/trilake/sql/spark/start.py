@@ -6,12 +6,14 @@ import os
 
 from pyspark.sql import SparkSession
 
+from trilake.common.arguments import checked
 from trilake.spark.session.checks import check_pyspark
 from trilake.spark.session.delta_jar import without_jar
 from trilake.spark.session.local import connect_session, local_session
 from trilake.sql.spark.install import install
 
 
+@checked
 def session(
     app_name: str = "trilake",
     *,
