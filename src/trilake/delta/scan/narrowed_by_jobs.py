@@ -59,7 +59,7 @@ class ShareFilter:
             size += int(pc.sum(piece["size"]).as_py() or 0)
             left = with_files(self.head, self.touched.left_of(piece))
             found.append(possible_files(left, self.filter))
-        return Narrowed(pa.concat_tables(found), count + choice.skipped, None if choice.left else size)
+        return Narrowed(pa.concat_tables(found), count + choice.skipped, None if choice.skipped else size)
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
