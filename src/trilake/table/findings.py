@@ -339,7 +339,7 @@ class RepairStep:
     findings: the codes of the findings that it answers.
     files: the files that it writes again, removes, or takes out of the table.
     rows_lost: rows that the table no longer has afterwards; ``None`` where no one can know.
-    needs: what must be passed to ``repair`` for it to be done, such as ``"accept_loss"``.
+    needs: what must be passed to ``repair`` as well for it to be done, such as ``"accept_loss"``.
     done: whether it was done.
     version: the version that it committed.
     error: why it failed.
@@ -431,7 +431,10 @@ class Repairs:
             )
             lines.append(f"{self._state(step)} {step.code}: {step.message} ({plural(len(step.files), 'file')}{lost})")
             lines += [f"  error: {step.error}"] * (step.error is not None)
-        return "\n".join([*lines, *(f"left: {f}" for f in self.left)])
+        lines += [f"left: {f}" for f in self.left]
+        if self.dry_run and self.steps:
+            lines.append("nothing was changed: dry_run=False does what is planned")
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         rows = "".join(
@@ -453,14 +456,14 @@ class PlannedStep:
 
 
 def run_steps(planned: Sequence[PlannedStep], *, dry_run: bool, allowed: frozenset[str]) -> tuple[RepairStep, ...]:
-    """The steps, done unless it is a dry run: each that needs nothing, or what is ``allowed``.
+    """The steps, done unless it is a dry run: each that needs nothing more than what is ``allowed``.
 
     A step that fails says why, and the next ones are done.
     """
     out = []
     for one in planned:
-        step = one.step
-        if not dry_run and (step.needs is None or step.needs in allowed):
+        step = replace(one.step, needs=None) if one.step.needs in allowed else one.step
+        if not dry_run and step.needs is None:
             try:
                 step = replace(step, version=one.apply(), done=True)
             except (TrilakeError, OSError) as e:
