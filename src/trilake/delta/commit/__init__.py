@@ -1,1 +1,1 @@
-"""Commits: conflicts, attempts, and what follows a commit."""
+"""Commits: conflict checks, attempts, and post-commit maintenance."""

@@ -1,4 +1,4 @@
-"""``add`` actions of files that a table has already, out of the rows of its snapshot."""
+"""Turn rows of a snapshot's files into ``add`` actions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Fields of an ``add`` action that Arrow holds in another form than JSON has.
+#: Fields of an ``add`` action whose Arrow form differs from JSON.
 _OTHER_FORM = ("partitionValues", "tags", "deletionVector")
 
 
@@ -21,13 +21,13 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def add_action(row: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
-    """The ``add`` action of a row of a snapshot's files, with some of its fields changed; ``None`` drops a field."""
+    """The ``add`` action of a row of a snapshot's files, with some fields changed; ``None`` drops a field."""
     out = {name: _as_json(name, value) for name, value in {**row, **changes}.items()}
     return {"add": {k: v for k, v in out.items() if v is not None}}
 
 
 def add_actions(files: pa.Table, **changes: Any) -> list[dict[str, Any]]:
-    """The same of all of a snapshot's files, each with the same changes; columns without a value cost nothing."""
+    """The ``add`` actions of all files of a snapshot, each with the same changes."""
     names, columns, gaps = list[str](), list[Sequence[Any]](), False
     for name in files.column_names:
         nulls = files[name].null_count if name != "partitionValues" else 0

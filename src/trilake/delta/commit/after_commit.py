@@ -1,12 +1,12 @@
-"""What follows a commit and cannot undo it: checkpoint, checksum, log compaction and log cleanup, when they are due.
+"""Post-commit maintenance: checkpoint, checksum, log compaction and log cleanup, when they are due.
 
-Protocol: *Checkpoints*, *Version Checksum File*, *Log Compaction Files*, *Metadata Cleanup*.  A commit that is in the
-log stands whatever happens here, so a failure is a warning and a later commit tries again.  A commit after which
-nothing is due pays for a few comparisons and no request::
+Protocol: *Checkpoints*, *Version Checksum File*, *Log Compaction Files*, *Metadata Cleanup*.  The commit stands
+whatever happens here, so failures are only logged and a later commit tries again.  When nothing is due, no request is
+made::
 
     every delta.checkpointInterval versions, or when an earlier one failed --> checkpoint --> checksum --> log cleanup
     every trilake.logCompactionInterval versions (0: never)                --> compaction of those versions
-    trilake.checksums = commit                                             --> checksum from the one before
+    trilake.checksums = commit                                             --> checksum from the previous one
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from trilake.storage.base import ObjectMeta
 
 _log = logging.getLogger("trilake.delta")
 
-#: Table property: when checksum files are written.  ``checkpoint``, with every checkpoint; ``commit``, with every
-#: commit from which they can be told without looking at the whole table; ``none``.
+#: Table property: when checksum files are written: ``checkpoint``, with every checkpoint; ``commit``, with every commit
+#: where that does not require the whole table; ``none``.
 CHECKSUMS = "trilake.checksums"
-#: Table property: after how many versions those get a compaction file; 0, the default, for never.
+#: Table property: number of versions per compaction file; 0, the default, for never.
 COMPACTION_INTERVAL = "trilake.logCompactionInterval"
-#: A log of so many bytes is read for the first checksum of a table; one that is larger waits for its checkpoint.
+#: Largest log in bytes that is read for the first checksum of a table; a larger one waits for its checkpoint.
 _LITTLE_LOG = 256 * 1024
 
-#: A version whose checkpoint is there, and what its files come to where that was counted.
+#: A version whose checkpoint exists, and the totals of its files where they were counted.
 _Checkpointed = tuple[Snapshot | PendingSnapshot, checksum.FileTotals | None]
 
 
 def maintain_log(event: CommitEvent) -> Snapshot | None:
-    """Does what is due of the log after a commit; gives the snapshot of its version where it was made.
+    """Run due log maintenance after a commit; return the snapshot of its version if one was made.
 
-    Never raises because of that: the commit stands.
+    Never raises: the commit stands.
     """
     log, base, version, runtime = event.log, event.base, event.version, event.runtime
     if base is None:
@@ -64,11 +64,11 @@ def maintain_log(event: CommitEvent) -> Snapshot | None:
             _try(log, version, "checksum", lambda: _next_checksum(log, base, version))
         if COMPACTION_INTERVAL in base.metadata.configuration:
             _try(log, version, "log compaction", lambda: _compact(log, base, version))
-    return next((made for made, _ in current if isinstance(made, Snapshot)), None)
+    return next((snapshot for snapshot, _ in current if isinstance(snapshot, Snapshot)), None)
 
 
 def update_manifests(event: CommitEvent) -> None:
-    """Brings the symlink manifests up to date after a commit, where the table wants that.
+    """Update the symlink manifests after a commit, where the table enables them.
 
     Raises ``PostCommitHookError``, which says that the commit stands.
     """
@@ -76,42 +76,41 @@ def update_manifests(event: CommitEvent) -> None:
 
 
 def _try(log: DeltaLog, version: int, what: str, step: Callable[[], object]) -> bool:
-    """Whether a step succeeded and returned something that is true; what fails is logged."""
+    """Whether a step succeeded with a true result; failures are logged."""
     try:
         return bool(step())
     except (TrilakeError, pa.ArrowException, OSError, ValueError) as e:
-        # The commit stands; the next one for which it is due will try again.
+        # The commit stands; the next one for which this is due tries again.
         _log.warning("version %d of %s is committed, but its %s failed: %s", version, log.store.uri, what, e)
         return False
 
 
 def checkpoint_due(base: Head, version: int) -> bool:
-    """Whether the commit of ``version`` on top of ``base`` is the one to write a checkpoint."""
+    """Whether the commit of ``version`` on top of ``base`` should write a checkpoint."""
     interval = base.properties.number("delta.checkpointInterval")
-    # Late already when this commit began: the writer whose turn it was has failed.
+    # Overdue before this commit: the writer that should have written it failed.
     late = interval > 0 and base.version - (base.segment.checkpoint_version or 0) >= interval
     return interval > 0 and (version % interval == 0 or late)
 
 
-def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, done: list[_Checkpointed]) -> None:
+def _checkpoint(log: DeltaLog, base: Head, version: int, runtime: Runtime, results: list[_Checkpointed]) -> None:
     current = log.updated(base) if isinstance(base, Snapshot | PendingSnapshot) else log.opened()
     if current.version > version:
         current = log.opened(version)
-    done.append((current, write_checkpoint(log, current, runtime)))
+    results.append((current, write_checkpoint(log, current, runtime)))
 
 
-def _checksum(log: DeltaLog, done: _Checkpointed) -> None:
-    """The checksum beside a checkpoint; of a large table's, its writer knows what the files come to."""
-    current, totals = done
+def _checksum(log: DeltaLog, checkpointed: _Checkpointed) -> None:
+    current, totals = checkpointed
     if totals is not None:
-        made = checksum.of_version(current, totals, log.commit_info(current.version))
-        checksum.write_checksum(log.store, current.version, made)
+        content = checksum.of_version(current, totals, log.commit_info(current.version))
+        checksum.write_checksum(log.store, current.version, content)
     elif isinstance(current, Snapshot):
         write_snapshot_checksum(log, current)
 
 
 def write_snapshot_checksum(log: DeltaLog, snapshot: Snapshot) -> None:
-    """Write the checksum file of a snapshot's version, unless it has one."""
+    """Write the checksum file of a snapshot's version, unless it exists."""
     checksum.write_checksum(
         log.store, snapshot.version, checksum.of_snapshot(snapshot, log.commit_info(snapshot.version))
     )
@@ -130,7 +129,6 @@ def _next_checksum(log: DeltaLog, base: Head, version: int) -> None:
 
 
 def _log_bytes(base: Head) -> int:
-    """The size of the files that make up a version."""
     return sum(f.size for f in base.segment.checkpoint_files) + sum(f.size for _, _, f in base.segment.commits)
 
 

@@ -1,9 +1,8 @@
-"""Conflict checking: may this transaction still commit, now that another has won?  A pure function.
+"""Conflict checking: can this transaction still commit after another one won?  A pure function.
 
-The order of checks is that of the reference implementation: protocol, metadata, domain metadata, application ids,
-files added where this transaction read, files deleted that it read, files deleted that it deletes; and, of our own,
-vacuums of files that it brings back. Row ids and in-commit timestamps are not a conflict: they are assigned again for
-every attempt, see :mod:`trilake.delta.commit.row_tracking` and :mod:`trilake.delta.protocol.in_commit_timestamps`.
+The checks run in the order of delta-spark: protocol, metadata, domain metadata, application ids, files added where this
+transaction read, files deleted that it read, files deleted that it deletes; then vacuums of files that it restores.
+Row ids and in-commit timestamps never conflict: each attempt assigns them again.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from trilake.errors import (
     ProtocolChangedError,
 )
 
-#: How far the clocks of two writers may be apart.
+#: Assumed clock difference between two writers.
 _CLOCKS_MS = 3_600_000
 
 
 @dataclass(frozen=True)
 class ReadSet:
-    """What a transaction read and what it will change.
+    """What a transaction read and what it changes.
 
-    ``whole_table`` says that any file counts as read; ``partitions`` that files of exactly these partitions do, as a
-    write that replaces partitions reads them; ``predicates`` that files of all partitions do for which one of them may
-    be true.  ``files`` are the paths it has read and ``removed`` those it removes, as the log spells them.  ``domains``
-    are the metadata domains it writes.
+    ``whole_table``: every file counts as read.  ``partitions``: files of exactly these partitions do, as when a
+    write replaces partitions.  ``predicates``: files of partitions that may match one of them do.  ``files`` are
+    paths it read and ``removed`` those it removes, as spelled in the log.  ``domains`` are the metadata domains it
+    writes.
     """
 
     whole_table: bool = False
@@ -56,13 +55,13 @@ class ReadSet:
     files: frozenset[str] = frozenset()
     domains: frozenset[str] = frozenset()
     isolation: IsolationLevel = DEFAULT_LEVEL
-    #: The metadata it read, to tell a change that matters from identity columns that moved on; ``None``: all matter.
+    #: The metadata it read, to ignore changes that only advance identity columns; ``None``: all changes matter.
     metadata: Metadata | None = None
-    #: Whether it can be based on identity columns that another writer moved on.
+    #: Whether it can be rebased onto identity columns that another writer advanced.
     rebases_identity: bool = False
-    #: When the first of the files that it brings back was removed, in ms since the epoch; ``None`` for no files.
+    #: When the first of the files that it restores was removed, in ms since the epoch; ``None`` without such files.
     revives_from: int | None = None
-    #: What it read at other versions than the one that it is based on.
+    #: Reads of other versions than the base version.
     elsewhere: tuple[ReadAt, ...] = ()
 
     @property
@@ -71,7 +70,7 @@ class ReadSet:
         return not (self.whole_table or self.partitions is not None or self.predicates or self.files or self.removed)
 
     def beside(self, other: ReadSet) -> ReadSet:
-        """The same, and what ``other`` read of the table."""
+        """This read set combined with ``other``."""
         partitions = (self.partitions or ()) + (other.partitions or ())
         return replace(
             self,
@@ -83,17 +82,17 @@ class ReadSet:
         )
 
     def at(self, isolation: IsolationLevel) -> ReadSet:
-        """The same at another isolation level."""
+        """This read set at another isolation level."""
         return replace(self, isolation=isolation)
 
 
-#: What a transaction has read that is made of no row of the table.
+#: Reads that do not depend on any row of the table.
 NOTHING_READ = ReadSet()
 
 
 @dataclass(frozen=True)
 class ReadAt:
-    """What was read at a version of the table."""
+    """Reads of one version of the table."""
 
     version: int
     read: ReadSet
@@ -101,14 +100,13 @@ class ReadAt:
 
 @dataclass(frozen=True)
 class Winner:
-    """A commit that took the version this transaction wanted."""
+    """A commit that took the version this transaction tried."""
 
     version: int
     actions: ActionBatch
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """Its ``commitInfo``."""
         infos = self.actions.of("commitInfo")
         return infos[0][1] if infos else {}
 
@@ -123,11 +121,11 @@ def check(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def check_between(read: ReadSet, between: Winner) -> ConflictError | None:
-    """The reason why what was read at a version is not what a later one has, or ``None``: ``between`` was committed
-    behind the first of the two, and not behind the second.
+    """The reason why reads at one version are stale at a later one, or ``None``; ``between`` lists the commits in
+    between.
 
-    A transaction that reads one and is based on the other has no place among the commits, not even before a blind
-    append.  What was only moved to other files is still there, and the schema was that of the rows that were read.
+    Such a transaction has no place in the commit order, not even before a blind append.  Files that were only
+    rewritten do not matter, and the schema was the one at the time of the read.
     """
     files = between.actions
     changed = Winner(between.version, replace(files, add=_new_rows(files.add), remove=_new_rows(files.remove)))
@@ -230,7 +228,6 @@ def _deleted_deleted(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
-    """A vacuum spares what was committed before its first entry and looks no more behind that."""
     if read.revives_from is None or winner.info.get("operation") != "VACUUM START":
         return None
     cutoff = _vacuum_cutoff(winner.info)
@@ -245,7 +242,7 @@ def _vacuumed(read: ReadSet, winner: Winner) -> ConflictError | None:
 
 
 def _vacuum_cutoff(info: Mapping[str, Any]) -> int | None:
-    """Files that were removed before this time may go; ``None`` where the entry does not say."""
+    """Files removed before this time may be deleted; ``None`` where the entry does not state it."""
     parameters = info.get("operationParameters") or {}
     try:
         retention = parameters.get("specifiedRetentionMillis", parameters["defaultRetentionMillis"])
@@ -274,7 +271,7 @@ def _in_read_set(read: ReadSet, files: pa.Table) -> pa.Table:
         mask |= PartitionKeys.of(files["partitionValues"], partitions.fields).among(partitions)
     for predicate in read.predicates:
         mask |= predicate.may_match(files).to_numpy(zero_copy_only=False)
-    # A remove that does not say its partition may be in any.
+    # A remove without partition values may belong to any partition.
     return files.filter(pc.or_(pa.array(mask), unknown))
 
 

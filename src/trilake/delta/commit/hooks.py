@@ -1,4 +1,4 @@
-"""What a hook that follows a commit gets to know."""
+"""Input of post-commit hooks."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from trilake.delta.protocol.actions import Metadata
 
 @dataclass(frozen=True)
 class CommitEvent:
-    """A commit that is in the log: ``version``, on top of ``base`` (``None``: it made the table), by ``plan``.
+    """A finished commit: ``version``, on top of ``base`` (``None`` for a new table), by ``plan``.
 
-    ``metadata`` is the one in force.  A hook must not raise because of work that a later commit can do as well.
+    ``metadata`` is the current one.  A hook must not raise for work that a later commit can do.
     """
 
     log: DeltaLog

@@ -1,4 +1,4 @@
-"""``CommitPlan``: everything a commit says, apart from its version."""
+"""``CommitPlan``: the content of a commit, apart from its version."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from trilake.delta.protocol.actions import Metadata, Protocol
 
 @dataclass(frozen=True)
 class CommitPlan:
-    """Everything a commit says, apart from its version.
+    """The content of a commit, apart from its version.
 
-    ``file_actions`` are whole action objects, one key each, such as ``{"add": {...}}``; ``txns`` the versions of
-    applications that the commit stands for, and ``domains`` the configuration of metadata domains (``None`` removes
+    ``file_actions`` are whole action objects with one key each, such as ``{"add": {...}}``; ``txns`` are the
+    transaction versions of applications, and ``domains`` the configuration of metadata domains (``None`` removes
     one).
     """
 
@@ -29,17 +29,16 @@ class CommitPlan:
     read: ReadSet = field(default_factory=ReadSet)
     txns: Mapping[str, int] = field(default_factory=dict)
     domains: Mapping[str, str | None] = field(default_factory=dict)
-    #: The largest row id that is given already, where the table's domain may not say so: it went with its feature.
+    #: The largest assigned row id where the table's domain may lack it, since dropping the feature removed it.
     row_id_mark: int = -1
-    #: Whether a new table may lie among files that it does not name, as one made of the files that are there.
+    #: Whether a new table may be created in a folder with unreferenced files, as a conversion does.
     among_files: bool = False
-    #: Makes the plan again when identity columns moved on under it; see
-    #: :class:`~trilake.delta.commit.conflicts.ReadSet`.
+    #: Recomputes the plan when identity columns advanced; see :class:`~trilake.delta.commit.conflicts.ReadSet`.
     rebase: Callable[[CommitPlan, Metadata], CommitPlan] | None = None
 
     @property
     def complete_read(self) -> ReadSet:
-        """The read set, with what the plan itself says of it."""
+        """The read set, completed from the plan."""
         return replace(
             self.read,
             app_ids=self.read.app_ids | set(self.txns),

@@ -1,7 +1,7 @@
-"""Row tracking: every file gets a range of row ids of its own, and the version that wrote its rows.
+"""Row tracking: every file gets a range of row ids, and the version that wrote its rows.
 
-Table feature ``rowTracking``.  The next free id is kept in the metadata domain ``delta.rowTracking``; ids are assigned
-at the moment of the commit, so two writers never share one and neither has to fail.
+Table feature ``rowTracking``.  The metadata domain ``delta.rowTracking`` holds the next free id.  Ids are assigned
+during the commit, so concurrent writers never share one and need not conflict.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from trilake.errors import CorruptLogError, WriteFailedError
 FEATURE = "rowTracking"
 ENABLED = "delta.enableRowTracking"
 DOMAIN = "delta.rowTracking"
-#: Properties that name the columns in which files keep the ids and versions of rows that were moved.
+#: Properties that name the columns with the ids and versions of moved rows.
 ID_COLUMN = "delta.rowTracking.materializedRowIdColumnName"
 VERSION_COLUMN = "delta.rowTracking.materializedRowCommitVersionColumnName"
-#: All that says how rows are tracked.
+#: All properties about row tracking.
 KEYS = (ENABLED, ID_COLUMN, VERSION_COLUMN)
 _MARK = "rowIdHighWaterMark"
 
@@ -32,7 +32,7 @@ def supported(protocol: Protocol) -> bool:
 
 
 def high_water_mark(state: State) -> int:
-    """The largest row id assigned so far, -1 where there is none.  Raises ``CorruptLogError``."""
+    """The largest row id assigned so far, or -1.  Raises ``CorruptLogError``."""
     domain = state.domains.get(DOMAIN)
     if domain is None:
         return -1
@@ -48,10 +48,10 @@ def high_water_mark(state: State) -> int:
 def assign(
     actions: Sequence[Mapping[str, Any]], state: State, version: int, *, given: int = -1
 ) -> list[Mapping[str, Any]]:
-    """``actions`` with row ids for the files that have none yet, and the domain that says how far they go.
+    """``actions`` with row ids for the files that lack them, and the updated domain.
 
-    A file that keeps its rows, as one that only gets another deletion vector, comes with the ids it has.  ``given`` is
-    the largest id that the state's domain may not know of.
+    A file that keeps its rows, e.g. with a new deletion vector, keeps its ids.  ``given`` is the largest id that
+    the state's domain may not know of.
     """
     start = high_water_mark(state)
     mark = max(start, given)

@@ -1,10 +1,10 @@
 """Symlink manifests: lists of a table's files for engines that read Parquet but no Delta log.
 
-``_symlink_format_manifest/<partition folders>/manifest`` names the files of one partition by their full paths, a line
-each.  Such engines know neither deletion vectors nor column mapping: tables with those get no manifest.
+``_symlink_format_manifest/<partition folders>/manifest`` lists the full paths of one partition's files, one per line.
+Such engines know neither deletion vectors nor column mapping, so tables with those get no manifest.
 
-With the table property ``delta.compatibility.symlinkFormatManifest.enabled`` every commit brings the manifests of the
-partitions it touched up to date.  The commit stands when that fails, and whoever committed is told.
+With the table property ``delta.compatibility.symlinkFormatManifest.enabled`` every commit updates the manifests of the
+partitions it touched.  If that fails, the commit stands and the writer gets an error.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ ENABLED = "delta.compatibility.symlinkFormatManifest.enabled"
 
 @dataclass(frozen=True)
 class ManifestResult(Displayed):
-    """What was brought up to date: the partition folders whose manifests were written, and those whose were deleted.
+    """The partition folders whose manifests were written, and those whose manifests were deleted.
 
     An empty string stands for the one manifest of a table without partitions.
 
     >>> import trilake
     >>> _ = trilake.write({"n": [1]}, "memory://doc-manifest-result")
-    >>> done = trilake.open("memory://doc-manifest-result").generate("symlink_format_manifest")
-    >>> done.written, done.deleted
+    >>> result = trilake.open("memory://doc-manifest-result").generate("symlink_format_manifest")
+    >>> result.written, result.deleted
     (('',), ())
     """
 
@@ -54,7 +54,7 @@ class ManifestResult(Displayed):
 
 
 def check_mode(mode: object) -> None:
-    """Raise ``InvalidArgumentError`` unless ``mode`` names the one kind of manifest there is, in any case."""
+    """Raise ``InvalidArgumentError`` unless ``mode`` is ``symlink_format_manifest``, in any case."""
     if not isinstance(mode, str) or mode.lower() != MODE:
         raise InvalidArgumentError(
             f"mode {mode!r} is not supported", help=f"supported modes are: {MODE}", condition="DELTA_MODE_NOT_SUPPORTED"
@@ -62,10 +62,10 @@ def check_mode(mode: object) -> None:
 
 
 def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> ManifestResult:
-    """Write the manifests of all partitions of the newest version, which is looked for from ``snapshot`` on, and delete
-    those of all others.
+    """Write the manifests of all partitions of the newest version, and delete all others.
 
-    Raises ``InvalidArgumentError`` for tables with deletion vectors or column mapping.
+    The search for the newest version starts at ``snapshot``.  Raises ``InvalidArgumentError`` for tables with
+    deletion vectors or column mapping.
 
     >>> import pyarrow as pa, trilake
     >>> from trilake.storage import open_store
@@ -79,14 +79,14 @@ def generate_manifests(log: DeltaLog, snapshot: Snapshot | None = None) -> Manif
 def update_manifests(
     log: DeltaLog, base: Head | None, metadata: Metadata, actions: Sequence[Mapping[str, Any]], version: int
 ) -> None:
-    """Bring the manifests up to date after a commit with these actions, where the table wants that.
+    """Update the manifests after a commit with these actions, where the table enables them.
 
     Raises ``PostCommitHookError``, which says that the commit stands.
     """
     if not is_on(metadata.configuration, ENABLED):
         return
     try:
-        # The newest version and not the one committed: a hook that comes late must not bring older files back.
+        # The newest version, not the committed one: a late hook must not bring older files back.
         snapshot = log.update(base) if isinstance(base, Snapshot) else log.snapshot()
         touched = _touched(metadata, actions)
         repartitioned = base is not None and base.metadata.partition_columns != metadata.partition_columns
@@ -102,27 +102,29 @@ def update_manifests(
 
 
 def _bring_up_to_date(log: DeltaLog, snapshot: Snapshot, touched: set[str] | None) -> ManifestResult:
-    """Bring the manifests of some partition folders up to date, or of all.
+    """Update the manifests of some partition folders, or of all.
 
-    Another one may have committed, and have written its manifests, before these were: then they are older than those,
-    or delete them.  So whoever has written looks at the log again, until it says what was written.
+    Another writer may have committed and written its manifests first, which this call then overwrote.  So check the
+    log again until it matches what was written.
     """
-    done: dict[str, pa.Array | None] = {}
+    written: dict[str, pa.Array | None] = {}
     while True:
         manifests = _manifests(snapshot)
         existing = set(_existing(log.store))
         folders = touched
-        # Without a manifest yet, or with one in a folder that spells its value otherwise, all are written.
+        # If one is missing, or its folder spells its value differently, write all.
         if folders is None or not existing or not existing <= manifests.keys() | folders:
             folders = manifests.keys() | existing
-        news = {f: manifests.get(f) for f in sorted(folders) if f not in done or not _same(done[f], manifests.get(f))}
+        news = {
+            f: manifests.get(f) for f in sorted(folders) if f not in written or not _same(written[f], manifests.get(f))
+        }
         _bring(log.store, {f: m for f, m in news.items() if m is not None}, [f for f, m in news.items() if m is None])
-        done.update(news)
+        written.update(news)
         newest = log.update(snapshot) if news else snapshot
         if newest.version == snapshot.version:
             return ManifestResult(
-                tuple(sorted(f for f, m in done.items() if m is not None)),
-                tuple(sorted(f for f, m in done.items() if m is None)),
+                tuple(sorted(f for f, m in written.items() if m is not None)),
+                tuple(sorted(f for f, m in written.items() if m is None)),
             )
         snapshot = newest
 
@@ -132,7 +134,7 @@ def _same(a: pa.Array | None, b: pa.Array | None) -> bool:
 
 
 def _touched(metadata: Metadata, actions: Iterable[Mapping[str, Any]]) -> set[str] | None:
-    """The partition folders that a commit touched; ``None`` where that is not known."""
+    """The partition folders that a commit touched; ``None`` where that is unknown."""
     if not metadata.partition_columns:
         return {""}
     files = [a[kind] for a in actions for kind in ("add", "remove") if kind in a]
@@ -181,7 +183,7 @@ def _check_readable_by_others(snapshot: Snapshot) -> None:
 
 
 def path_text(uri: str) -> str:
-    """A location as other engines spell it: not encoded, and with one slash behind ``file:``.
+    """A location as other engines spell it: not encoded, and with one slash after ``file:``.
 
     >>> path_text("file:///data/a%20b"), path_text("s3://bucket/t")
     ('file:/data/a b', 's3://bucket/t')
@@ -191,7 +193,7 @@ def path_text(uri: str) -> str:
     return f"{root}/{place.path}" if place.path else root
 
 
-#: Where manifests are: in folders of partitions, of whatever columns the table was partitioned by.
+#: Where manifests are: in partition folders, whatever the partition columns.
 _MANIFEST = re.compile(rf"{FOLDER}/(?:[^/=]+=[^/]*/)*manifest")
 
 

@@ -2,17 +2,17 @@
 
 The life of a transaction::
 
-    begin(snapshot) --> actions --> try N+1 --won--> committed --> post-commit: checkpoint and upkeep when due
+    begin(snapshot) --> actions --> try N+1 --won--> committed --> post-commit maintenance
                                       |  ^
                                  lost |  | no conflict: try the version after the winner
                                       v  |
                                     check every winner --conflict--> ConflictError, nothing committed
                                       |
-                         reply lost --+--> read N+1: our token there? committed : (absent or foreign) decide as above
+                        reply lost --+--> read N+1: our token there? committed : (absent or foreign) decide as above
 
-The one dangerous step is ``put_if_absent`` of the commit file.  A reply that got lost is never taken for a failure: the
-commit carries a token, and the log itself says whose commit it holds.  What depends on the version that is tried (row
-ids, in-commit timestamps) is computed for each attempt, on the state that the winners left.
+The one critical step is ``put_if_absent`` of the commit file.  A lost reply is not a failure: the commit carries a
+token, and the log shows whose commit it holds.  Row ids and in-commit timestamps depend on the version, so each attempt
+computes them on the state that the winners left.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ from trilake.errors import (
     UnknownOutcomeError,
 )
 
-#: Attempts before a transaction gives up against ever new winners.
+#: Attempts before a transaction gives up.
 MAX_ATTEMPTS = 1000
 
 
 @dataclass(frozen=True)
 class Committed:
-    """A commit that is in the log: its version, and the snapshot it made where that was computed."""
+    """A finished commit: its version, and its snapshot where that was computed."""
 
     version: int
     snapshot: Snapshot | None = None
@@ -65,7 +65,7 @@ class Committed:
 
 @dataclass(frozen=True)
 class _CommitBase:
-    """What the next attempt stands on: the version before it, the table's state there and its ``commitInfo``."""
+    """The base of the next attempt: the previous version, its state and its ``commitInfo``."""
 
     version: int
     state: State
@@ -73,14 +73,13 @@ class _CommitBase:
 
 
 def commit(log: DeltaLog, base: Head | None, plan: CommitPlan, runtime: Runtime | None = None) -> Committed:
-    """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners it does not conflict
-    with.
+    """Commit ``plan`` on top of ``base`` (``None`` to create the table), retrying past winners without a conflict.
 
-    Raises a ``ConflictError`` where a winner and this commit exclude each other and where the table was dropped
-    in the meantime, ``TableExistsError`` where a table to be created is there now, ``UnsupportedProtocolError`` where
-    what the commit makes of the table could not be written to, ``InvalidArgumentError`` for columns named as those
-    of the table's change data feed, ``UnknownOutcomeError`` where the store cannot tell whether the commit landed,
-    ``PostCommitHookError`` where the commit stands and the table's symlink manifests could not follow.
+    Raises a ``ConflictError`` where a winner conflicts or the table was dropped meanwhile, ``TableExistsError``
+    where a new table exists already, ``UnsupportedProtocolError`` where the resulting table could not be written
+    to, ``InvalidArgumentError`` for columns with names of the change data feed, ``UnknownOutcomeError`` where the
+    store cannot tell whether the commit landed, ``PostCommitHookError`` where the commit stands but the symlink
+    manifests failed.
     """
     runtime, hooks = runtime or log.engine.runtime, log.engine.commit_hooks(log.store.uri)
     token = runtime.new_id()
@@ -166,7 +165,7 @@ def _info_before(log: DeltaLog, previous: _CommitBase) -> Mapping[str, Any] | No
         return previous.info
     try:
         return log.commit_info(previous.version)
-    except ObjectNotFoundError:  # cleaned up: older than any clock that is not years off
+    except ObjectNotFoundError:  # cleaned up, so older than any plausible clock
         return None
 
 
@@ -175,7 +174,7 @@ def _commit_info(log: DeltaLog, base: Head | None, plan: CommitPlan, token: str,
         "timestamp": now,
         "userName": _user(),
         "operation": plan.operation,
-        # As other writers do: every parameter is a string, lists as JSON, or null.
+        # Like other writers: every parameter is a string, lists as JSON, or null.
         "operationParameters": {
             k: v if v is None or isinstance(v, str) else orjson.dumps(v).decode() for k, v in plan.parameters.items()
         },
@@ -206,12 +205,12 @@ def _try_put(log: DeltaLog, version: int, data: bytes, token: str) -> bool:
         log.store.put_if_absent(key, data)
         return True
     except (ObjectExistsError, UnknownOutcomeError) as e:
-        # Even an object that exists may be ours: a retried request meets its own first attempt.  The token tells.
+        # Even an existing object may be ours: a retried request meets its own first attempt.  The token tells.
         try:
             return _token_at(log, version) == token
         except StorageError as unread:
-            # Absent now does not mean that a request under way cannot land later, so this is no failure to retry; and
-            # a log that cannot be read does not say that nothing was changed.
+            # A request under way can still land later, so this is not a failure to retry; and a log that cannot be read
+            # proves nothing.
             absent = isinstance(unread, ObjectNotFoundError)
             raise UnknownOutcomeError(
                 f"the reply to the commit of version {version} was lost and the commit "
@@ -227,7 +226,7 @@ def _token_at(log: DeltaLog, version: int) -> str | None:
 
 
 def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _CommitBase:
-    """Check every winner there is now; what they left behind is what the next attempt stands on."""
+    """Check all current winners and return the base of the next attempt."""
     for version, meta in log.commits(previous.version + 1):
         if version != previous.version + 1:
             break  # a gap: the missing commit is still on its way
@@ -240,7 +239,7 @@ def _past_winners(log: DeltaLog, read: ReadSet, previous: _CommitBase) -> _Commi
 
 
 def _check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
-    """See that what was read at another version than ``base`` is there at ``base``, and the other way round."""
+    """Check that what was read at another version than ``base`` is still valid at ``base``, and vice versa."""
     low, high = sorted((other.version, base))
     commits = log.commits(low + 1, high)
     if len(commits) != high - low:
@@ -257,7 +256,7 @@ def _check_read_at(log: DeltaLog, other: ReadAt, base: int) -> None:
 
 
 def remove_action(add: Mapping[str, Any], now_ms: int) -> dict[str, Any]:
-    """The ``remove`` that cancels an ``add``, with all that readers of the change feed and vacuum want to know."""
+    """The ``remove`` that cancels an ``add``, with everything that readers of the change feed and vacuum need."""
     remove: dict[str, Any] = {
         "path": add["path"],
         "deletionTimestamp": now_ms,

@@ -1,1 +1,1 @@
-"""What every row must satisfy, and the values that a table gives by itself."""
+"""Rules for rows, and generated values."""

@@ -1,4 +1,4 @@
-"""Tables of which no row may be removed: the property ``delta.appendOnly``."""
+"""Append-only tables: the property ``delta.appendOnly``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ APPEND_ONLY = append_only.KEY
 
 
 def removal_refused(uri: str, *, so: str = "rows cannot be removed", help: str) -> InvalidArgumentError:
-    """The error for what would take rows out of such a table; ``so`` says what it cannot do therefore."""
+    """The error for removing rows from an append-only table; ``so`` says what therefore cannot be done."""
     return InvalidArgumentError(
         f"This table is configured to only allow appends ({APPEND_ONLY}=true), so {so}",
         help=help,

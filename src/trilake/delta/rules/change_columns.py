@@ -1,4 +1,4 @@
-"""The columns that a change data feed adds to a table's own, whose names the table's columns cannot have."""
+"""The columns that a change data feed adds, whose names table columns must not have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ENABLED = "delta.enableChangeDataFeed"
 
 
 def check_change_columns(before: Metadata | None, after: Metadata) -> None:
-    """Raise ``InvalidArgumentError`` where a table with a change data feed gets columns of the feed's names.
+    """Raise ``InvalidArgumentError`` where a table with a change data feed gets columns with the feed's names.
 
     ``before`` is the table's metadata, ``None`` for a new table.
     """

@@ -1,7 +1,7 @@
-"""What every row of a table must satisfy: NOT NULL, CHECK constraints and column invariants.
+"""NOT NULL, CHECK constraints and column invariants.
 
-Protocol: *CHECK Constraints*, *Column Invariants*.  A condition that is null violates as one that is false does.  The
-error names the rule and shows the first row that breaks it.
+Protocol: *CHECK Constraints*, *Column Invariants*.  A null condition is a violation, like a false one.  The error names
+the rule and shows the first row that violates it.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ INVARIANTS = "delta.invariants"
 class Check:
     """A condition on every row: a CHECK constraint, or a column invariant.
 
-    ``condition`` is ``None`` where only Spark can evaluate ``text``; ``filter`` says the same where Arrow's own kernels
-    do, which is faster.
+    ``condition`` is ``None`` where only Spark can evaluate ``text``; ``filter`` is the same condition where Arrow's
+    kernels, which are faster, can evaluate it.
     """
 
     kind: str
@@ -60,7 +60,7 @@ class Check:
     filter: Filter | None = None
 
     def violated_by(self, row: Mapping[str, Any], columns: Iterable[str] | None = None) -> ConstraintViolatedError:
-        """The error for a row that breaks the rule."""
+        """The error for a row that violates the rule."""
         read = columns
         if read is None and self.condition is not None:
             read = self.condition.columns
@@ -76,7 +76,7 @@ class Check:
 def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.datetime) -> Check:
     """Bind a condition to the columns of a table.
 
-    Raises ``ExpressionError`` for one that names a column the table does not have, or that is not a condition.
+    Raises ``ExpressionError`` for an unknown column, and for an expression that is not a condition.
     """
     arrow = schema.to_arrow_schema()
     try:
@@ -98,11 +98,11 @@ def parse_check(kind: str, name: str, text: str, schema: StructType, now: dt.dat
 
 
 def _by_kernels(text: str, schema: pa.Schema, now: dt.datetime) -> Filter | None:
-    """The condition as a filter that needs no embedded engine; ``None`` where it needs it."""
+    """The condition as a filter for Arrow's kernels; ``None`` where it needs DuckDB."""
     try:
         filter = parse_filter(text, schema, now=now)
     except FilterError:
-        return None  # the literal NULL, which is an expression and no filter
+        return None  # the literal NULL is not a filter
     if filter is None or any(isinstance(node, Opaque) for node in filter.predicate.walk()):
         return None
     return filter
@@ -111,8 +111,8 @@ def _by_kernels(text: str, schema: pa.Schema, now: dt.datetime) -> Filter | None
 def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.datetime) -> tuple[Check, ...]:
     """All CHECK constraints and column invariants of a table.
 
-    Raises ``CorruptLogError`` for an invariant that is not the JSON that the protocol says, and ``ExpressionError`` for
-    a condition that does not fit the table.
+    Raises ``CorruptLogError`` for a malformed invariant, and ``ExpressionError`` for a condition that does not fit
+    the table.
     """
     checks = [
         parse_check("CHECK constraint", key[len(PREFIX) :], in_backquotes(text, schema.names), schema, now)
@@ -126,7 +126,7 @@ def table_checks(configuration: Mapping[str, str], schema: StructType, now: dt.d
 
 
 def checks_in_zone(checks: Iterable[Check], schema: StructType) -> tuple[Check, ...]:
-    """The checks for a session of another zone than UTC: it computes itself all that may depend on the zone."""
+    """The checks for a session outside UTC: Spark evaluates those that may depend on the time zone."""
     return tuple(
         replace(c, condition=None, filter=None)
         if c.condition is not None and may_depend_on_zone(c.text, schema, c.condition.columns)
@@ -147,7 +147,7 @@ def _invariant(path: tuple[str, ...], field: StructField, schema: StructType, no
 
 
 def verify_checks(checks: Sequence[Check], batch: pa.RecordBatch) -> None:
-    """Raise ``ConstraintViolatedError`` where a row breaks one of ``checks``, which must have conditions.
+    """Raise ``ConstraintViolatedError`` where a row violates one of ``checks``, which must have conditions.
 
     Raises ``ExpressionError`` where a condition fails on a row.
     """
@@ -173,9 +173,9 @@ def refuse_false(holds: pa.ChunkedArray | pa.Array, batch: pa.RecordBatch, check
 
 
 def verify_not_null(batch: pa.RecordBatch, schema: StructType) -> None:
-    """Raise ``ConstraintViolatedError`` for a null where the schema, whose columns the batch has, allows none.
+    """Raise ``ConstraintViolatedError`` for a null that the schema, whose columns the batch has, forbids.
 
-    A field of a null struct is not a value, and violates nothing.
+    A field of a null struct has no value and violates nothing.
     """
     for f, column in zip(schema.fields, batch.columns, strict=True):
         if not f.nullable and column.null_count:
@@ -205,7 +205,7 @@ def forbids_null(type_: DataType) -> bool:
 
 
 def first_null(array: pa.Array, type_: DataType, path: str) -> tuple[str, int] | None:
-    """Where the first forbidden null within nested values is, as path and row; ``None`` if there is none."""
+    """Path and row of the first forbidden null within nested values; ``None`` without one."""
     if len(array) == 0 or pa.types.is_null(array.type):
         return None
     if isinstance(type_, StructType):

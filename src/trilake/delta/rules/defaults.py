@@ -1,8 +1,8 @@
 """Default columns: the value of a column that a write leaves out.
 
-Table feature *allowColumnDefaults*: the field metadata ``CURRENT_DEFAULT`` is a SQL expression that reads no column.
-It holds for rows to come.  Rows that are there already read as null: a column that is added to a table has no value in
-the files before it, and ``EXISTS_DEFAULT`` is not used in Delta tables.  A null that is given stays a null.
+Table feature *allowColumnDefaults*: the field metadata ``CURRENT_DEFAULT`` is a SQL expression without columns.  It
+only affects new rows: a column that is added later is null in existing rows (``EXISTS_DEFAULT`` is not used in Delta
+tables). An explicit null stays null.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from trilake.errors import InvalidArgumentError, UnsupportedExpressionError
 from trilake.expr import Expression, parse_expression
 
 CURRENT_DEFAULT = "CURRENT_DEFAULT"
-#: Refuses a string that cannot be the default of a column, where the embedded engine does not know what it says.
+#: Raises for a string that cannot be a default where DuckDB cannot evaluate it.
 JudgeDefault: TypeAlias = Callable[[StructField, str], None]
 _FEATURE = "allowColumnDefaults"
 
 
 def default_text(field: StructField) -> str | None:
-    """The SQL expression of a column's default, ``None`` where it has none.
+    """The SQL expression of a column's default, ``None`` without one.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> default_text(StructField("a", PrimitiveType("long"), metadata={"CURRENT_DEFAULT": "1 + 1"}))
@@ -36,10 +36,9 @@ def default_text(field: StructField) -> str | None:
 
 
 def columns_of_rows(rows: StructType, features: Collection[str] | None) -> StructType:
-    """The columns of rows as a table of these features takes them.
+    """The columns of rows, with their defaults only if the table has the feature.
 
-    Rows of a table whose columns have defaults bring these along only where the other table has the feature for them:
-    no one asked for it, and it would keep other writers away.
+    A default must not enable the feature by itself: that would lock out other writers.
 
     >>> from trilake.delta.protocol.schema import PrimitiveType
     >>> noted = {"CURRENT_DEFAULT": "1", "comment": "it"}
@@ -71,7 +70,7 @@ def check_defaults_allowed(statement: str, schema: StructType, features: Collect
 def parse_default(field: StructField, text: str, now: dt.datetime) -> Expression | None:
     """A default as an expression of the column's type; ``None`` where only Spark can evaluate it.
 
-    Raises ``ExpressionError`` for a string that reads columns or does not give a value of the column's type.
+    Raises ``ExpressionError`` for an expression that reads columns or has the wrong type.
     """
     try:
         return parse_expression(text, pa.schema([]), now=now).cast(field.type.arrow)

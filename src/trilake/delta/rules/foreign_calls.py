@@ -1,8 +1,7 @@
-"""Expressions that a table stores may not run code of the machine that writes to it.
+"""Expressions stored in a table must not run arbitrary code.
 
-Whoever made a table decides its constraints, defaults and generated columns, and Spark evaluates those that the
-embedded engine cannot.  Spark has functions that call any method of any Java class, and ``IDENTIFIER``, which makes the
-name of a function of a string; no rule about rows needs them.
+The creator of a table decides its constraints, defaults and generated columns, and Spark evaluates those that DuckDB
+cannot.  Spark has functions that call any Java method, and ``IDENTIFIER``, which turns a string into a function name.
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ import re
 
 from trilake.errors import ExpressionError
 
-#: A call of one of them, however its name is quoted; what stands behind a comment is not looked for, as comments nest.
-#: In a string it is refused, too: whether a quotation mark begins a string depends on settings of the session.
+#: A call of one of them, however its name is quoted; also inside strings, as session settings decide what starts a
+#: string.  Comments nest, so what follows one is not searched.
 _CALL = re.compile(r"(?<!\w)(reflect|try_reflect|java_method|identifier)[`\"\s]*(?:\(|/\*|--)", re.IGNORECASE)
 
 
 def refuse_foreign_calls(text: str, what: str) -> None:
-    """Raise ``ExpressionError`` for an expression of a table that calls Java methods; ``what`` says whose it is.
+    """Raise ``ExpressionError`` for an expression that calls Java methods; ``what`` names its owner.
 
     >>> refuse_foreign_calls("abs(a) > 0 and reflected", "constraint c")
     """

@@ -1,8 +1,8 @@
-"""Identity columns: values that the table makes up, unique among all rows.
+"""Identity columns: generated values that are unique among all rows.
 
 Protocol: *Identity Columns*.  The k-th value of a column is ``start + k * step``; ``highWaterMark`` is the furthest
-value so far, and new ones lie beyond it.  Tasks of one write do not know of each other, so each takes blocks of indexes
-that no other task can take: no values are handed out twice, though some are never used.
+value so far, and new ones lie beyond it.  Tasks of one write cannot coordinate, so each takes blocks of indexes that no
+other task takes: values are unique, with gaps.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HIGH_WATER_MARK = "delta.identity.highWaterMark"
 ALLOW_EXPLICIT_INSERT = "delta.identity.allowExplicitInsert"
 
 _LEAST, _GREATEST = -(1 << 63), (1 << 63) - 1
-#: Indexes that a task takes at once, where the column has room for so many.
+#: Indexes per block, where the column has room for so many.
 _BLOCK = 1 << 16
-#: Blocks that a column should have room for: about what 4,000 tasks use, or one task with 4,000 blocks.
+#: Blocks that a column should have room for: about 4,000 tasks, or one task with 4,000 blocks.
 _BLOCKS = 1 << 23
 
 
@@ -48,21 +48,21 @@ class IdentityColumn:
 
     @property
     def first_index(self) -> int:
-        """The index of the first value beyond the mark, which need not be a value of the column itself."""
+        """The index of the first value beyond the mark, which need not be a value of the column."""
         if self.mark is None:
             return 0
-        # For a negative step all signs are turned round.
+        # For a negative step all signs are inverted.
         sign = 1 if self.step > 0 else -1
         return max(0, (self.mark - self.start) * sign // abs(self.step) + 1)
 
     @property
     def room(self) -> int:
-        """How many values are left beyond the mark."""
+        """How many values remain beyond the mark."""
         end = _GREATEST if self.step > 0 else _LEAST
         return max(0, (end - self.start) // self.step + 1 - self.first_index)
 
     def value(self, index: int) -> int:
-        """The value of an index.  Raises ``IdentityOverflowError`` where it does not fit into 64 bits."""
+        """The value of an index.  Raises ``IdentityOverflowError`` where it exceeds 64 bits."""
         value = self.start + index * self.step
         if not _LEAST <= value <= _GREATEST:
             raise IdentityOverflowError(
@@ -73,20 +73,20 @@ class IdentityColumn:
         return value
 
     def further(self, a: int | None, b: int | None) -> int | None:
-        """The one of two values that lies further in the direction of the step; ``None`` is nearer than all."""
+        """The value further in the direction of the step; ``None`` counts as nearest."""
         if a is None or b is None:
             return b if a is None else a
         return max(a, b) if self.step > 0 else min(a, b)
 
     def reach(self, values: pa.Array | pa.ChunkedArray) -> int | None:
-        """The furthest of ``values`` that is beyond the mark and not before ``start``; ``None`` if none is."""
+        """The furthest of ``values`` beyond the mark and not before ``start``; ``None`` without one."""
         furthest = (pc.max if self.step > 0 else pc.min)(values).as_py()
         if furthest is None or self.further(furthest, self.start) != furthest:
             return None
         return None if self.mark is not None and self.further(furthest, self.mark) == self.mark else int(furthest)
 
     def shift(self, mark: int | None) -> int:
-        """What must be added to values that were generated beyond this column's mark, once the mark is ``mark``.
+        """What to add to values that were generated beyond this column's mark, once the mark is ``mark``.
 
         >>> IdentityColumn("id", start=1, step=2).shift(9)
         10
@@ -97,7 +97,7 @@ class IdentityColumn:
 def identity_columns(schema: StructType) -> tuple[IdentityColumn, ...]:
     """The identity columns of a table.
 
-    Raises ``CorruptLogError`` where the metadata of one is incomplete or impossible.
+    Raises ``CorruptLogError`` where the metadata of one is incomplete or invalid.
     """
     return tuple(_identity(f) for f in schema.fields if START in f.metadata or STEP in f.metadata)
 
@@ -141,13 +141,10 @@ def identity_metadata(start: int = 1, step: int = 1, *, explicit: bool = False) 
 
 
 class Allocator:
-    """Hands out the values of one column to the rows of one task.
+    """Allocates the values of one column for the rows of one task.
 
-    Parameters
-    ----------
-    column: the column, with the mark that the write stands on.
-    task: the number of this task, from 0.
-    tasks: how many tasks there are; ``None`` where no one knows.  One task alone gets values without gaps.
+    Parameters ---------- column: the column, with the mark that the write is based on. task: the number of this
+    task, from 0. tasks: the number of tasks; ``None`` where unknown.  A single task gets values without gaps.
     """
 
     def __init__(self, column: IdentityColumn, task: int = 0, tasks: int | None = None) -> None:
@@ -163,10 +160,10 @@ class Allocator:
         """The next ``count`` values as ``int64``.  Raises ``IdentityOverflowError``."""
         parts = []
         while count:
-            index, left = self._position()
-            length = min(count, left)
+            index, remaining = self._position()
+            length = min(count, remaining)
             first, last = self.column.value(index), self.column.value(index + length - 1)
-            # The product may wrap round, and the sum then wraps back: both ends were found to fit.
+            # The product may overflow, and the sum then overflows back: both ends were checked.
             parts.append(np.arange(length, dtype=np.int64) * np.int64(self.column.step) + np.int64(first))
             self.mark = self.column.further(self.mark, last)
             self._next += length
@@ -174,14 +171,14 @@ class Allocator:
         return pa.array(np.concatenate(parts) if parts else np.empty(0, np.int64))
 
     def _position(self) -> tuple[int, int]:
-        """The index of this task's next row, and how many indexes follow it without a gap, itself included."""
+        """The index of this task's next row, and how many consecutive indexes are left from it."""
         if self.tasks == 1:
             return self._first + self._next, _GREATEST
         block, within = divmod(self._next, self._size)
         return self._first + self._block(block) * self._size + within, self._size - within
 
     def _block(self, block: int) -> int:
-        """The place of this task's n-th block among the blocks of all tasks: a bijection."""
+        """Map this task's n-th block to its place among the blocks of all tasks: a bijection."""
         if self.tasks is not None:
             return block * self.tasks + self.task
         diagonal = self.task + block
@@ -196,9 +193,9 @@ def _block_size(room: int) -> int:
 
 
 def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> StructType:
-    """The schema with high-water marks moved on to the furthest of ``marks``, one mapping a task.
+    """The schema with high-water marks advanced to the furthest of ``marks``, one mapping per task.
 
-    The same object where nothing moves.
+    The same object where nothing changes.
     """
     columns = {c.name: c for c in identity_columns(schema)}
     moved: dict[str, int] = {}
@@ -219,21 +216,21 @@ def updated_schema(schema: StructType, marks: Sequence[Mapping[str, int]]) -> St
 
 
 def shifts(before: StructType, now: StructType, columns: Iterable[str]) -> dict[str, int]:
-    """By how much generated values must be moved, by column, when a winner moved the marks of ``before`` to ``now``.
+    """By how much to shift generated values, by column, after a winner advanced the marks of ``before`` to ``now``.
 
-    ``columns`` are those of which every value was generated; those that need no move are left out.
+    ``columns`` are those whose every value was generated; columns without a shift are left out.
     """
-    known = {c.name: c for c in identity_columns(before)}
+    previous = {c.name: c for c in identity_columns(before)}
     marks = {c.name: c.mark for c in identity_columns(now)}
-    distances = {name: known[name].shift(marks.get(name)) for name in columns}
+    distances = {name: previous[name].shift(marks.get(name)) for name in columns}
     return {name: by for name, by in distances.items() if by}
 
 
 def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
-    """Rows with generated values moved by what :func:`shifts` says.
+    """Shift generated values by the result of :func:`shifts`.
 
-    ``columns`` are names of the table's columns (physical ones, where the rows come from a file).  Raises
-    ``IdentityOverflowError`` where a value no longer fits into 64 bits.
+    ``columns`` are the table's columns (by physical name where the rows come from a file).  Raises
+    ``IdentityOverflowError`` where a value exceeds 64 bits.
     """
     for name, by in columns.items():
         at = table.schema.get_field_index(name)
@@ -248,9 +245,9 @@ def shift_identity(table: pa.Table, columns: Mapping[str, int]) -> pa.Table:
 
 
 def only_marks_moved(old: Metadata, new: Metadata) -> bool:
-    """Whether two versions of a table's metadata differ in nothing but the high-water marks of identity columns.
+    """Whether two versions of a table's metadata differ only in the high-water marks of identity columns.
 
-    The marks move with every write that generates values, which is no change of the schema.
+    Every write that generates values advances them, which does not change the schema.
     """
 
     def bare(metadata: Metadata) -> Metadata:

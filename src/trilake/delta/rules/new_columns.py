@@ -1,4 +1,4 @@
-"""What no column of a table may be, whoever adds it."""
+"""Rules for new columns."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from trilake.delta.protocol.sql_types import check_collation
 from trilake.delta.protocol.voids import check_storable
 from trilake.delta.rules.change_columns import check_change_columns
 
-#: Where Spark notes on a field, whose type stays ``string``, by which rules its strings are compared, such as
-#: ``{"name": "spark.UTF8_LCASE"}``.  Who does not know them may read such a table, by the bytes of the texts.
+#: Field metadata in which Spark stores a collation, such as ``{"name": "spark.UTF8_LCASE"}``; readers without
+#: collations may read such a table and compare bytes.
 COLLATIONS = "__COLLATIONS"
 
 
 def check_columns(before: Metadata | None, after: Metadata) -> None:
-    """Refuse names that Parquet files or a change data feed have other uses for, two fields of one name in a struct,
-    values without a type, and collations.
+    """Refuse names that Parquet files or a change data feed reserve, duplicate names in a struct, types without
+    values, and collations.
 
-    ``before`` is the table's metadata before its columns were changed, ``None`` for a new table.
-    Raises ``InvalidArgumentError`` and ``SchemaMismatchError``.
+    ``before`` is the table's metadata before its columns were changed, ``None`` for a new table. Raises
+    ``InvalidArgumentError`` and ``SchemaMismatchError``.
     """
     if before is None or before.schema != after.schema:
         check_fields(after.schema, None if before is None else before.schema)
@@ -38,8 +38,9 @@ def check_columns(before: Metadata | None, after: Metadata) -> None:
 
 
 def check_fields(after: StructType, before: StructType | None = None) -> None:
-    """Raise ``SchemaMismatchError`` for fields of a struct whose names a table does not tell apart, unless another
-    writer made a struct so."""
+    """Raise ``SchemaMismatchError`` for fields of a struct whose names differ only by case, unless the table has them
+    already.
+    """
     there = set() if before is None else {tuple(names) for _, names in _structs(before, "")}
     for path, names in _structs(after, ""):
         if tuple(names) not in there:
@@ -47,14 +48,14 @@ def check_fields(after: StructType, before: StructType | None = None) -> None:
 
 
 def _structs(t: DataType, path: str) -> Iterator[tuple[str, list[str]]]:
-    """The path before the fields of each struct, the table itself first, and their names."""
+    """The path and the field names of each struct, the table itself first."""
     for names, inner in types_in(t):
         if isinstance(inner, StructType):
             yield path + "".join(f"{n}." for n in names), inner.names
 
 
 def check_collations(schema: StructType) -> None:
-    """Raise ``InvalidArgumentError`` for a column that is to have a collation: no table is made with one.
+    """Raise ``InvalidArgumentError`` for a column with a collation, which trilake does not write.
 
     >>> check_collations(StructType(()))
     """

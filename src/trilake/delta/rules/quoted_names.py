@@ -1,8 +1,8 @@
-"""Conditions of CHECK constraints in the spelling of deltalake, which puts names in double quotes.
+"""CHECK constraints as written by deltalake, which puts names in double quotes.
 
-The protocol names no dialect of SQL.  In Spark's, ``"Price" >= 0`` compares a string, and the rule would refuse all
-rows or none.  deltalake (seen of 1.6.6) writes every condition again before it stores it: a name stands in double
-quotes exactly if it is not of lower-case letters, digits and ``_`` alone, and backquotes are never used.
+The protocol does not name a SQL dialect.  In Spark's, ``"Price" >= 0`` compares a string, so the rule would refuse all
+rows or none.  deltalake (as of 1.6.6) normalises every condition before storing it: it quotes exactly the names with
+characters other than lower-case letters, digits and ``_``, and never uses backquotes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _PLAIN = re.compile("[a-z_][a-z0-9_]*")
 
 
 def in_backquotes(text: str, columns: Iterable[str]) -> str:
-    """A stored condition with its names in backquotes, where it is spelled as deltalake does; else as it is.
+    """Put names in backquotes in a condition stored by deltalake; return any other condition unchanged.
 
-    It is only where all that stands in double quotes is exactly the name of a column that has to, and no such column is
-    named without quotes.
+    It counts as deltalake's if everything in double quotes is the name of a column that needs quotes, and no such
+    column appears unquoted.
 
     >>> in_backquotes('"Unit price" >= 0 AND size > 1', ["Unit price", "size"])
     '`Unit price` >= 0 AND size > 1'

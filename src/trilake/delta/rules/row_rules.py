@@ -1,12 +1,11 @@
-"""What happens to rows on their way into a table, put together: :class:`RowRules`.
+"""The pipeline that rows pass on their way into a table: :class:`RowRules`.
 
-The order, for each batch: columns that are there are brought to the table's types; those that are not get their
-default, an identity value or null; strings are padded and measured; generated columns are computed, or verified where
-they are given; empty strings of partition columns become null, as which the log holds them; NOT NULL, CHECK constraints
-and invariants are verified.
+For each batch, in this order: convert columns to the table's types; fill missing ones with their default, an identity
+value or null; pad and check strings; compute generated columns, or verify given ones; turn empty strings of partition
+columns into null; verify NOT NULL, CHECK constraints and invariants.
 
-Where only Spark can evaluate an expression, rows come from Spark, which computes it before they reach the pipeline:
-see :meth:`RowRules.spark_stages`.
+Expressions that only Spark can evaluate are computed by Spark before rows reach the pipeline: see
+:meth:`RowRules.spark_stages`.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ from trilake.expr import evaluate_all
 
 __all__ = ["RESERVED", "RowPipeline", "RowRules", "SparkExpression", "check_stages", "updated_schema"]
 
-#: How the columns begin that Spark computes for the pipeline; no table has such a column.
+#: Prefix of the columns that Spark computes for the pipeline; no table column has it.
 RESERVED = "__trilake_"
-#: Rows and bytes of small batches that go through the embedded engine at once: a query takes some milliseconds.
+#: Rows and bytes up to which small batches are joined: a DuckDB query costs some milliseconds.
 _JOINED_ROWS, _JOINED_BYTES = 1 << 17, 32 << 20
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 @dataclass(frozen=True)
 class SparkExpression:
-    """An expression of the table that only Spark can evaluate: ``text``, of what, and the column it comes in as."""
+    """An expression that only Spark can evaluate: ``text``, its owner, and the column for its value."""
 
     name: str
     text: str
@@ -66,8 +65,8 @@ class SparkExpression:
 class RowRules:
     """The rules of one table for rows of one schema; picklable, and without I/O.
 
-    Made by :meth:`of` on the driver, run by :meth:`start` wherever rows are.  ``present`` are the table's columns that
-    the rows have, in the table's spelling; ``defaults`` the values of those that they leave out.
+    Create it with :meth:`of` on the driver and run it with :meth:`start` in any process.  ``present`` are the
+    table's columns that the rows have, in the table's spelling; ``defaults`` the values of those that they lack.
     """
 
     schema: StructType
@@ -79,9 +78,9 @@ class RowRules:
     generated: tuple[GeneratedColumn, ...] = ()
     checks: tuple[Check, ...] = ()
     rewrite: bool = False
-    #: Partition columns whose empty strings a rule must see as the nulls that they become.
+    #: Partition columns whose empty strings rules must see as null.
     emptied: tuple[str, ...] = ()
-    #: What Spark must compute before, empty where nothing.
+    #: What Spark must compute first; may be empty.
     needs_spark: tuple[SparkExpression, ...] = ()
 
     @classmethod
@@ -101,17 +100,17 @@ class RowRules:
         Parameters
         ----------
         metadata: the table's, with its schema and configuration.
-        source: the schema of the rows; columns are matched by name without regard to case.
+        source: the schema of the rows; columns are matched by name, ignoring case.
         uri: the table, for messages.
-        now_ms: ms since the epoch, which ``current_timestamp()`` in a default means.
-        spark: whether Spark can compute what the embedded engine cannot (:meth:`spark_stages`).
-        zoned: whether Spark's session is in another zone than UTC: then it computes all that may depend on the zone.
-        rewrite: whether rows of the table are written again, as an update does: identity values are then kept as they
-            are, and made up only where they are null.
+        now_ms: ms since the epoch, for ``current_timestamp()`` in a default.
+        spark: whether Spark can compute what DuckDB cannot (:meth:`spark_stages`).
+        zoned: whether Spark's session time zone is not UTC: then Spark computes all that may depend on it.
+        rewrite: whether existing rows are rewritten, as by an update: identity values are then only generated for
+            nulls.
 
-        Raises ``SchemaMismatchError`` for rows that do not fit or that hold values of an identity column which takes
-        none, ``ExpressionError`` for a rule that cannot be understood, ``UnsupportedExpressionError`` for one that
-        needs Spark where there is none, and ``CorruptLogError`` for metadata that is not what the protocol says.
+        Raises ``SchemaMismatchError`` for rows that do not fit or that hold values of a GENERATED ALWAYS
+        identity column, ``ExpressionError`` for an invalid rule, ``UnsupportedExpressionError`` for one that
+        needs Spark where there is none, and ``CorruptLogError`` for malformed metadata.
         """
         schema, now = metadata.schema, _EPOCH + dt.timedelta(milliseconds=now_ms)
         present = frozenset(f.name for f in schema.fields if source.find(f.name) is not None)
@@ -174,42 +173,43 @@ class RowRules:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether rows need nothing but the table's types and NOT NULL."""
+        """Whether rows only need the table's types and NOT NULL."""
         return not (self.defaults or self.identities or self.lengths or self.generated or self.checks or self.emptied)
 
     @cached_property
     def uses_engine(self) -> bool:
-        """Whether batches go through the embedded engine, to which many small ones cost more than a few large ones."""
+        """Whether batches go through DuckDB, where many small ones are slower than a few large ones."""
         return any(g.expression is not None for g in self.generated) or any(c.filter is None for c in self.checks)
 
     @property
     def generated_identities(self) -> tuple[str, ...]:
-        """The identity columns of which every value is made up, and which can therefore be shifted when a concurrent
-        write took the values first (:func:`trilake.delta.rules.identity.shifts`)."""
+        """The identity columns whose every value is generated, so that they can be shifted after a concurrent
+        write (:func:`trilake.delta.rules.identity.shifts`).
+        """
         return tuple(c.name for c in self.identities if c.name not in self.present)
 
     def start(self, task: int = 0, *, tasks: int | None = None) -> RowPipeline:
-        """The pipeline of one task; ``tasks`` is how many there are, where that is known (1 leaves no gaps)."""
+        """The pipeline of one task; ``tasks`` is the number of tasks, if known (1 leaves no gaps)."""
         return RowPipeline(self, task, tasks)
 
     def spark_columns(self) -> list[str]:
-        """The arguments of the ``DataFrame.selectExpr`` by which Spark makes the table's columns of the given ones,
-        without generated columns that the rows leave out.
+        """``DataFrame.selectExpr`` arguments that make the table's columns, except generated columns that the rows
+        lack.
 
-        Empty where :attr:`needs_spark` is.  Spark evaluates in the zone of its session, the embedded engine in UTC.
+        Empty where :attr:`needs_spark` is.  Spark evaluates in its session time zone, DuckDB in UTC.
         """
         texts = ((f, self._column_for_spark(f)) for f in (self.schema.fields if self.needs_spark else ()))
         return [f"{text} AS {quote_name(f.name)}" for f, text in texts if text is not None]
 
     def spark_stages(self) -> list[dict[str, str]]:
-        """What Spark does behind that, before the pipeline: expressions by name of column, for one
+        """The next steps in Spark before the pipeline: expressions by column name, for one
         ``DataFrame.withColumns`` each.
 
-        The first adds generated columns that the rows leave out, others what is verified, under names that begin with
-        :data:`RESERVED`; the pipeline takes those away.
+        The first adds generated columns that the rows lack, others add what is verified, under names with the
+        prefix :data:`RESERVED`, which the pipeline drops.
 
-        A condition that only Spark can evaluate must not read an identity column that the rows leave out: Spark does
-        not know its values yet, and says that there is no such column.
+        A condition that only Spark can evaluate must not read an identity column that the rows lack: Spark does
+        not know its values yet, and reports an unknown column.
         """
         if not self.needs_spark:
             return []
@@ -225,7 +225,7 @@ class RowRules:
         return [stage for stage in (computed, {**verified, **third}, *more) if stage]
 
     def _column_for_spark(self, f: StructField) -> str | None:
-        """A column of the table over the incoming rows, as Spark SQL; ``None`` where it comes later."""
+        """A column of the table over the incoming rows, as Spark SQL; ``None`` where it is added later."""
         if f.name in self.present:
             return _stored(self.source.field(f.name), f.type)
         if generation_text(f) is not None or any(c.name == f.name for c in self.identities):
@@ -234,7 +234,7 @@ class RowRules:
 
 
 class RowPipeline:
-    """The rules at work on the batches of one task, in their order."""
+    """Applies the rules to the batches of one task."""
 
     def __init__(self, rules: RowRules, task: int, tasks: int | None) -> None:
         self.rules = rules
@@ -248,7 +248,7 @@ class RowPipeline:
 
     @property
     def marks(self) -> dict[str, int]:
-        """By identity column the furthest value so far: made up, or given beyond the high-water mark."""
+        """The furthest value so far by identity column: generated, or given beyond the high-water mark."""
         marks = dict(self._explicit)
         for name, allocator in self._allocators.items():
             mark = allocator.column.further(allocator.mark, marks.get(name))
@@ -257,7 +257,7 @@ class RowPipeline:
         return marks
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """:meth:`apply` for each of ``batches``, small ones joined first where that is faster."""
+        """Call :meth:`apply` for each of ``batches``, joining small ones where that is faster."""
         if not self.rules.uses_engine:
             yield from map(self.apply, batches)
             return
@@ -274,10 +274,11 @@ class RowPipeline:
             yield self.apply(_joined(waiting))
 
     def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Incoming rows as rows of the table: its columns in its order and types, checked.
+        """Turn incoming rows into verified rows of the table.
 
-        Raises ``SchemaMismatchError`` for a value that does not fit, ``ConstraintViolatedError`` (which is one) for a
-        row that breaks a rule, ``ExpressionError`` for one on which an expression fails, ``IdentityOverflowError``.
+        Raises ``SchemaMismatchError`` for a value that does not fit, its subclass ``ConstraintViolatedError``
+        for a row that violates a rule, ``ExpressionError`` where an expression fails,
+        ``IdentityOverflowError``.
         """
         rules = self.rules
         if rules.plain:
@@ -314,8 +315,8 @@ class RowPipeline:
             )
         for name, value in self.rules.defaults.items():
             if name not in columns:
-                wanted = self.rules.schema.field(name).type.arrow
-                columns[name] = pa.repeat(value, batch.num_rows) if value.is_valid else pa.nulls(batch.num_rows, wanted)
+                target = self.rules.schema.field(name).type.arrow
+                columns[name] = pa.repeat(value, batch.num_rows) if value.is_valid else pa.nulls(batch.num_rows, target)
         return columns
 
     def _fill_identities(self, columns: dict[str, pa.Array], count: int) -> None:
@@ -342,8 +343,8 @@ class RowPipeline:
         computed = {g.name: values.combine_chunks() for (g, _), values in zip(evaluated, results, strict=True)}
         for i, g in enumerate(rules.generated):
             if g.expression is None and g.name in rules.present:
-                wanted = rules.schema.field(g.name).type
-                computed[g.name] = assign_array(batch.column(f"{RESERVED}generated_{i}"), wanted, g.name)
+                target = rules.schema.field(g.name).type
+                computed[g.name] = assign_array(batch.column(f"{RESERVED}generated_{i}"), target, g.name)
             rule = rules.lengths.get(g.name)
             if rule is not None and g.name in computed:
                 computed[g.name] = apply_length(computed[g.name], rule, g.name)
@@ -354,9 +355,9 @@ class RowPipeline:
 
 
 def check_stages(checks: Mapping[str, str], emptied: Sequence[str]) -> list[dict[str, str]]:
-    """Conditions by name of column as Spark evaluates them, in stages as those of :meth:`RowRules.spark_stages`.
+    """Conditions by column name for Spark, in stages like those of :meth:`RowRules.spark_stages`.
 
-    They see null in the ``emptied`` columns where a string is empty; what is behind them sees the text again.
+    They see null for empty strings in the ``emptied`` columns; later stages see the strings again.
 
     >>> check_stages({"c": "a = b"}, [])
     [{'c': 'coalesce((a = b), false)'}]
@@ -382,7 +383,7 @@ def _nulled(values: pa.Array) -> pa.Array:
 
 
 def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tuple[GeneratedColumn, ...]:
-    """The generated columns, of which Spark computes those whose values may depend on its session's zone."""
+    """The generated columns; Spark computes those that may depend on its session time zone."""
     return tuple(
         replace(g, expression=None)
         if g.expression is not None
@@ -393,24 +394,24 @@ def _in_zone(generated: tuple[GeneratedColumn, ...], schema: StructType) -> tupl
 
 
 def depending_on_zone(metadata: Metadata, source: StructType, now: dt.datetime) -> tuple[str, ...]:
-    """What may come out otherwise in another zone than UTC, where rows of schema ``source`` go into the table.
+    """Rules that may give other results in another time zone than UTC, for rows of schema ``source``.
 
-    Raises what :meth:`RowRules.of` raises for rules that cannot be understood.
+    Raises what :meth:`RowRules.of` raises for invalid rules.
     """
     schema = metadata.schema
     checks, generated = table_checks(metadata.configuration, schema, now), generated_columns(schema, now)
-    found = [
+    affected = [
         f"{c.kind} {c.name}" for c, there in zip(checks, checks_in_zone(checks, schema), strict=True) if c != there
     ]
     pairs = zip(generated, _in_zone(generated, schema), strict=True)
-    found += [f"generated column {g.name}" for g, there in pairs if g != there]
+    affected += [f"generated column {g.name}" for g, there in pairs if g != there]
     for f in schema.fields:
         given, text = source.find(f.name), default_text(f)
         if given is not None and _is_instant(given.type) != _is_instant(f.type):
-            found.append(f"column {f.name} of type {given.type} as {f.type}")
+            affected.append(f"column {f.name} of type {given.type} as {f.type}")
         elif given is None and text is not None and may_depend_on_zone(text, schema, (), f.type):
-            found.append(f"the default of column {f.name}")
-    return tuple(found)
+            affected.append(f"the default of column {f.name}")
+    return tuple(affected)
 
 
 def _is_instant(type_: DataType) -> bool:
@@ -428,26 +429,26 @@ def replaced(values: pa.Array, mask: pa.Array, others: pa.Array) -> pa.Array:
 
 
 def _stored(column: StructField, type_: DataType) -> str:
-    """A given column as one of the table's type, in Spark SQL."""
+    """An incoming column in the table's type, as Spark SQL."""
     name, source = quote_name(column.name), column.type
     if source == type_ or not isinstance(source, PrimitiveType) or not isinstance(type_, PrimitiveType):
-        return name  # nested values are brought to the table's types by the pipeline
+        return name  # the pipeline converts nested values
     cast = f"CAST({name} AS {sql_type(type_)})"
     if source.name in ("void", "date") or source.arrow == type_.arrow:
         return cast
-    # Where the session is not in ANSI mode, a cast turns what does not fit into something else without a word.
+    # Outside ANSI mode, a cast silently changes values that do not fit.
     message = f"a value of column {column.name} does not fit {type_}".replace("\\", "\\\\").replace("'", "\\'")
     fail = f"raise_error('{message}')"
     return f"IF(CAST({cast} AS {sql_type(source)}) <=> {name}, {cast}, {fail})"
 
 
 def _inside(text: str) -> str:
-    """An expression in parentheses, which a comment at its end must not hide."""
+    """An expression in parentheses, safe against a comment at its end."""
     return f"({text}\n)" if "--" in text else f"({text})"
 
 
 def sql_type(type_: DataType) -> str:
-    """A type as Spark SQL spells it.
+    """A type in Spark SQL.
 
     >>> from trilake.delta.protocol.schema import ArrayType, PrimitiveType
     >>> sql_type(ArrayType(StructType((StructField("a b", PrimitiveType("long")),))))

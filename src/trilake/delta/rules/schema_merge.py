@@ -1,7 +1,7 @@
-"""Schema evolution by a write: what the table's schema becomes when rows of another schema are written.
+"""Schema evolution: the table's schema after rows of another schema are written.
 
-``mergeSchema`` adds columns, nested ones too, and widens types where the table allows that; ``overwriteSchema`` puts
-the rows' schema in place of the table's.  Pure functions.
+``mergeSchema`` adds columns, nested ones too, and widens types where the table allows it; ``overwriteSchema`` replaces
+the table's schema by that of the rows.  Pure functions.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ from trilake.errors import InvalidArgumentError, SchemaMismatchError
 def merge(
     table: StructType, rows: StructType, *, widen: bool = False, converted: bool = False, uri: str | None = None
 ) -> StructType:
-    """The table's schema with what the rows have beyond it.
+    """Merge the schema of rows into the table's schema.
 
-    Columns are the same where their names are, without regard to case; the table's spelling and order stay, and new
-    columns follow, nullable, as do new fields of structs inside structs, arrays and maps.  With ``widen`` a type
-    becomes the rows' one where that is wider (see :func:`~trilake.delta.protocol.type_widening.widens_by_itself`);
-    without, it stays, and a value that does not fit is refused when it is written.  With ``converted`` the rows' values
-    are cast as an assignment is before they are written, so flat types that stay may differ as they like.  A column of
-    type void takes the rows' type.
+    Columns match by name, ignoring case; the table's spelling and order stay, and new columns and nested fields
+    follow, nullable.  With ``widen`` a type becomes that of the rows where that is wider (see
+    :func:`~trilake.delta.protocol.type_widening.widens_by_itself`); otherwise it stays, and the write refuses
+    values that do not fit.  With ``converted`` values are cast before they are written, so flat types may differ.
+    A column of type void takes the type of the rows.
 
-    Raises ``SchemaMismatchError`` that shows both schemas where a column's types cannot be brought together.
+    Raises ``SchemaMismatchError``, which shows both schemas, for incompatible types.
 
     >>> from trilake.delta.protocol.schema import StructField as F
     >>> old = StructType((F("a", PrimitiveType("integer")),))
@@ -69,7 +68,7 @@ def merge(
 
 
 class _Rules(NamedTuple):
-    """What a merge of schemas may do with a flat type: widen it, and let it stay for values that are cast to it."""
+    """What a merge may do with a flat type: widen it, or keep it where values are cast."""
 
     widen: bool
     converted: bool
@@ -95,7 +94,7 @@ def _merge(table: DataType, rows: DataType, rules: _Rules, path: str, problems: 
 
 
 def _fits(rows: DataType, table: DataType) -> bool:
-    """Whether values of one type may be stored as another: each by itself is checked when it is written."""
+    """Whether a type may be stored as another, with each value checked when it is written."""
     try:
         check_assignable(_of([StructField("v", rows)]), _of([StructField("v", table)]), uri="")
     except SchemaMismatchError:
@@ -119,8 +118,8 @@ def _merge_struct(table: StructType, rows: StructType, rules: _Rules, path: str,
         fields.append(
             f if match is None else replace(f, type=_merge(f.type, match.type, rules, f"{path}{f.name}.", problems))
         )
-    known = {f.name.lower() for f in table.fields}
-    new = [f for name, f in incoming.items() if name not in known]
+    names = {f.name.lower() for f in table.fields}
+    new = [f for name, f in incoming.items() if name not in names]
     return StructType(
         (*fields, *(replace(f, type=all_nullable(f.type), nullable=True) for f in strip(_of(new)).fields))
     )
@@ -142,10 +141,10 @@ def merged_metadata(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table after rows of schema ``rows`` are written with ``mergeSchema``.
 
-    New columns get ids and physical names where the table maps columns, widened types are noted, and the protocol has
-    the features that new types need.  ``version`` is the one to be committed, ``converted`` is as in :func:`merge`.
-    Both are the objects given where nothing changes.  Raises as :func:`merge`, and ``InvalidArgumentError`` for new
-    columns that no table can have.
+    New columns get ids and physical names where the table maps columns, widened types are recorded, and the
+    protocol gets the features of new types.  ``version`` is the one to be committed; ``converted`` as in
+    :func:`merge`.  Both are the given objects where nothing changes.  Raises ``SchemaMismatchError`` and
+    ``InvalidArgumentError``.
     """
     table, rows = metadata.schema, columns_of_rows(rows, protocol.writer_features)
     schema = merge(table, rows, widen=type_widening.enabled(metadata), converted=converted, uri=uri)
@@ -169,11 +168,11 @@ def overwritten_metadata(
 ) -> tuple[Protocol, Metadata]:
     """Protocol and metadata of a table whose rows and schema are replaced (``overwriteSchema``).
 
-    Columns that keep name and type keep ids, physical names and comments; the history of widened types ends, since no
-    older file stays.  Partition columns stay unless ``partition_columns`` says otherwise.
+    Columns that keep name and type keep ids, physical names and comments; the history of widened types ends, since
+    no older file stays.  Partition columns stay unless ``partition_columns`` is given.
 
-    Raises ``SchemaMismatchError`` where a partition column is gone, ``InvalidArgumentError`` for columns that no table
-    can have, or that cannot be partition columns.
+    Raises ``SchemaMismatchError`` where a partition column is gone, ``InvalidArgumentError`` for invalid columns or
+    partition columns.
     """
     partitions = metadata.partition_columns if partition_columns is None else tuple(partition_columns)
     missing = [c for c in partitions if rows.find(c) is None]

@@ -1,7 +1,7 @@
-"""Schema enforcement: rows that come in, as rows of the table.
+"""Schema enforcement: incoming rows as rows of the table.
 
-Columns are matched by name without regard to case, in any order.  A value is converted only where none can be lost:
-narrower numbers become wider ones and out-of-range values are refused.
+Columns match by name, ignoring case, in any order.  Conversions never lose values: narrower numbers become wider ones,
+and out-of-range values are refused.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from trilake.expr.nested import field_problem
 from trilake.expr.terms.datatypes import normalise
 from trilake.expr.views import list_of_view, plain_array
 
-#: How the problem of a column that the table lacks ends.
+#: How the message about an extra column ends.
 _NEW = " is not in the table"
-#: How the problem of a column ends that rows lack and must have.
+#: How the message about a missing required column ends.
 _MISSING = " must not be null and is missing"
-#: What delta-spark says of these conditions, which programs look for.
+#: delta-spark's names of these conditions, which programs check.
 _WORDS = {
     "DELTA_METADATA_MISMATCH": "A schema mismatch detected when writing to the Delta table",
     "DELTA_MISSING_NOT_NULL_COLUMN_VALUE": "A schema mismatch detected when writing to the Delta table",
@@ -47,15 +47,15 @@ _NUMBERS = {"byte", "short", "integer", "long", "float", "double"}
 def check_assignable(source: StructType, target: StructType, *, uri: str, filled: Collection[str] = ()) -> None:
     """Refuse rows of schema ``source`` for a table of schema ``target``, naming every column that does not fit.
 
-    ``filled`` are columns of the table that get a value where the rows have none.  Raises ``SchemaMismatchError`` whose
-    text shows both schemas.
+    ``filled`` are columns of the table that are generated where the rows lack them.  Raises
+    ``SchemaMismatchError``, which shows both schemas.
     """
     problems = _problems(source, target, "", filled)
     if problems:
-        shown = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
+        details = "; ".join(problems[:10]) + (f"; and {len(problems) - 10} more" if len(problems) > 10 else "")
         condition = _condition(problems)
         raise SchemaMismatchError(
-            f"{_WORDS[condition]}: {shown}. Table: {target}. Rows: {source}",
+            f"{_WORDS[condition]}: {details}. Table: {target}. Rows: {source}",
             help=_remedy(problems),
             file=uri,
             condition=condition,
@@ -63,17 +63,17 @@ def check_assignable(source: StructType, target: StructType, *, uri: str, filled
 
 
 def with_marked(rows: StructType, table: StructType) -> StructType:
-    """The schema of Arrow rows for a table, with the types that Arrow lacks: they may come without a mark."""
-    named = where_marked(rows, table)
-    assert isinstance(named, StructType)
-    return named
+    """The schema of Arrow rows for a table, with the types that Arrow lacks."""
+    marked = where_marked(rows, table)
+    assert isinstance(marked, StructType)
+    return marked
 
 
 def needs_no_cast(rows: StructType, names: Sequence[str], table: StructType, *, evolve: bool = False) -> bool:
-    """Whether rows given by position are those of the columns ``names`` of a table: the same names and types.
+    """Whether rows given by position have the same names and types as the columns ``names`` of a table.
 
-    Fields of structs may stand in another order; where the schema evolves, there may be more of them.  delta-spark
-    writes such rows as they are, so that their structs are matched by name.  All others it casts by position.
+    Struct fields may be in another order; where the schema evolves, there may be more of them.  delta-spark writes
+    such rows unchanged, matching structs by name, and casts all others by position.
     """
     given = rows.fields[: len(names)]
     return [f.name for f in given] == list(names) and all(
@@ -92,8 +92,11 @@ def _is_of(source: DataType, target: DataType, more: bool) -> bool:
 
 
 def check_structs_whole(rows: StructType, table: StructType) -> None:
-    """Raise ``SchemaMismatchError`` where rows have a struct with fewer fields than its column, as delta-spark does for
-    INSERT BY NAME; arrays and maps are not looked into."""
+    """Raise ``SchemaMismatchError`` for a struct with fewer fields than its column, as delta-spark does for INSERT BY
+    NAME.
+
+    Arrays and maps are not checked.
+    """
     for f in rows.fields:
         column = table.find(f.name)
         if column is not None:
@@ -119,7 +122,7 @@ def _check_whole(source: DataType, target: DataType, path: str) -> None:
 
 
 def _condition(problems: Sequence[str]) -> str:
-    """What delta-spark calls the first of these problems that it finds."""
+    """delta-spark's name of the first of these problems."""
     if all(p.endswith(_NEW) for p in problems):
         return "DELTA_METADATA_MISMATCH"
     missing = any(p.endswith(_MISSING) for p in problems)
@@ -127,7 +130,6 @@ def _condition(problems: Sequence[str]) -> str:
 
 
 def _remedy(problems: Sequence[str]) -> str:
-    """What helps against these problems."""
     new = [p for p in problems if p.endswith(_NEW)]
     steps = []
     if new:
@@ -181,21 +183,21 @@ def _stringy(name: str) -> bool:
 
 
 def assign_batch(batch: pa.RecordBatch, target: StructType) -> pa.RecordBatch:
-    """The rows in the table's columns and types.
+    """Convert rows to the table's columns and types.
 
-    Raises ``SchemaMismatchError`` for a value that does not fit, ``ConstraintViolatedError`` (which is one) for a
+    Raises ``SchemaMismatchError`` for a value that does not fit, its subclass ``ConstraintViolatedError`` for a
     forbidden null.
     """
-    wanted = target.to_arrow_schema()
-    if not batch.schema.equals(wanted) or needs_mark(target):
+    schema = target.to_arrow_schema()
+    if not batch.schema.equals(schema) or needs_mark(target):
         columns = assign_columns(batch, target)
         batch = as_batch([columns.get(f.name) for f in target.fields], batch.num_rows, target)
     verify_not_null(batch, target)
-    return pa.RecordBatch.from_arrays(batch.columns, schema=wanted)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def assign_columns(batch: pa.RecordBatch, target: StructType) -> dict[str, pa.Array]:
-    """The table's columns that a batch has, by their names in the table and of its types.
+    """The table's columns that a batch has, under the table's names and types.
 
     Raises ``SchemaMismatchError`` for a value that does not fit.
     """
@@ -205,7 +207,7 @@ def assign_columns(batch: pa.RecordBatch, target: StructType) -> dict[str, pa.Ar
 
 
 def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructType) -> pa.RecordBatch:
-    """Columns of the table as a batch; null where there is none.  Nullability is not yet claimed."""
+    """Columns of the table as a batch; missing ones are null.  Nullability is not enforced yet."""
     arrays = [
         pa.nulls(num_rows, f.type.arrow) if array is None else array
         for f, array in zip(target.fields, columns, strict=True)
@@ -214,20 +216,20 @@ def as_batch(columns: Sequence[pa.Array | None], num_rows: int, target: StructTy
 
 
 def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
-    """Values as a column of the table's type.  Raises ``SchemaMismatchError`` for one that would lose something."""
+    """Convert values to the type of a column.  Raises ``SchemaMismatchError`` where one would lose something."""
     if isinstance(target, UserDefinedType):
         return assign_array(array, all_nullable(target.sql_type), path)
-    wanted = target.arrow
+    type_ = target.arrow
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
         array = _without_hidden_nulls(plain_array(array))
-    if array.type == wanted and (isinstance(target, PrimitiveType) or not needs_mark(target)):
+    if array.type == type_ and (isinstance(target, PrimitiveType) or not needs_mark(target)):
         return array
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
     if pa.types.is_dictionary(array.type):
         array = decode_dictionary(array)
     if array.null_count == len(array) and not needs_mark(target):
-        return pa.nulls(len(array), wanted)  # whatever type they have, as Spark's void may come as another one
+        return pa.nulls(len(array), type_)  # whatever their type, as Spark's void may arrive as another one
     array = plain_array(array)
     if isinstance(target, StructType) and pa.types.is_struct(array.type):
         return _assign_struct(array, target, path)
@@ -236,11 +238,11 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     if isinstance(target, MapType) and pa.types.is_map(array.type):
         return _assign_map(array, target, path)
     try:
-        if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(array.type):
-            return normalise(array).cast(wanted)
-        if pa.types.is_decimal(wanted) and pa.types.is_integer(array.type):
-            return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
-        return array.cast(wanted)
+        if pa.types.is_timestamp(type_) and pa.types.is_timestamp(array.type):
+            return normalise(array).cast(type_)
+        if pa.types.is_decimal(type_) and pa.types.is_integer(array.type):
+            return array.cast(pa.decimal128(38, type_.scale)).cast(type_)
+        return array.cast(type_)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as e:
         raise SchemaMismatchError(
             f"a value of column {path} does not fit the table's {target}: {e}",
@@ -250,16 +252,16 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
 
 
 def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:
-    """Variants whose two binaries are empty where the variant is null: the binaries must not be null in a file."""
+    """Variants with empty binaries where the variant is null: the binaries must not be null in a file."""
     absent = array.is_null()
     parts = [pc.if_else(absent, pa.scalar(b"", f.type), array.field(i)) for i, f in enumerate(array.type)]
     return pa.StructArray.from_arrays(parts, fields=list(array.type), mask=absent)
 
 
 def check_fields(source: pa.DataType, target: DataType, path: str, *, fill: bool = False) -> None:
-    """Refuse values whose structs, at any depth, have not the fields of the column's.
+    """Refuse values whose structs, at any depth, do not have the column's fields.
 
-    With ``fill`` they may lack some, which become null.  Raises ``SchemaMismatchError``.
+    With ``fill``, missing ones become null.  Raises ``SchemaMismatchError``.
     """
     problem = field_problem(source, target.arrow, path, ignore_case=True, fill=fill)
     if problem is not None:
@@ -285,7 +287,7 @@ def _assign_struct(array: pa.Array, target: StructType, path: str) -> pa.Array:
 
 
 def _assign_list(array: pa.Array, target: ArrayType, path: str) -> pa.Array:
-    # Arrow's own cast would fill with nulls what it does not find by the exact name.
+    # Arrow's cast fills fields without an exact match with null.
     if pa.types.is_large_list(array.type):
         array = array.cast(pa.list_(array.type.value_field))
     elif not pa.types.is_list(array.type):
@@ -305,5 +307,5 @@ def _assign_map(array: pa.Array, target: MapType, path: str) -> pa.Array:
 
 
 def _compact(array: pa.Array) -> pa.Array:
-    """The same values at offset 0, and nothing beside them: building an array with a mask needs that."""
+    """The same values at offset 0, as building an array with a mask requires."""
     return pa.concat_arrays([array, array.slice(0, 0)]) if array.offset else array

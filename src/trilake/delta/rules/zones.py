@@ -1,4 +1,4 @@
-"""Whether an expression of a table may have another value in a session of another time zone than UTC."""
+"""Whether an expression may depend on the session time zone."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 
 from trilake.delta.protocol.schema import DataType, PrimitiveType, StructType
 
-#: What is said of times: in names of types and functions, and in front of literals.
+#: Names of types and functions about times, and prefixes of literals.
 _OF_TIMES = re.compile(r"(?i)time|date|day|month|quarter|year|week|hour|minute|second|zone|unix|\bnow\b")
 
 
 def may_depend_on_zone(text: str, schema: StructType, columns: Iterable[str], result: DataType | None = None) -> bool:
-    """Whether a string over ``columns`` of a schema, stored as ``result``, reads or makes an instant in any way.
+    """Whether an expression over ``columns``, stored as ``result``, may read or create an instant.
 
     >>> schema = StructType(())
     >>> may_depend_on_zone("a + 1", schema, []), may_depend_on_zone("CAST(a AS TIMESTAMP)", schema, [])
@@ -25,5 +25,5 @@ def may_depend_on_zone(text: str, schema: StructType, columns: Iterable[str], re
 
 
 def _holds_instants(type_: DataType) -> bool:
-    """Whether values are instants; those inside of nested ones are not looked for."""
+    """Whether a type is an instant; nested types are not searched."""
     return not isinstance(type_, PrimitiveType) or type_.name == "timestamp"

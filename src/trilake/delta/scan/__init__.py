@@ -1,1 +1,1 @@
-"""Reading: which files a filter needs, their rows as columns of the table, the change feed."""
+"""Reading: data skipping, rows of data files as rows of the table, change data feed."""

@@ -1,7 +1,7 @@
 """Change data feed: which rows each version inserted, updated and deleted.
 
 Protocol: *Add CDC File*, *Change Data Files*.  A version with ``cdc`` files is read from them alone; any other from its
-``add`` and ``remove`` actions that changed data.  Where a file only got another deletion vector, the rows that differ
+``add`` and ``remove`` actions with ``dataChange``.  Where a file only got a new deletion vector, the rows that differ
 between the two vectors are the change.
 """
 
@@ -56,12 +56,12 @@ class ChangeFeedTask:
 
 @dataclass(frozen=True)
 class ChangeFeedScan:
-    """The changes of some versions: tasks in version order, and the plan that reads each."""
+    """The changes of some versions: tasks in version order, and the plan to read each."""
 
     tasks: tuple[ChangeFeedTask, ...]
     plan: ReadPlan
     schema: pa.Schema
-    #: What the files are read with.
+    #: The table version whose plan reads the files.
     metadata: Metadata
     #: The last version of the range.
     end: int
@@ -72,18 +72,18 @@ def plan_changes(
 ) -> ChangeFeedScan:
     """Plan reading the changes of versions ``start`` to ``end`` (the newest by default), both included.
 
-    An ``end`` that is not there yet is the newest version.  Rows have the columns that
-    :func:`trilake.delta.scan.feed_schema.feed_metadata` says.  Raises ``InvalidArgumentError`` for a start after the
-    newest version, ``VersionNotFoundError`` for versions that the log does not hold any more, ``ChangeFeedError``
-    where the feed was not on all the time.
+    An ``end`` beyond the newest version means the newest.  :func:`trilake.delta.scan.feed_schema.feed_metadata`
+    decides the columns.  Raises ``InvalidArgumentError`` for a start after the newest version,
+    ``VersionNotFoundError`` for versions that the log no longer holds, ``ChangeFeedError`` where the feed was off
+    at some version.
     """
     latest = log.head()
     start, last = as_version(start) or 0, as_version(end)
     _check_range(log, start, last, latest.version)
     end = latest.version if last is None else min(last, latest.version)
     commits = log.commits(start - BEFORE, end)
-    wanted = [(v, c) for v, c in commits if v >= start]
-    if not wanted or wanted[0][0] != start or len(wanted) != end - start + 1:
+    requested = [(v, c) for v, c in commits if v >= start]
+    if not requested or requested[0][0] != start or len(requested) != end - start + 1:
         oldest = log.commits(most=1)
         raise VersionNotFoundError(
             f"the commits of versions {start} to {end} are no longer all in the log",
@@ -93,14 +93,14 @@ def plan_changes(
             condition="DELTA_VERSION_NOT_FOUND",
         )
     head = latest if end == latest.version else log.head(end)
-    batch = log.parse(wanted)
+    batch = log.parse(requested)
     metadata = {v: Metadata.from_json(m, version=v) for v, m in batch.of("metaData")}
     if start not in metadata:
         metadata[start] = log.head(start).metadata
     _check_enabled(log, metadata, start, end)
     all_times = log.times(commits, head.metadata, dict(batch.of("commitInfo")))
-    times = dict(zip((v for v, _ in wanted), all_times[len(commits) - len(wanted) :], strict=True))
-    tasks = [t for v, _ in wanted for t in version_tasks(log, batch, v, times[v])]
+    times = dict(zip((v for v, _ in requested), all_times[len(commits) - len(requested) :], strict=True))
+    tasks = [t for v, _ in requested for t in version_tasks(log, batch, v, times[v])]
     read = feed_metadata(latest.metadata, head.metadata, metadata.values())
     plan = metadata_plan(read, head.engine, head.uri, head.version, columns)
     return ChangeFeedScan(tuple(tasks), plan, pa.schema([*plan.schema, *CHANGE_FIELDS]), read, end)
@@ -133,7 +133,7 @@ def _check_enabled(log: DeltaLog, metadata: Mapping[int, Metadata], start: int, 
 
 
 def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms: int) -> Iterator[ChangeFeedTask]:
-    """The files of changes of one version, which ``batch`` holds the actions of."""
+    """The change files of one version, whose actions are ``batch``."""
     cdc = _of_version(batch.cdc, version)
     if cdc.num_rows:
         for file in _files(cdc):
@@ -160,7 +160,7 @@ def version_tasks(log: DeltaLog, batch: ActionBatch, version: int, timestamp_ms:
         yield ChangeFeedTask(file, "delete", version, timestamp_ms)
 
 
-#: Partition values of a remove action that does not say them.
+#: Partition values of remove actions that lack them.
 _UNKNOWN: Mapping[str, str | None] = {"": None}
 
 
@@ -180,24 +180,24 @@ def _files(actions: pa.Table) -> list[FileTask]:
 
 
 def _with_partition_values(log: DeltaLog, version: int, removes: list[FileTask]) -> list[FileTask]:
-    """Removes completed from the adds they cancel: ``extendedFileMetadata`` is optional."""
+    """Complete removes from the adds they cancel: ``extendedFileMetadata`` is optional."""
     if not log.head(version - 1).metadata.partition_columns:
         return [replace(f, partition_values={}) for f in removes]
     before = log.snapshot(version - 1)
     paths = decoded_paths(before.adds["path"])
     mask = pc.is_in(paths, pa.array([f.path for f in removes]))
     pairs = zip(paths.filter(mask).to_pylist(), before.adds["partitionValues"].filter(mask).to_pylist(), strict=True)
-    known = {p: dict(v or ()) for p, v in pairs}
+    values = {p: dict(v or ()) for p, v in pairs}
     out = []
     for f in removes:
         if f.partition_values is _UNKNOWN:
-            if f.path not in known:
+            if f.path not in values:
                 raise ChangeFeedError(
                     "a remove action names a file that the version before does not have",
                     file=f.path,
                     version=version,
                 )
-            f = replace(f, partition_values=known[f.path])
+            f = replace(f, partition_values=values[f.path])
         out.append(f)
     return out
 
@@ -214,20 +214,20 @@ def _vector_change(
 
 
 def as_partitioned(plan: ReadPlan, file: FileTask) -> ReadPlan:
-    """The plan for a file of a time at which the table may have had other partition columns.
+    """The plan for a file from a time when the table may have had other partition columns.
 
-    Protocol, *Add File and Remove File*: its partition values name those of its time, and it holds all other columns.
+    Protocol, *Add File and Remove File*: a file holds all columns but those in its partition values.
     """
     columns = tuple(f.name for f in plan.table_fields if f.physical_name in file.partition_values)
     return plan if {*columns} == {*plan.partition_columns} else replace(plan, partition_columns=columns)
 
 
 def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """The rows of one file of changes, with the three columns of the feed."""
+    """Read one file of changes, with the three columns of the feed."""
     plan = as_partitioned(plan, task.file)
     fields, output = plan.fields, plan.output
     if task.change_type is None:
-        # The column exists in change data files only, under this very name: without an id, it is found by name.
+        # The column only exists in change data files, under this name and without an id.
         marker = StructField(CHANGE_TYPE, PrimitiveType("string"))
         fields, output = (*fields, marker), (*output, CHANGE_TYPE)
         plan = replace(plan, fields=fields, output=output)
@@ -247,9 +247,10 @@ def read_change_task(store: Store, task: ChangeFeedTask, plan: ReadPlan) -> Iter
 def scan_changes(
     log: DeltaLog, start: Moment, end: Moment | None = None, *, columns: Sequence[str] | None = None
 ) -> ChangeFeedScan:
-    """The plan of :func:`plan_changes` for a range that versions or times tell; without tasks between two commits.
+    """Plan the changes between two versions or times; without tasks where no commit lies between them.
 
-    Raises apart from ``VersionNotFoundError`` for a time after the last commit, and for an end before the first one.
+    Raises what :func:`plan_changes` raises, except ``VersionNotFoundError`` for a time after the last commit or an
+    end before the first one.
     """
     begins, ends = _as_time(start), _as_time(end)
     first = (as_version(start) or 0) if begins is None else log.version_from(begins)
@@ -264,18 +265,19 @@ def _as_time(moment: Moment | None) -> int | None:
 
 
 def changes_table(log: DeltaLog, start: Moment, end: Moment | None, *, columns: Sequence[str] | None) -> pa.Table:
-    """The change data feed of some versions: the table's ``columns`` and behind them the feed's own.
+    """Read the change data feed of some versions: the table's ``columns`` followed by the feed's own.
 
-    A time as start means the first version at or after it, as end the last at or before it.  Where ``columns`` names
-    some of the feed's, it names all that are given, in its order.  Raises what :func:`plan_changes` raises.
+    A start time means the first version at or after it, an end time the last at or before it.  Where ``columns``
+    names some of the feed's columns, only those listed are returned, in order.  Raises what :func:`plan_changes`
+    raises.
     """
     feed = [f.name for f in CHANGE_FIELDS]
-    wanted = None if columns is None else [*columns] if {*feed} & {*columns} else [*columns, *feed]
-    own = None if wanted is None else [c for c in dict.fromkeys(wanted) if c not in feed]
-    scan = scan_changes(log, start, end, columns=own)
+    requested = None if columns is None else [*columns] if {*feed} & {*columns} else [*columns, *feed]
+    table_columns = None if requested is None else [c for c in dict.fromkeys(requested) if c not in feed]
+    scan = scan_changes(log, start, end, columns=table_columns)
     batches = (b for t in scan.tasks for b in read_change_task(log.store, t, scan.plan))
     changes = pa.Table.from_batches(batches, schema=scan.schema)
-    if wanted is None or own is None:
+    if requested is None or table_columns is None:
         return changes
-    places = {c: i for i, c in enumerate([*own, *feed])}  # the table may spell its columns another way
-    return changes.select([places[c] for c in wanted])
+    places = {c: i for i, c in enumerate([*table_columns, *feed])}  # the table may spell its columns differently
+    return changes.select([places[c] for c in requested])

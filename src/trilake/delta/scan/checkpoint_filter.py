@@ -1,13 +1,13 @@
-"""A filter over the files of a checkpoint, by the typed statistics and partition values that it holds.
+"""Filter the files of a checkpoint by their typed statistics and partition values.
 
-Protocol: *Checkpoint Format* (``stats_parsed``, ``partitionValues_parsed``), *Per-file Statistics*.  No text is parsed.
-A row group is judged as one file that holds the rows of all its files: its bounds are the least ``minValues`` and the
-greatest ``maxValues``, where every file of the group has one.  What is not certain keeps the group, and the file:
+Protocol: *Checkpoint Format* (``stats_parsed``, ``partitionValues_parsed``), *Per-file Statistics*.  No JSON is parsed.
+A row group is judged like one large file: its bounds are the least ``minValues`` and the greatest ``maxValues``, where
+every file of the group has one.  In doubt the group, and the file, is kept:
 
-* bounds of floating point columns, of which Parquet leaves NaN out, say nothing of a group;
-* a partition value that is null may be a string that is not a value of its type, which the read of the file reports;
-* timestamps as partition values say nothing: engines take them in the zone of their session;
-* bounds in another type than the column's, where a column's type was changed, only say what can be converted.
+* bounds of floating point columns, which exclude NaN in Parquet, are ignored for groups;
+* a null partition value may be an invalid string, which the read of the file reports;
+* timestamps as partition values are ignored: engines read them in their session time zone;
+* bounds in another type than the column's, after a type change, only count where they can be converted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _KINDS = {"low": "minValues", "high": "maxValues", "nulls": "nullCount"}
 class CheckpointFilter:
     """The files of a checkpoint that may hold a row for which ``filter`` is true.
 
-    A :class:`~trilake.delta.log.checkpoint_selection.Selection`; ``schema`` and ``partition_columns`` are the table's.
+    A :class:`~trilake.delta.log.checkpoint_selection.Selection`; ``schema`` and ``partition_columns`` are the
+    table's.
     """
 
     filter: Filter
@@ -52,15 +53,15 @@ class CheckpointFilter:
         return {f.name: f for f in map(self.schema.field, self.partition_columns)}
 
     def leaves(self, add: pa.StructType) -> Sequence[Leaf]:
-        """The fields that are asked for; none where the checkpoint has none of a column of the filter."""
+        """The fields to read; empty where the checkpoint has none for a column of the filter."""
         leaves: set[Leaf] = set()
         floats = False
         for path in {p for f in self._filters for p in f.paths}:
             partition = self._partition(path)
             if partition is not None:
                 leaves.add(_partition_leaf(partition))
-            elif (found := self._column(path)) is not None:
-                physical, field = found
+            elif (column := self._column(path)) is not None:
+                physical, field = column
                 kinds = _KINDS.values() if bound_type(field) is not None else ("nullCount",)
                 leaves |= {("stats_parsed", kind, *physical) for kind in kinds}
                 floats |= is_float(field)
@@ -85,7 +86,6 @@ class CheckpointFilter:
     # --- row groups --------------------------------------------------------------------------------------------------
 
     def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
-        """The row groups that may hold such a file."""
         count = len(files)
         records = _records(bounds.get(_RECORDS), count)
         in_doubt = np.zeros(count, bool)
@@ -94,9 +94,9 @@ class CheckpointFilter:
             if (partition := self._partition(path)) is not None:
                 stated = bounds.get(_partition_leaf(partition))
                 return None if stated is None else _partition_bounds(stated, partition, in_doubt)
-            if (found := self._column(path)) is None:
+            if (column := self._column(path)) is None:
                 return None
-            physical, leaf = found
+            physical, leaf = column
             low, high, nulls = (bounds.get(("stats_parsed", kind, *physical)) for kind in _KINDS.values())
             type_ = None if is_float(leaf) else bound_type(leaf)
             if low is None or high is None or type_ is None:
@@ -110,7 +110,6 @@ class CheckpointFilter:
     # --- files -------------------------------------------------------------------------------------------------------
 
     def rows(self, adds: pa.StructArray) -> Bits:
-        """The files that may hold such a row."""
         count = len(adds)
         in_doubt = np.zeros(count, bool)
 
@@ -121,9 +120,9 @@ class CheckpointFilter:
             if (partition := self._partition(path)) is not None:
                 stated = values(_partition_leaf(partition))
                 return None if stated is None else _partition_value(stated, partition, in_doubt)
-            if (found := self._column(path)) is None:
+            if (column := self._column(path)) is None:
                 return None
-            physical, leaf = found
+            physical, leaf = column
             low, high, nulls = (values(("stats_parsed", kind, *physical)) for kind in _KINDS.values())
             tags = values(_TAGS) if is_float(leaf) else None
             return _column_stats(leaf, low, high, nulls, count, tags)
@@ -162,7 +161,7 @@ def _as_integers(values: pa.Array | None, count: int) -> pa.Array:
 
 
 def _converted(values: pa.Array | None, type_: pa.DataType, count: int) -> pa.Array:
-    """Values in another type of the same kind; all unknown where they cannot be that."""
+    """Values in another type of the same kind; all null where that is impossible."""
     if values is None:
         return pa.nulls(count, type_)
     if values.type == type_:
@@ -179,7 +178,7 @@ def _is_of_kind(source: pa.DataType, target: pa.DataType) -> bool:
     types = pa.types
     if types.is_integer(target):
         return bool(types.is_integer(source))
-    if types.is_floating(target):  # decimals too are read as such
+    if types.is_floating(target):  # this reads decimals, too
         return bool(types.is_floating(source) or types.is_decimal(source) or types.is_integer(source))
     if types.is_timestamp(target):
         same_zone = types.is_timestamp(source) and (source.tz is None) == (target.tz is None)
@@ -187,7 +186,7 @@ def _is_of_kind(source: pa.DataType, target: pa.DataType) -> bool:
     return bool(types.is_string(target) and types.is_large_string(source))
 
 
-# --- what holds of a group -------------------------------------------------------------------------------------------
+# --- statistics of a group -------------------------------------------------------------------------------------------
 
 
 def _of_all(bounds: GroupBounds, values: pa.Array) -> pa.Array:
@@ -202,7 +201,7 @@ def _records(bounds: GroupBounds | None, count: int) -> pa.Array:
 
 
 def _null_counts(bounds: GroupBounds | None, records: pa.Array) -> pa.Array:
-    """0 where no file of a group has a null, as many as records where each has nothing else, unknown between."""
+    """0 where no file of a group has a null, the number of records where all values are null, unknown in between."""
     count = len(records)
     if bounds is None:
         return pa.nulls(count, pa.int64())
@@ -240,7 +239,7 @@ def _partition_value(stated: pa.Array, partition: StructField, in_doubt: Bits) -
 
 
 def _is_certain(type_: pa.DataType) -> bool:
-    """Whether all engines read the text of a partition value alike."""
+    """Whether all engines parse a partition value of this type alike."""
     return not (pa.types.is_timestamp(type_) or pa.types.is_binary(type_) or pa.types.is_nested(type_))
 
 

@@ -1,7 +1,7 @@
 """From the columns of a data file to the columns of the table.
 
-Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have more of them, have
-them in another order, under physical names or known by field id only, and of narrower types than the table has now.
+Protocol: *Column Mapping*, *Reader Requirements*, type widening.  A file may lack columns, have extra ones, order them
+differently, use physical names or field ids, and have narrower types than the table has now.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _Key = TypeVar("_Key", bound=Hashable)
 class Resolver:
     """Finds a table's field among a file's: by physical name, or by field id in ``id`` mode.
 
-    ``ignore_case`` holds for tables without column mapping, whose files may spell a name differently.
+    ``ignore_case`` is for tables without column mapping, whose files may spell a name differently.
     """
 
     mode: str = "none"
 
     def places(self, fields: Sequence[StructField], candidates: Sequence[pa.Field] | pa.Schema) -> list[int | None]:
-        """For each of ``fields`` the index of the candidate that is it; ``None`` where the file has none."""
+        """The index of the matching candidate for each of ``fields``; ``None`` where the file has none."""
         names = candidates.names if isinstance(candidates, pa.Schema) else [c.name for c in candidates]
         by_name = _numbered(names)
         if self.mode == "id":
@@ -62,18 +62,18 @@ class Resolver:
 
 
 def _numbered(keys: Sequence[_Key]) -> dict[_Key, int]:
-    """The place of each key; of two that are alike the first."""
+    """The first index of each key."""
     return dict(zip(reversed(keys), range(len(keys) - 1, -1, -1), strict=True))
 
 
 def conform_array(array: pa.Array, source: pa.Field, target: DataType, resolver: Resolver, path: str) -> pa.Array:
-    """``array``, as a file holds it, as a value of the table's type.
+    """Convert ``array`` from a file to the table's type.
 
     Raises ``CorruptFileError`` where the file's type cannot be read as the table's.
     """
-    if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema names one, such as arrow.json
+    if isinstance(array, pa.ExtensionArray):  # a file's Arrow schema may name an extension type, such as arrow.json
         array = array.storage
-    if isinstance(target, UserDefinedType):  # whose parts are no columns: column mapping leaves them alone
+    if isinstance(target, UserDefinedType):  # its parts are not columns, so column mapping does not apply
         return conform_array(array, source, all_nullable(target.sql_type), Resolver(), path)
     if isinstance(target, StructType):
         return _struct(array, source, target, resolver, path)
@@ -114,7 +114,7 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
             children.append(pa.nulls(len(array), f.type.arrow))
         else:
             children.append(conform_array(array.field(i), candidates[i], f.type, resolver, f"{path}.{f.name}"))
-    # A null struct is not a struct of nulls: the parent's own validity is carried over.
+    # A null struct is not a struct of nulls: carry the parent's validity over.
     mask = array.is_null() if array.null_count else None
     fields = [pa.field(f.name, f.type.arrow, True) for f in target.fields]
     if not fields:
@@ -123,7 +123,7 @@ def _struct(array: pa.Array, source: pa.Field, target: StructType, resolver: Res
 
 
 def _unsliced(array: pa.Array) -> pa.Array:
-    """The same values at offset 0: building a list array with a mask needs that."""
+    """The same values at offset 0, as building a list array with a mask requires."""
     return array if array.offset == 0 else array.take(pa.array(range(len(array)), pa.int64()))
 
 
@@ -159,46 +159,46 @@ def _map(array: pa.Array, target: MapType, resolver: Resolver, path: str) -> pa.
 
 
 def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
-    wanted, have = target.arrow, array.type
-    if have == wanted:
+    type_, have = target.arrow, array.type
+    if have == type_:
         return array
     if pa.types.is_dictionary(have):
         array = decode_dictionary(array)
         have = array.type
-    if not _readable(have, wanted):
+    if not _readable(have, type_):
         raise _mismatch(array, target, path)
     try:
-        if pa.types.is_null(wanted):
-            return pa.nulls(len(array), wanted)
-        if pa.types.is_timestamp(wanted) and pa.types.is_timestamp(have):
-            return _timestamp(array, wanted)
-        if pa.types.is_struct(wanted):  # variant
+        if pa.types.is_null(type_):
+            return pa.nulls(len(array), type_)
+        if pa.types.is_timestamp(type_) and pa.types.is_timestamp(have):
+            return _timestamp(array, type_)
+        if pa.types.is_struct(type_):  # variant
             if have.get_field_index("typed_value") >= 0:
                 raise _shredded(path)
             return pa.StructArray.from_arrays(
                 [array.field("value"), array.field("metadata")],
-                fields=list(wanted),
+                fields=list(type_),
                 mask=array.is_null() if array.null_count else None,
             )
-        if pa.types.is_decimal(wanted) and pa.types.is_integer(have):
-            return array.cast(pa.decimal128(38, wanted.scale)).cast(wanted)
-        return array.cast(wanted)
+        if pa.types.is_decimal(type_) and pa.types.is_integer(have):
+            return array.cast(pa.decimal128(38, type_.scale)).cast(type_)
+        return array.cast(type_)
     except (pa.ArrowException, KeyError) as e:
         raise _mismatch(array, target, path, e) from e
 
 
 def decode_dictionary(array: pa.DictionaryArray) -> pa.Array:
-    """The values themselves; Arrow cannot take from views yet, so those become plain ones first."""
+    """Decode a dictionary; string views become strings first, as Arrow cannot take from views yet."""
     return plain_array(array.dictionary).take(array.indices)
 
 
-def _readable(have: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether values of one type may be read as another: a cast that might succeed by chance is not asked."""
+def _readable(have: pa.DataType, target: pa.DataType) -> bool:
+    """Whether one type may be read as another; a cast that only succeeds for some values does not count."""
     is_ = pa.types
-    if is_.is_null(have) or is_.is_null(wanted):
+    if is_.is_null(have) or is_.is_null(target):
         return True
-    if is_.is_struct(wanted) or is_.is_struct(have):
-        return bool(is_.is_struct(wanted) and is_.is_struct(have))
+    if is_.is_struct(target) or is_.is_struct(have):
+        return bool(is_.is_struct(target) and is_.is_struct(have))
     families = [
         (is_.is_integer, (is_.is_integer,)),
         (is_.is_floating, (is_.is_floating, is_.is_integer)),
@@ -208,7 +208,7 @@ def _readable(have: pa.DataType, wanted: pa.DataType) -> bool:
         (is_.is_timestamp, (is_.is_timestamp, is_.is_date)),
         (_is_bytes, (_is_bytes,)),
     ]
-    return any(target(wanted) and any(source(have) for source in sources) for target, sources in families)
+    return any(is_to(target) and any(is_from(have) for is_from in sources) for is_to, sources in families)
 
 
 def _is_bytes(t: pa.DataType) -> bool:
@@ -218,16 +218,16 @@ def _is_bytes(t: pa.DataType) -> bool:
     return bool(strings or binary)
 
 
-def _timestamp(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def _timestamp(array: pa.Array, target: pa.DataType) -> pa.Array:
     if array.type.unit == "ns":
-        # Cut to microseconds towards the past, on both sides of 1970.
+        # Round down to microseconds, before and after 1970.
         nanos = array.cast(pa.int64())
         micros = pc.divide(nanos, 1000)
         micros = pc.if_else(pc.greater(pc.multiply(micros, 1000), nanos), pc.subtract(micros, 1), micros)
         array = micros.cast(pa.timestamp("us", array.type.tz))
-    elif array.type.unit != wanted.unit:
-        array = array.cast(pa.timestamp(wanted.unit, array.type.tz))
-    return array.cast(wanted) if array.type != wanted else array
+    elif array.type.unit != target.unit:
+        array = array.cast(pa.timestamp(target.unit, array.type.tz))
+    return array.cast(target) if array.type != target else array
 
 
 def conform_batch(
@@ -236,7 +236,7 @@ def conform_batch(
     resolver: Resolver,
     constants: Mapping[str, pa.Scalar | pa.Array],
 ) -> pa.RecordBatch:
-    """The rows of a batch of files as columns ``fields`` of the table.
+    """Convert the rows of a file to columns ``fields`` of the table.
 
     ``constants`` are the partition columns: one value for all rows, or one for each.
     """
@@ -259,7 +259,7 @@ def conform_batch(
 
 
 def as_nullable(array: pa.Array, type_: pa.DataType) -> pa.Array:
-    """The array under the exact type of the table: nested nullability is a statement, not a different layout."""
+    """The array under the exact type of the table: nested nullability does not change the layout."""
     if array.type == type_:
         return array
     return array.cast(type_)

@@ -1,4 +1,4 @@
-"""Reading one data file, in any of the formats that ``metaData.format.provider`` may name.
+"""Read one data file, in any format that ``metaData.format.provider`` may name.
 
 A provider is one function: from a store and a key to batches of file columns, each with the index of its first row.
 """
@@ -23,18 +23,17 @@ from trilake.parquet.old_calendar.rebase import Rebasing, rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import FileBatches, no_columns
 
-#: Bytes of a batch, as far as the sizes in a footer tell them, and rows that it has all the same.
+#: Target bytes of a batch, by the sizes in the footer, and its least number of rows.
 _BATCH_BYTES, _LEAST_ROWS = 16 << 20, 256
 
 
 def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> FileBatches:
-    """The batches of one data file; row indexes count every row of the file, skipped row groups included.
+    """Read the batches of one data file; row indexes count every row of the file, including skipped row groups.
 
-    Where the last row groups of a Parquet file are skipped, a batch without rows says where the file ends.
+    Where the last row groups of a Parquet file are skipped, an empty batch marks the end of the file.
 
-    Raises ``ObjectNotFoundError`` where it is missing, ``CorruptFileError`` where it is damaged,
-    ``UnsupportedFileError`` where its reader lacks something,
-    ``UnsupportedProtocolError`` for a provider that is not known.
+    Raises ``ObjectNotFoundError`` for a missing file, ``CorruptFileError`` for a damaged one,
+    ``UnsupportedFileError`` where its reader lacks something, ``UnsupportedProtocolError`` for an unknown provider.
     """
     batches = _batches(store, key, plan, threads)
     if batches is None:
@@ -52,12 +51,12 @@ def read_data_file(store: Store, key: str, plan: ReadPlan, *, threads: bool) -> 
         where = {"file": f"{store.uri}/{key}", "version": plan.version}
         raise unreadable(e, plan.provider, help=UNREADABLE_HELP, **where) from e
     except OSError as e:
-        if type(e) is not OSError:  # a store's own error says more than this could
+        if type(e) is not OSError:  # the store's own error is more specific
             raise
         raise unreadable(e, plan.provider, file=f"{store.uri}/{key}", version=plan.version) from e
 
 
-#: Formats apart from Parquet that this room reads, and does not write.
+#: Other formats that can be read here, but not written.
 OTHER_FORMATS = ("orc", "csv", "json", "text")
 
 
@@ -85,10 +84,9 @@ def _parquet(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatch
 def parquet_batches(
     source: pa.NativeFile, plan: ReadPlan, *, threads: bool, checked: bool = False, batch_rows: int = BATCH_ROWS
 ) -> FileBatches:
-    """The batches of a Parquet file, as :func:`read_data_file` has them; ``checked`` is a footer that has passed
-    :func:`~trilake.parquet.files.checked_footer` or as much.
+    """Read the batches of a Parquet file, as :func:`read_data_file` does; ``checked`` is a verified footer.
 
-    Raises ``CorruptFileError``, one of ``DAMAGE`` or an ``OSError`` for a file that is damaged.
+    Raises ``CorruptFileError``, one of ``DAMAGE`` or an ``OSError`` for a damaged file.
     """
     file = open_parquet(source)
     schema = file.schema_arrow
@@ -98,11 +96,11 @@ def parquet_batches(
     columns = [names[i] for i in indexes]
     refuse_two_of_one_name(columns, schema)
     if len(indexes) < len(fields) and not checked:
-        checked_footer(source, file)  # a column that is not there may be one whose name was damaged
+        checked_footer(source, file)  # the name of a missing column may be damaged
     rebasing = rebasing_of(file)
     everything = list(range(file.num_row_groups))
     groups = _row_groups(file, source, plan, rebasing, everything)
-    cut = groups[-1:] != everything[-1:]  # nothing that is read says where the file ends
+    cut = groups[-1:] != everything[-1:]  # without columns, nothing shows where the file ends
     counts = [file.metadata.row_group(g).num_rows for g in everything]
     starts = np.concatenate([[0], np.cumsum(counts)])
     if starts[-1] != file.metadata.num_rows:
@@ -113,7 +111,7 @@ def parquet_batches(
         if cut:
             yield int(starts[-1]), no_columns(0)
         return
-    # Row groups in runs of neighbours, so that row indexes stay known.
+    # Adjacent row groups together, so that row indexes stay known.
     for run in fetched_together(source, file, groups, columns):
         position = int(starts[run[0]])
         rows = min(batch_rows, fitting_rows(file.metadata, run, columns))
@@ -127,22 +125,22 @@ def parquet_batches(
 
 
 def fitting_rows(metadata: pq.FileMetaData, groups: Sequence[int], columns: Sequence[str]) -> int:
-    """How many rows of these row groups a batch holds without being large; at least some hundred."""
+    """How many rows of these row groups make a batch of limited size; at least some hundred."""
     rows: int = max(1, sum(metadata.row_group(g).num_rows for g in groups))
     size: int = sum(metadata.row_group(g).total_byte_size for g in groups)
     if size * BATCH_ROWS > _BATCH_BYTES * rows and len(columns) < metadata.num_columns:
-        wanted = set(columns)
+        requested = set(columns)
         paths = [metadata.schema.column(i).path for i in range(metadata.num_columns)]
-        leaves = [i for i, path in enumerate(paths) if path in wanted or path.partition(".")[0] in wanted]
+        leaves = [i for i, path in enumerate(paths) if path in requested or path.partition(".")[0] in requested]
         size = sum(metadata.row_group(g).column(i).total_uncompressed_size for g in groups for i in leaves)
     return max(_LEAST_ROWS, _BATCH_BYTES * rows // max(1, size))
 
 
-def refuse_two_of_one_name(wanted: Sequence[str], schema: pa.Schema) -> None:
-    """Raises ``CorruptFileError`` where a file has a wanted column twice: either could be meant."""
+def refuse_two_of_one_name(requested: Sequence[str], schema: pa.Schema) -> None:
+    """Raise ``CorruptFileError`` where a file has a requested column twice."""
     if len(set(schema.names)) == len(schema.names):
         return
-    twice = sorted({n for n, count in Counter(schema.names).items() if count > 1}.intersection(wanted))
+    twice = sorted({n for n, count in Counter(schema.names).items() if count > 1}.intersection(requested))
     if twice:
         raise CorruptFileError(
             f"the data file has more than one column of the name {twice[0]!r}",
@@ -178,5 +176,5 @@ def _row_groups(
     try:
         subset = fragment.subset(filter=expression, schema=file.schema_arrow)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-        return everything  # the file's types differ from the table's: pruning is an option, never a duty
+        return everything  # the file's types differ from the table's; pruning is optional
     return sorted(group.id for group in subset.row_groups)

@@ -1,8 +1,7 @@
-"""Which columns a change feed has: the table's newest ones where they hold all that the range wrote.
+"""The columns of a change feed: the table's newest ones where they can hold all that the range wrote.
 
-A column that was added after the range is null in its rows, as it is in the rows of the table.  Where the newest
-columns cannot take what the range wrote, because one is gone or of another type, and in tables with column mapping,
-the feed has the columns of its last version.
+A column added after the range is null in its rows.  Where a column was dropped or changed its type since, and in tables
+with column mapping, the feed has the columns of the last version of the range.
 """
 
 from __future__ import annotations
@@ -18,13 +17,10 @@ from trilake.delta.protocol.schema import (
 
 
 def feed_metadata(newest: Metadata, last: Metadata, written: Iterable[Metadata]) -> Metadata:
-    """The metadata that a change feed is read with.
+    """The metadata to read a change feed with.
 
-    Parameters
-    ----------
-    newest: that of the table.
-    last: that of the last version of the range.
-    written: what was in force in versions of the range.
+    Parameters ---------- newest: that of the table. last: that of the last version of the range. written: those of
+    the versions of the range.
     """
     states = (*written, last)
     if any(m.column_mapping_mode != "none" for m in (newest, *states)):
@@ -38,7 +34,7 @@ def _takes(newest: Metadata, written: Metadata) -> bool:
 
 
 def _holds(new: DataType, old: DataType) -> bool:
-    """Whether a type has every part of another one, each as it was; nullability aside."""
+    """Whether a type has every part of another one unchanged, ignoring nullability."""
     if isinstance(old, StructType) and isinstance(new, StructType):
         pairs = [(new.find(f.name), f) for f in old.fields]
         return all(n is not None and _holds(n.type, f.type) for n, f in pairs)

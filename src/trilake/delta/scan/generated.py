@@ -20,7 +20,7 @@ from trilake.expr import Expression, parse_expression
 from trilake.expr.terms import datatypes as types
 from trilake.expr.terms import engine
 
-#: What delta-spark calls an expression of a generated column that is wrong for any use.
+#: delta-spark's condition for an invalid generation expression.
 _CONDITIONS = {
     None: "DELTA_GENERATED_COLUMNS_EXPR_TYPE_MISMATCH",
     "UNRESOLVED_COLUMN.WITH_SUGGESTION": "DELTA_INVALID_GENERATED_COLUMN_REFERENCES",
@@ -30,11 +30,11 @@ _CONDITIONS = {
 
 GENERATION_EXPRESSION = "delta.generationExpression"
 
-#: Strings and quoted names, in which nothing is called.
+#: Strings and quoted names, which contain no calls.
 _QUOTED = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`""", re.DOTALL)
-#: Words that mean what the time or the session of a statement makes of them, with parentheses or without.
+#: Keywords whose value depends on the time or the session, with or without parentheses.
 STATEMENT_WORDS = r"current_(?:date|time|timestamp|timezone|user|catalog|database|schema)|localtimestamp"
-#: What is of the statement that evaluates it, and not of the row.
+#: Functions whose value depends on the statement, not on the row.
 _OF_STATEMENT = re.compile(
     rf"\b(?:{STATEMENT_WORDS}|session_user)\b"
     r"|\b(?:now|curdate|user|unix_timestamp|input_file_name)\s*\(\s*\)",
@@ -43,7 +43,7 @@ _OF_STATEMENT = re.compile(
 
 
 def refuse_of_statement(column: str, text: str) -> None:
-    """Raise ``ExpressionError`` for a generated column that would have another value whenever a row is written.
+    """Raise ``ExpressionError`` for a generation expression that depends on the time or the session.
 
     >>> refuse_of_statement("g", "concat(`now()`, 'current_date')")
     """
@@ -101,9 +101,9 @@ def generated_columns(schema: StructType, now: dt.datetime) -> tuple[GeneratedCo
 
 
 def parse_generated(field: StructField, text: str, schema: StructType, now: dt.datetime) -> GeneratedColumn:
-    """One generated column of a table, with values of the column's type.
+    """Parse one generated column of a table, with values of the column's type.
 
-    Raises ``ExpressionError`` as :func:`generated_columns` does.
+    Raises ``ExpressionError`` like :func:`generated_columns`.
     """
     try:
         expression = parse_expression(text, schema.to_arrow_schema(), now=now).cast(field.type.arrow)

@@ -1,11 +1,11 @@
-"""Partition filters derived from generated columns: a condition on a column, as one on partitions computed from it.
+"""Partition filters derived from generated columns.
 
-A table partitioned by ``day GENERATED ALWAYS AS (CAST(t AS DATE))`` and asked for ``t >= '2024-05-01'`` needs the
-partitions from that day on.  The derived condition holds for every row for which the given one does; it is used to
-leave out files, never to keep rows.
+For a table partitioned by ``day GENERATED ALWAYS AS (CAST(t AS DATE))``, the filter ``t >= '2024-05-01'`` only needs
+the partitions from that day on.  A row that matches the filter also matches the derived condition, which is only used
+to skip files.
 
-Who wrote the files took days and hours of an instant in the zone of his session, which the log does not say.  A bound
-on a ``timestamp`` column is therefore moved outwards by more than any zone's offset.  Partitions of null always stay.
+Writers computed days and hours in their session time zone, which the log does not record.  So a bound on a
+``timestamp`` column is widened by more than any zone's offset.  Null partitions are always kept.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from trilake.expr.terms.predicate import (
     any_of,
 )
 
-#: More microseconds than any zone is away from UTC.
+#: Microseconds; more than the offset of any time zone.
 _ZONE = 18 * 3_600_000_000
-#: Values of an ``IN`` beyond which nothing is derived.
+#: Longest ``IN`` list to derive a filter from.
 _MAX_VALUES = 1000
-_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # generation expressions have no time of their own
+_NOW = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)  # generation expressions do not depend on the time
 
 
 @dataclass(frozen=True)
@@ -59,25 +59,24 @@ class _Partition:
 
     @property
     def zoned(self) -> bool:
-        """Whether the calendar of some zone is in it: that of instants, and of what Spark formats by way of them."""
+        """Whether the value depends on a time zone: for instants, and what Spark formats through them."""
         form = self.derived.form
         by_way = form is Form.STEPS and (types.is_text(normal_type(self.type)) or pa.types.is_timestamp(self.type))
         return form is not Form.SAME and (_is_instant(self.derived.type) or by_way)
 
     def bound(self, literal: pa.Scalar, direction: int) -> pa.Scalar | None:
-        """The value of the column for ``literal``, moved outwards; ``None`` where it cannot be computed."""
+        """The value of the column for ``literal``, widened; ``None`` where it cannot be computed."""
         moved = _moved(literal, direction) if self.zoned else literal
         value = None if moved is None else self.value(moved)
         # The start of a day is another instant in each zone, even where the day is the same.
         return _moved(value, direction) if value is not None and self.zoned and _is_instant(value.type) else value
 
     def value(self, literal: pa.Scalar) -> pa.Scalar | None:
-        """The value of the column for ``literal``; ``None`` where it cannot be computed."""
         try:
             value = self.derived.expression.of_values(pa.array([literal.as_py()], literal.type))[0]
             return value.cast(normal_type(self.type)) if value.is_valid else None
         except (ExpressionError, FilterError, pa.ArrowException, OverflowError, ValueError):
-            return None  # a year that has no date, for one: then nothing is known
+            return None  # for example a year outside the range of dates
 
 
 def _is_instant(t: pa.DataType) -> bool:
@@ -85,7 +84,7 @@ def _is_instant(t: pa.DataType) -> bool:
 
 
 def _moved(value: pa.Scalar, direction: int) -> pa.Scalar | None:
-    """A date or timestamp moved by more than any zone's offset."""
+    """A date or timestamp shifted by more than any zone's offset."""
     whole, step = (pa.int32(), 1) if pa.types.is_date32(value.type) else (pa.int64(), _ZONE)
     number = value.cast(whole).as_py() + direction * step
     return pa.scalar(number, whole).cast(value.type) if abs(number) < 1 << (whole.bit_width - 1) else None
@@ -94,10 +93,10 @@ def _moved(value: pa.Scalar, direction: int) -> pa.Scalar | None:
 def derived_partition_filter(
     filter: Filter | None, schema: StructType, partition_columns: Sequence[str]
 ) -> Filter | None:
-    """What ``filter`` says about partition columns that are generated from the columns it reads.
+    """What ``filter`` implies about partition columns that are generated from the columns it reads.
 
-    Wherever ``filter`` is true of a row, the result is true of the partition values that the row's expressions give.
-    ``None`` where nothing follows.
+    Wherever ``filter`` is true of a row, the result is true of the partition values of that row.  ``None`` where
+    nothing follows.
     """
     if filter is None:
         return None
@@ -128,7 +127,7 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
         except ExpressionError:
             continue  # readers need not understand what writers must
         arrow = arrow or schema.to_arrow_schema()
-        # sqlglot, which tables without generated columns need not load (tests/house/test_laziness.py)
+        # loads sqlglot, which tables without generated columns do not need (tests/house/test_laziness.py)
         from trilake.expr.derive import derive
 
         derived = None if generated.expression is None else derive(generated.expression, arrow)
@@ -139,8 +138,6 @@ def _partitions(schema: StructType, names: Sequence[str]) -> list[_Partition]:
 
 @dataclass
 class _Implied:
-    """Conclusions for one table."""
-
     partitions: list[_Partition]
     by_path: dict[Path, list[_Partition]] = field(default_factory=dict)
 
@@ -148,28 +145,28 @@ class _Implied:
         for p in self.partitions:
             self.by_path.setdefault(p.derived.path, []).append(p)
 
-    def of(self, predicate: Predicate, wanted: bool) -> Predicate | None:
-        """What holds of partition values wherever ``predicate`` is ``wanted``; ``None`` for nothing."""
+    def of(self, predicate: Predicate, expected: bool) -> Predicate | None:
+        """What partition values satisfy wherever ``predicate`` is ``expected``; ``None`` for nothing."""
         match predicate:
             case Not(part):
-                return self.of(part, not wanted)
+                return self.of(part, not expected)
             case And(parts) | Or(parts):
-                implied = [self.of(part, wanted) for part in parts]
-                known = [p for p in implied if p is not None]
-                if isinstance(predicate, And) == wanted:
-                    return all_of(known) if known else None
-                return any_of(known) if len(known) == len(implied) else None
+                implied = [self.of(part, expected) for part in parts]
+                present = [p for p in implied if p is not None]
+                if isinstance(predicate, And) == expected:
+                    return all_of(present) if present else None
+                return any_of(present) if len(present) == len(implied) else None
             case Compare(path, op, literal) if not predicate.widened:
-                return self._compare(path, op if wanted else NEGATED[op], literal)
-            case In(path, values) if wanted and not predicate.widened and len(values) <= _MAX_VALUES:
+                return self._compare(path, op if expected else NEGATED[op], literal)
+            case In(path, values) if expected and not predicate.widened and len(values) <= _MAX_VALUES:
                 each = [self._compare(path, "=", value) for value in values]
-                known = [p for p in each if p is not None]
-                return any_of(known) if len(known) == len(each) else None
-            case IsNull(path) if wanted:
+                present = [p for p in each if p is not None]
+                return any_of(present) if len(present) == len(each) else None
+            case IsNull(path) if expected:
                 forms = (p for p in self.by_path.get(path, ()) if p.derived.form is not Form.OTHER)
                 nulls: list[Predicate] = [IsNull(p.path) for p in forms]
                 return all_of(nulls) if nulls else None
-            case StartsWith(path, prefix) if wanted:
+            case StartsWith(path, prefix) if expected:
                 starts = [s for p in self.by_path.get(path, ()) if (s := _starts(p, prefix)) is not None]
                 return all_of(starts) if starts else None
         return None
@@ -205,7 +202,7 @@ def _compare_one(p: _Partition, op: str, literal: pa.Scalar) -> Predicate | None
     if op in _LOWER and (value := p.bound(literal, -1)) is not None:
         at_least: Predicate = Compare(p.path, ">=", value)
         if form is Form.STEPS and types.is_text(value.type):
-            # Spark writes years beyond 9999 with a sign, which comes before all digits.
+            # Spark writes years beyond 9999 with a plus sign, which sorts before digits.
             at_least = any_of([at_least, Compare(p.path, "<", pa.scalar("0", value.type))])
         bounds.append(at_least)
     if op in _UPPER and (value := p.bound(literal, 1)) is not None:
@@ -225,21 +222,21 @@ def _starts(p: _Partition, prefix: pa.Scalar) -> Predicate | None:
 
 
 def _calendar(partitions: list[_Partition]) -> list[_Partition]:
-    """Year, month, day and hour, as far as the table has them without a gap; at least two."""
+    """Year, month, day and hour columns, as far as the table has them without a gap; at least two."""
     levels = {p.derived.level: p for p in reversed(partitions) if p.derived.form in (Form.YEAR, Form.PART)}
     unbroken = [levels[i] for i in range(4) if all(j in levels for j in range(i + 1))]
     return unbroken if len(unbroken) > 1 else []
 
 
 def _compare_calendar(calendar: list[_Partition], op: str, literal: pa.Scalar) -> Predicate | None:
-    """Bounds on (year, month, ...) in their order, which is that of the column."""
+    """Bounds on (year, month, ...) in lexicographic order."""
     parts: list[Predicate] = []
     for ops, direction, sign in ((_LOWER, -1, ">"), (_UPPER, 1, "<")):
         values = [p.bound(literal, direction) for p in calendar] if op in ops else []
-        known = [v for v in values if v is not None]
-        if known and len(known) == len(calendar):
-            bound: Predicate = Compare(calendar[-1].path, f"{sign}=", known[-1])
-            for p, value in zip(calendar[-2::-1], known[-2::-1], strict=True):
+        given = [v for v in values if v is not None]
+        if given and len(given) == len(calendar):
+            bound: Predicate = Compare(calendar[-1].path, f"{sign}=", given[-1])
+            for p, value in zip(calendar[-2::-1], given[-2::-1], strict=True):
                 bound = any_of([Compare(p.path, sign, value), all_of([Compare(p.path, "=", value), bound])])
             parts.append(bound)
     return _or_null(all_of(parts), calendar[0].path) if parts else None

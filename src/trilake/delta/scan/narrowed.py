@@ -1,8 +1,8 @@
 """Filters over a table of millions of files, applied while its checkpoint is read.
 
-Of each piece of the version's files, those go that the filter does not need; what is left of all pieces is the version
-as far as the filter is concerned.  Where a file may be there twice, or the checkpoint is damaged, only the whole list
-decides, and the caller reads that.  What a plan must know of a version before it has a filter, :func:`outline` says.
+Each piece of the version's files is filtered as it is read, and only matching files are kept.  Where a file may be
+listed twice, or the checkpoint is damaged, the caller reads all files instead.  :func:`outline` gives what a plan needs
+to know before it has a filter.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def snapshot_for(
     filter: Filter | None,
     whole: Callable[[PendingSnapshot], Snapshot],
 ) -> Snapshot:
-    """The version with those files at least that may hold a row for which ``filter`` is true: of a table that has very
-    many, no others are kept in memory, unless all must decide, which ``whole`` reads.
+    """The version with at least the files that may hold a row for which ``filter`` is true.
 
-    Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    Only these are kept in memory for a very large table, unless all are needed; then ``whole`` reads them.  Raises
+    what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
     if isinstance(opened, Snapshot):
         return opened
@@ -48,10 +48,9 @@ def snapshot_for(
 
 
 def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapshot | None:
-    """The version with those files alone that may hold a row for which ``filter`` is true; ``None`` where the whole
-    list must decide.
+    """The version with only the files that may hold a row for which ``filter`` is true.
 
-    Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    ``None`` where all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
 
     def possible(piece: Snapshot) -> pa.Table:
@@ -62,21 +61,21 @@ def narrowed(log: DeltaLog, pending: PendingSnapshot, filter: Filter) -> Snapsho
 
 
 def possible_files(piece: Snapshot, filter: Filter) -> pa.Table:
-    """Those files of a version, or of a piece of one, that may hold a row for which ``filter`` is true."""
+    """The files of a version, or of a piece of one, that may hold a row for which ``filter`` is true."""
     keep = skip_files(piece, filter).keep
     return piece.adds if keep is None else piece.adds.filter(pa.array(keep))
 
 
 def checkpoint_filter(head: Head, filter: Filter) -> CheckpointFilter:
-    """The filter over what a checkpoint of this version says of files in typed columns."""
+    """The filter over the typed statistics in a checkpoint of this version."""
     columns = tuple(head.schema.field(c).name for c in head.metadata.partition_columns)
     return CheckpointFilter(filter, head.schema, columns)
 
 
 def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
-    """The rows of the version by its statistics; ``None`` where a file has no count, or the whole list must decide.
+    """The rows of the version by its statistics; ``None`` where a file has no count, or all files must be read.
 
-    Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
 
     def rows(piece: Snapshot) -> int | None:
@@ -88,9 +87,9 @@ def row_count(log: DeltaLog, pending: PendingSnapshot) -> int | None:
 
 @dataclass(frozen=True)
 class Outline:
-    """What is known of the files of a version without a list of them.
+    """Totals of the files of a version.
 
-    ``size`` is about how many bytes they have; ``marked`` are those with a deletion vector.
+    ``size`` is their approximate number of bytes; ``marked`` are the files with a deletion vector.
     """
 
     size: int
@@ -100,7 +99,7 @@ class Outline:
 def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
     """The outline of a version, by the footers of its checkpoint and the files that have a deletion vector.
 
-    ``None`` where the whole list must decide.  Raises as :meth:`~trilake.delta.log.log.DeltaLog.load` does.
+    ``None`` where all files must be read.  Raises what :meth:`~trilake.delta.log.log.DeltaLog.load` raises.
     """
 
     def marked(piece: Snapshot) -> pa.Table:
@@ -113,8 +112,9 @@ def outline(log: DeltaLog, pending: PendingSnapshot) -> Outline | None:
 
 
 class _Footers:
-    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of the files with a deletion vector, which adds up
-    about how many bytes all files have."""
+    """A :class:`~trilake.delta.log.checkpoint_selection.Selection` of the files with a deletion vector that also adds
+    up the approximate bytes of all files.
+    """
 
     def __init__(self) -> None:
         self.bytes, self._has_vectors = 0, True
@@ -124,7 +124,6 @@ class _Footers:
         return [leaf for leaf in (_SIZE, _VECTOR) if has_leaf(add, leaf)]
 
     def groups(self, files: npt.NDArray[np.int64], bounds: Mapping[Leaf, GroupBounds]) -> Bits:
-        """The row groups that may hold a file with a vector."""
         if (sizes := bounds.get(_SIZE)) is not None:
             between = pc.add(pc.cast(sizes.low, pa.float64()), pc.cast(sizes.high, pa.float64()))
             self.bytes += int(np.nansum(pc.multiply(between, files / 2).to_numpy(zero_copy_only=False)))
@@ -136,15 +135,15 @@ class _Footers:
         return np.asarray(pc.fill_null(pc.less(stated.nulls, pa.array(files)), True))
 
     def rows(self, adds: pa.StructArray) -> Bits:
-        """The files with a vector."""
         return np.asarray(pc.is_valid(pc.struct_field(adds, list(_VECTOR))))
 
 
 def _of_each_piece(
     log: DeltaLog, pending: PendingSnapshot, use: Callable[[Snapshot], T], selection: Selection | None = None
 ) -> list[T] | None:
-    """What ``use`` makes of each piece of the version; ``None`` where a file may be there twice, or where the
-    checkpoint is damaged, in whose place commits may stand."""
+    """The results of ``use`` for each piece of the version; ``None`` where a file may be listed twice, or the
+    checkpoint is damaged.
+    """
     try:
         return [use(with_files(pending, files)) for files in live_files(log, pending, selection)]
     except (MaybeTwiceError, CorruptLogError):
@@ -152,5 +151,5 @@ def _of_each_piece(
 
 
 def with_files(head: Head, adds: pa.Table) -> Snapshot:
-    """The version as one of these files alone."""
+    """The version with only these files."""
     return Snapshot(head.uri, head.version, replace(head.state, adds=adds), head.segment, head.engine)

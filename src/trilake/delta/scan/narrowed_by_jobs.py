@@ -1,9 +1,8 @@
 """Filters over a table of millions of files, applied by tasks that read shares of its checkpoint.
 
-Each task reads its share as :mod:`~trilake.delta.scan.narrowed` reads the whole, and sends the files that the filter
-needs, with how many it has read: together these must be what is known of the checkpoint.  This process holds those
-files alone, and not even a hash of the others.  So a file that is there twice is found where both of its actions may
-hold matching rows, and not elsewhere.
+Each task filters its share as :mod:`~trilake.delta.scan.narrowed` does and sends the matching files with the number of
+files read; the sum must match the checkpoint.  This process only holds matching files, without hashes of the others, so
+a file that is listed twice is only detected if both entries match.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ from trilake.errors import CorruptLogError
 from trilake.expr import Filter
 from trilake.storage.base import Store
 
-#: Bytes of a checkpoint that a task reads.
+#: Bytes of a checkpoint per task.
 SHARE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
 class Narrowed:
-    """What a task found in its share: the files, how many it has read, and their bytes, where it read all."""
+    """The result of a task: matching files, the number of files read, and their bytes, where it read all."""
 
     files: pa.Table
     count: int
@@ -41,7 +40,7 @@ class Narrowed:
 class ShareFilter:
     """Finds the files of a share that may hold a row for which a filter is true, in any process.
 
-    ``head`` is the version without files, ``touched`` are those that later commits decide about.
+    ``head`` is the version without files, ``touched`` are the files that later commits touch.
     """
 
     store: Store
@@ -53,20 +52,20 @@ class ShareFilter:
     def __call__(self, share: Share) -> Narrowed:
         choice = Choice(self.selection)
         count = size = 0
-        found = [empty_state().adds]
+        matches = [empty_state().adds]
         for piece in share.pieces(self.store, choice=choice):
             count += piece.num_rows
             size += int(pc.sum(piece["size"]).as_py() or 0)
-            left = with_files(self.head, self.touched.left_of(piece))
-            found.append(possible_files(left, self.filter))
-        return Narrowed(pa.concat_tables(found), count + choice.skipped, None if choice.skipped else size)
+            remaining = with_files(self.head, self.touched.left_of(piece))
+            matches.append(possible_files(remaining, self.filter))
+        return Narrowed(pa.concat_tables(matches), count + choice.skipped, None if choice.skipped else size)
 
 
 def narrowed_by_jobs(log: DeltaLog, pending: PendingSnapshot, filter: Filter, jobs: Jobs) -> Snapshot | None:
-    """The version with those files alone that may hold a row for which ``filter`` is true; ``None`` where the whole
-    list must decide.
+    """The version with only the files that may hold a row for which ``filter`` is true; ``None`` where all must be
+    read.
 
-    Raises what a job raises that fails.
+    Raises what a failed job raises.
     """
     store, segment = log.store, pending.segment
     head = Head(pending.uri, pending.version, pending.state, segment, pending.engine.for_tasks())

@@ -1,4 +1,4 @@
-"""Readers of data files that are neither Parquet nor of a trilake format: ORC, CSV, JSON and text."""
+"""Readers of other data files: ORC, CSV, JSON and text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _csv(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
     parse = pacsv.ParseOptions(
         delimiter=options.get("sep", options.get("delimiter", ",")),
         quote_char=options.get("quote", '"') or False,
-        # Arrow escapes outside of quotes too, which would take the backslash out of a null like \\N.
+        # Arrow also unescapes outside quotes, which would strip the backslash from a null like \\N.
         escape_char=options.get("escape", "" if "\\" in null else "\\") or False,
         newlines_in_values=options.get("multiline", "false").lower() == "true",
     )
@@ -80,7 +80,7 @@ def _json(store: Store, key: str, plan: ReadPlan, threads: bool) -> FileBatches:
 
 
 def _text_type(type_: pa.DataType) -> pa.DataType:
-    """The type a string reader is asked for: times and binaries as strings, which come in more forms than it knows."""
+    """The type to parse text as: times and binaries stay strings, as Arrow does not know all their forms."""
     if pa.types.is_struct(type_):
         return pa.struct([pa.field(f.name, _text_type(f.type)) for f in type_])
     if pa.types.is_list(type_):
@@ -91,7 +91,7 @@ def _text_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _typed(batch: pa.RecordBatch, plan: ReadPlan) -> pa.RecordBatch:
-    """The batch with the strings of times and binaries as values."""
+    """Convert the strings of times and binaries."""
     types = {f.physical_name: f.type.arrow for f in plan.file_fields}
     arrays = [_from_text(a, types[n]) for a, n in zip(batch.columns, batch.schema.names, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, batch.schema.names)

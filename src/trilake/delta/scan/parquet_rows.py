@@ -1,7 +1,6 @@
-"""Reading chosen rows of a Parquet file, and deciding which of its columns are best read as dictionaries.
+"""Read selected rows of a Parquet file, and choose the columns to read as dictionaries.
 
-A string column of few values is stored as a dictionary and numbers.  Read as such, nothing is done for rows that are
-not wanted; as strings, every row would be built first.
+Parquet stores a string column with few values as a dictionary.  Read as such, skipped rows cost nothing.
 """
 
 from __future__ import annotations
@@ -26,41 +25,38 @@ from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.storage.base import Store
 from trilake.table.data_files import no_columns
 
-#: Bytes a value at which a column chunk can hold little but numbers of dictionary entries.
+#: Most bytes per value of a column chunk that can only hold dictionary indexes.
 _NUMBERS_ONLY = 2.5
 _TEXTS = pa.dictionary(pa.int32(), pa.string())
 
 
 def rows_at(
-    store: Store, file: FileTask, plan: ReadPlan, wanted: Positions
+    store: Store, file: FileTask, plan: ReadPlan, chosen: Positions
 ) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """The rows at these places of a file, with their places, as :func:`~trilake.delta.scan.read.read_positions` has
-    them.
+    """Read the rows at these positions of a file, in the form of :func:`~trilake.delta.scan.read.read_positions`.
 
-    ``wanted`` is ascending and names rows that are not deleted.  Row groups without any are not read.  Raises
+    ``chosen`` is ascending and excludes deleted rows.  Row groups without any are not read.  Raises
     ``MissingFileError`` or ``CorruptFileError``.
     """
     if plan.provider != "parquet":
         for positions, batch in read_positions(store, file, plan):
-            hit = keys_mask(positions, wanted)
+            hit = keys_mask(positions, chosen)
             if hit.any():
                 yield positions[hit], batch.filter(pa.array(hit))
         return
     place, key = locate(store, file.path)
     constants = partition_constants(file, plan)
     with _errors(place, key, plan):
-        for start, raw in _batches(place, key, plan, wanted):
-            lo, hi = np.searchsorted(wanted, [start, start + raw.num_rows])
+        for start, raw in _batches(place, key, plan, chosen):
+            lo, hi = np.searchsorted(chosen, [start, start + raw.num_rows])
             if lo < hi:
-                rows = raw.take(pa.array(wanted[lo:hi] - start))
-                yield wanted[lo:hi], conform_batch(rows, list(plan.fields), plan.resolver, constants)
+                rows = raw.take(pa.array(chosen[lo:hi] - start))
+                yield chosen[lo:hi], conform_batch(rows, list(plan.fields), plan.resolver, constants)
 
 
 def rows_as_stored(store: Store, file: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """The rows of a file that are not deleted, as :func:`~trilake.delta.scan.read.read_positions` has them, except that
-    text columns may come as dictionaries: for rows that are written again.
-
-    Raises as that function does.
+    """Like :func:`~trilake.delta.scan.read.read_positions`, but string columns may come as dictionaries, for rows that
+    are rewritten.
     """
     if plan.provider != "parquet" or plan.mode != "none":
         yield from read_positions(store, file, plan)
@@ -99,7 +95,7 @@ def _conformed(raw: pa.RecordBatch, plan: ReadPlan, constants: dict[str, pa.Scal
 
 
 def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows with plain strings for dictionaries."""
+    """Decode dictionaries to strings."""
     if not any(pa.types.is_dictionary(t) for t in rows.schema.types):
         return rows
     columns = [decode_dictionary(c) if pa.types.is_dictionary(c.type) else c for c in rows.columns]
@@ -107,7 +103,7 @@ def as_texts(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def as_dictionaries(rows: pa.RecordBatch, names: Collection[str]) -> pa.RecordBatch:
-    """Rows with dictionaries for the strings of some columns."""
+    """Encode the strings of some columns as dictionaries."""
     if not names:
         return rows
     columns = [
@@ -126,7 +122,7 @@ def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
             "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
         ) from e
     except (*DAMAGE, OSError) as e:
-        # A store's own error says more than this could.
+        # The store's own error is more specific.
         if isinstance(e, TrilakeError) or (
             isinstance(e, OSError) and not isinstance(e, DAMAGE) and type(e) is not OSError
         ):
@@ -134,7 +130,9 @@ def _errors(place: Store, key: str, plan: ReadPlan) -> Iterator[None]:
         raise unreadable(e, file=f"{place.uri}/{key}", version=plan.version) from e
 
 
-def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(
+    place: Store, key: str, plan: ReadPlan, positions: Positions | None
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     with place.open_input(key) as source:
         first = open_parquet(source)
         metadata = first.metadata
@@ -148,7 +146,9 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
         starts = np.concatenate([[0], np.cumsum(counts)])
         if starts[-1] != metadata.num_rows:
             raise pa.ArrowInvalid(f"its row groups have {starts[-1]} rows, the file has {metadata.num_rows}")
-        groups = range(len(counts)) if wanted is None else np.flatnonzero(np.diff(np.searchsorted(wanted, starts)))
+        groups = (
+            range(len(counts)) if positions is None else np.flatnonzero(np.diff(np.searchsorted(positions, starts)))
+        )
         if not columns:
             yield from ((int(starts[g]), no_columns(counts[g])) for g in groups)
             return
@@ -166,7 +166,7 @@ def _batches(place: Store, key: str, plan: ReadPlan, wanted: Positions | None) -
 
 
 def dictionary_columns(metadata: pq.FileMetaData, footer: Sequence[Sequence[ColumnChunk]]) -> list[str]:
-    """The top-level text columns that are stored as dictionaries throughout a file."""
+    """The top-level string columns that are dictionary-encoded throughout a file."""
     if not footer:
         return []
     out = []

@@ -1,4 +1,4 @@
-"""Versions whose rows are those of their Parquet files as they stand there, which any reader of Parquet may read."""
+"""Versions whose rows are exactly those of their Parquet files, so that any Parquet reader can read them."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from trilake.delta.log.snapshot import Snapshot
 from trilake.storage import is_absolute
 from trilake.storage.base import Store
 
-#: More files are left to the table's own scan, which chooses among them by their statistics.
+#: Above this many, the table's scan is used, which skips files by statistics.
 MOST_FILES = 64
 
 
 def plain_files(snapshot: Snapshot, store: Store) -> list[str] | None:
-    """The paths of local Parquet files whose rows, all of them, are the version's; ``None`` where there are no such.
+    """The paths of local Parquet files whose rows are exactly those of the version, or ``None``.
 
-    There are none where rows are deleted by vectors, columns are partition values or have mapped names, a file is
-    elsewhere than below the table or not of the size that the log says, or where there are more than ``MOST_FILES``.
-    Types and names of the files' columns remain to be compared with the table's.
+    ``None`` with deletion vectors, partition columns or mapped names, for a file outside the table or with an
+    unexpected size, and for more than ``MOST_FILES``.  The caller must still compare the files' columns with the
+    table's.
     """
     metadata, files = snapshot.metadata, snapshot.adds
     if metadata.provider.lower() != "parquet" or metadata.partition_columns or metadata.column_mapping_mode != "none":
@@ -39,7 +39,7 @@ def plain_files(snapshot: Snapshot, store: Store) -> list[str] | None:
 
 def _is_of_size(place: str, size: int) -> bool:
     try:
-        found = os.stat(place)
+        status = os.stat(place)
     except (OSError, ValueError):
         return False
-    return stat.S_ISREG(found.st_mode) and found.st_size == size
+    return stat.S_ISREG(status.st_mode) and status.st_size == size

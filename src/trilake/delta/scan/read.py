@@ -1,6 +1,6 @@
-"""Executing a plan: files to batches of rows, in parallel, with bounded memory.
+"""Execute a plan: from files to batches of rows, in parallel, with bounded memory.
 
-Runs in any process that has the plan and a store: the caller's own, or a Spark task.
+Runs in any process that has the plan and a store: the caller's, or a Spark task.
 """
 
 from __future__ import annotations
@@ -34,22 +34,20 @@ from trilake.storage.base import Store, check_key
 from trilake.storage.opening import open_sibling
 from trilake.storage.uri import is_absolute, split_absolute
 
-#: Up to so many files of so many bytes together are read by whoever asks: a thread takes longer to start than they do.
+#: Up to so many files and bytes are read without threads, which take longer to start.
 _FEW, _SMALL = 8, 64 << 10
-#: A file up to here may be read together with others; what a batch of their rows has at most before compression.
+#: Largest file to read together with others, and most uncompressed bytes of a batch of their rows.
 MERGED_FILE, _MERGED_BATCH = 256 << 10, 4 << 20
-#: Small files that one thread reads at a time, and the bytes that they have at most.
+#: Most small files that one thread reads at a time, and their total bytes.
 _PACK_FILES, _PACK_BYTES = 1024, 8 << 20
-#: Bits of a row's index in a number that has its file, too.
+#: Bits of the row index in a key of file and row.
 _POSITION_BITS = 40
 
 
 def locate(store: Store, path: str) -> tuple[Store, str]:
     """The store and key of a decoded path in a log: relative to the table, or absolute.
 
-    ``./p=1//f`` is ``p=1/f``, as it is for the path classes of Hadoop.
-
-    Raises ``CorruptLogError`` for a path that can be no file's.
+    ``./p=1//f`` is ``p=1/f``, as in Hadoop.  Raises ``CorruptLogError`` for an impossible path.
     """
     try:
         root, key = split_absolute(path, decoded=True) if is_absolute(path) else (None, path)
@@ -66,7 +64,7 @@ def locate(store: Store, path: str) -> tuple[Store, str]:
 
 
 def partition_constants(task: FileTask, plan: ReadPlan) -> dict[str, pa.Scalar]:
-    """The partition columns that the plan reads, as typed values of one file."""
+    """The typed values of the partition columns that the plan reads, for one file."""
     out = {}
     for f in plan.fields:
         if f.name in plan.partition_columns:
@@ -80,7 +78,7 @@ Positions = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def read_task(store: Store, task: FileTask, plan: ReadPlan, *, threads: bool = False) -> Iterator[pa.RecordBatch]:
-    """The rows of one file: deleted rows dropped, columns conformed, the filter applied.
+    """Read one file: drop deleted rows, conform columns, apply the filter.
 
     Raises ``MissingFileError``, ``CorruptFileError`` or ``DeletionVectorError``: never fewer rows.
     """
@@ -97,7 +95,9 @@ def _wanted(batches: Iterable[pa.RecordBatch], plan: ReadPlan) -> Iterator[pa.Re
 
 
 def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa.Scalar | pa.Array]) -> pa.RecordBatch:
-    """The rows as the table's columns.  Looking at one column after the other takes as long as decoding few rows."""
+    """Convert rows to the table's columns; skipped where nothing changes, as checking each column is slow for few
+    rows.
+    """
     if plan.unchanged is not None:
         bare = batch.replace_schema_metadata()
         if bare.schema.equals(plan.unchanged, check_metadata=True):
@@ -106,9 +106,9 @@ def _conformed(batch: pa.RecordBatch, plan: ReadPlan, constants: Mapping[str, pa
 
 
 def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tuple[Positions, pa.RecordBatch]]:
-    """The rows of one file that are not deleted, each with its index in the file; the filter only prunes row groups.
+    """Read the undeleted rows of one file, each with its index in the file; the filter only prunes row groups.
 
-    The batches hold all of ``plan.fields``.  Raises as :func:`read_task` does.
+    The batches hold all of ``plan.fields``.  Raises what :func:`read_task` raises.
     """
     for positions, batch in _read_rows(store, task, plan, False, positions=True):
         assert positions is not None
@@ -116,7 +116,7 @@ def read_positions(store: Store, task: FileTask, plan: ReadPlan) -> Iterator[tup
 
 
 class RowsOfFiles(NamedTuple):
-    """Rows of some files: for each the number of its file among them, and its index in that file, both ascending."""
+    """Rows of some files: for each the number of its file and its index in that file, both ascending."""
 
     files: Positions
     positions: Positions
@@ -124,30 +124,30 @@ class RowsOfFiles(NamedTuple):
 
     @property
     def keys(self) -> Positions:
-        """File and index of each row as one number, which ascends."""
+        """File and index of each row as one ascending number."""
         return row_keys(self.files, self.positions)
 
 
 def row_keys(files: Positions | int, positions: Positions) -> Positions:
-    """What :attr:`RowsOfFiles.keys` are for these rows."""
+    """Compute :attr:`RowsOfFiles.keys` for these rows."""
     keys: Positions = np.left_shift(files, _POSITION_BITS) | positions
     return keys
 
 
 def read_together(store: Store, tasks: Sequence[FileTask], plan: ReadPlan) -> Iterator[RowsOfFiles]:
-    """The rows of some files, one file after the other, as :func:`read_positions` has them; the filter is not applied.
+    """Read some files in order, like :func:`read_positions`; the filter is not applied.
 
-    Many small Parquet files are decoded in one call, which takes a third of the time and hardly needs Python's lock.
-    All of them are in memory at once.  Raises as :func:`read_task` does.
+    Many small Parquet files are decoded in one call, which takes a third of the time and hardly holds the GIL.  All
+    of them are in memory at once.  Raises what :func:`read_task` raises.
     """
-    own = plan.provider == "parquet" and plan.engine.format(plan.provider) is None
-    contents = _contents(store, tasks) if own and len(tasks) >= FEWEST else None
+    is_parquet = plan.provider == "parquet" and plan.engine.format(plan.provider) is None
+    contents = _contents(store, tasks) if is_parquet and len(tasks) >= FEWEST else None
     for run in merge_files(contents) if contents is not None else [Run(0, len(tasks))]:
         yield from _run_rows(store, tasks, plan, run)
 
 
 def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None:
-    """The bytes of the files that may be read together, no bytes for others; ``None`` where one cannot be read."""
+    """The bytes of the files that may be read together, empty for others; ``None`` where one cannot be read."""
     out = [pa.py_buffer(b"")] * len(tasks)
     try:
         places = [locate(store, t.path) for t in tasks]
@@ -156,39 +156,39 @@ def _contents(store: Store, tasks: Sequence[FileTask]) -> list[pa.Buffer] | None
             for n, (task, (place, _)) in enumerate(zip(tasks, places, strict=True))
             if place is store and 0 < task.size <= MERGED_FILE and task.selected is None
         ]
-        # One byte more shows a file that is longer than the log says.
+        # One more byte detects a file that is longer than the log says.
         calls = [partial(store.read_range, places[n][1], 0, tasks[n].size + 1) for n in chosen]
         for n, data in zip(chosen, store.at_once(calls), strict=True):
             if data.size == tasks[n].size:
                 out[n] = data
-    except (TrilakeError, OSError):  # whoever reads that file alone says what is wrong with it
+    except (TrilakeError, OSError):  # reading that file alone gives the precise error
         return None
     return out
 
 
 def _run_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run) -> Iterator[RowsOfFiles]:
-    done = 0
+    count = 0
     if run.merged is not None:
         try:
             for some in _merged_rows(store, tasks[run.start : run.stop], plan, run):
                 yield some._replace(files=some.files + run.start)
-                done += some.rows.num_rows
+                count += some.rows.num_rows
             return
         except (TrilakeError, *DAMAGE, OSError):
-            pass  # one by one they say which of them is damaged; what came of them so far is right
+            pass  # reading them one by one shows which one is damaged; earlier rows are correct
     for number in range(run.start, run.stop):
         for positions, batch in _read_rows(store, tasks[number], plan, False, positions=True):
             assert positions is not None
-            if batch.num_rows > done:
-                files = np.full(len(positions) - done, number, np.int64)
-                yield RowsOfFiles(files, positions[done:], batch.slice(done))
-            done = max(0, done - batch.num_rows)
+            if batch.num_rows > count:
+                files = np.full(len(positions) - count, number, np.int64)
+                yield RowsOfFiles(files, positions[count:], batch.slice(count))
+            count = max(0, count - batch.num_rows)
 
 
 def _merged_rows(store: Store, tasks: Sequence[FileTask], plan: ReadPlan, run: Run) -> Iterator[RowsOfFiles]:
     assert run.merged is not None
     assert run.counts is not None
-    plain = replace(plan, filter=None)  # a merged file has no statistics to choose row groups by
+    plain = replace(plan, filter=None)  # a merged file has no statistics to prune row groups by
     most = max(1, min(BATCH_ROWS, run.rows * _MERGED_BATCH // max(1, run.plain_size)))
     ends = np.cumsum(run.counts)
     constants = _partition_columns(tasks, plan)
@@ -258,7 +258,7 @@ def _read_rows(
                 raw = raw.filter(mask) if raw.num_columns else raw.slice(0, int(np.sum(live)))
                 places = places[live] if places is not None else None
             if selected is not None:
-                assert places is None  # a change feed has no use for them
+                assert places is None  # a change feed does not need them
                 mask = selected.keep_mask(start, raw.num_rows)
                 raw = raw.filter(pc.invert(mask)) if mask is not None else raw.slice(0, 0)
             if raw.num_rows:
@@ -267,7 +267,7 @@ def _read_rows(
         raise MissingFileError(
             "a data file of the table is missing", file=f"{place.uri}/{key}", version=plan.version
         ) from e
-    # Readers of other formats may leave out the end of a file, where the filter lets them.
+    # Readers of other formats may skip the end of a file because of the filter.
     if deleted is not None and (plan.filter is None or plan.provider == "parquet"):
         assert task.vector is not None
         task.vector.check_fits(deleted.bitmap, rows, f"{place.uri}/{key}")
@@ -276,7 +276,7 @@ def _read_rows(
 def read_tasks(
     store: Store, tasks: Sequence[FileTask], plan: ReadPlan, *, workers: int | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of many files, several read at a time; a file's rows stay in order, files may interleave."""
+    """Read many files, several at a time; a file's rows stay in order, files may interleave."""
     count = min(workers or _default_workers(store, tasks), len(tasks))
     if count <= 1:
         for task in tasks:
@@ -298,7 +298,7 @@ T = TypeVar("T")
 
 
 def pack_size(count: int, workers: int) -> int:
-    """How many of so many files a pack has at most, for equal shares and files that are read together."""
+    """The most files per pack, for equal shares and joint reads."""
     share = max(1, count // (2 * max(1, workers)))
     return share if count < FEWEST else max(FEWEST, share)
 
@@ -306,7 +306,7 @@ def pack_size(count: int, workers: int) -> int:
 def packs(
     items: Sequence[T], size_of: Callable[[T], int], most: int, *, most_bytes: int = _PACK_BYTES
 ) -> Iterator[Sequence[T]]:
-    """The items in their order, neighbours together while they are small: at most ``most`` of them."""
+    """Group neighbouring small items, at most ``most`` per group, in their order."""
     pack, size = list[T](), 0
     for item in items:
         if pack and (len(pack) >= min(most, _PACK_FILES) or size + size_of(item) > most_bytes):
@@ -326,13 +326,13 @@ def _default_workers(store: Store, tasks: Sequence[FileTask]) -> int:
 
 
 class _Stopped(BaseException):
-    """Tells a worker that no one wants its rows any more."""
+    """Raised in a worker whose rows are no longer needed."""
 
 
 def _parallel(
     tasks: Iterable[T], read: Callable[[T], Iterator[pa.RecordBatch]], workers: int
 ) -> Iterator[pa.RecordBatch]:
-    """Workers take tasks in turn and put batches into a short queue: what is in memory is what the queue holds."""
+    """Workers put batches into a bounded queue, which limits memory."""
     todo = iter(tasks)
     lock, stop = threading.Lock(), threading.Event()
     out: queue.Queue[pa.RecordBatch | BaseException | None] = queue.Queue(maxsize=2 * workers)

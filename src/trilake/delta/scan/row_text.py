@@ -1,4 +1,4 @@
-"""Rows as messages show them."""
+"""Format rows for messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: How many characters of a value are shown.
+#: Most characters of a value.
 _SHOWN = 100
 
 
@@ -20,14 +20,14 @@ def row_at(batch: pa.RecordBatch, at: int) -> dict[str, Any]:
 
 
 def describe_row(row: Mapping[str, Any], columns: Iterable[str] | None = None) -> str:
-    """The values of a row as a message shows them: those of ``columns``, or the first twenty, long ones cut.
+    """Format the values of a row: those of ``columns``, or the first twenty, long ones cut.
 
     >>> describe_row({"a": None, "b": "x" * 200}, ["a"])
     'a = null'
     """
     names = [name for name in row if columns is None or name in columns]
-    shown = [f"{name} = {cut_text(_value(row[name]), _SHOWN)}" for name in names[:20]]
-    return ", ".join(shown) + (f" and {len(names) - 20} more columns" if len(names) > 20 else "") or "no columns"
+    values = [f"{name} = {cut_text(_value(row[name]), _SHOWN)}" for name in names[:20]]
+    return ", ".join(values) + (f" and {len(names) - 20} more columns" if len(names) > 20 else "") or "no columns"
 
 
 def _value(value: Any) -> str:
@@ -37,5 +37,5 @@ def _value(value: Any) -> str:
 
 
 def cut_text(text: str, length: int) -> str:
-    """The text, cut to a length with an ellipsis where it is longer."""
+    """Cut a string to a length, with an ellipsis."""
     return text if len(text) <= length else text[: length - 3] + "..."

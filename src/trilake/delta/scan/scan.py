@@ -1,6 +1,6 @@
-"""The plan of a read: which files, which columns, and what to do with each file's rows.
+"""The plan of a read: which files, which columns, and how to turn a file's rows into rows of the table.
 
-A plan is made from a snapshot alone and is the same for every way in: Arrow in this process, Spark tasks that run
+A plan is made from a snapshot alone and serves Arrow in this process, Spark tasks that run
 :mod:`trilake.delta.scan.read`, and Spark's native scan.  Everything in it can be pickled.
 """
 
@@ -29,7 +29,7 @@ from trilake.errors import InvalidArgumentError
 from trilake.expr import Filter, parse_filter
 from trilake.table.table import FilterLike
 
-#: Rows a batch: large enough for vectorised work, small enough to bound memory with wide rows.
+#: Rows per batch: enough for vectorised work, few enough to bound memory with wide rows.
 BATCH_ROWS = 64 * 1024
 
 
@@ -41,8 +41,8 @@ class FileTask:
     size: int
     partition_values: Mapping[str, str | None]
     vector: DeletionVectorDescriptor | None = None
-    #: A serialized bitmap of the only rows wanted (of those that ``vector`` leaves): how a change feed reads the rows
-    #: between two vectors.
+    #: A serialized bitmap of the only rows to return (of those that ``vector`` leaves), for the rows between two
+    #: vectors in a change feed.
     selected: bytes | None = None
 
 
@@ -52,7 +52,7 @@ class ReadPlan:
 
     uri: str
     version: int
-    #: The columns read from files or partition values, nullable throughout, in table order.
+    #: The columns read from files or partition values, all nullable, in table order.
     fields: tuple[StructField, ...]
     #: The columns returned, a subset of ``fields``.
     output: tuple[str, ...]
@@ -68,17 +68,16 @@ class ReadPlan:
 
     @cached_property
     def file_fields(self) -> tuple[StructField, ...]:
-        """All columns of the table that files hold: formats without column names need them in order."""
+        """All columns of the table that files hold; formats without column names need them in order."""
         return tuple(f for f in self.table_fields if f.name not in self.partition_columns)
 
     @cached_property
     def resolver(self) -> Resolver:
-        """Finds the plan's columns in a file."""
         return Resolver(self.mode)
 
     @cached_property
     def unchanged(self) -> pa.Schema | None:
-        """What rows of a file look like that are the table's as they are; ``None`` where none are."""
+        """The Arrow schema of file rows that need no conversion; ``None`` where there is none."""
         if self.mode == "id" or any(f.name in self.partition_columns for f in self.fields):
             return None
         if any(f.metadata and f.physical_name != f.name for f in _every_field(self.fields)):
@@ -87,7 +86,7 @@ class ReadPlan:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the batches, with what users noted on the fields."""
+        """The schema of the batches, with the fields' user metadata."""
         by_name = {f.name: f for f in self.fields}
         fields = (by_name[n] for n in self.output)
         return described_schema(StructType(tuple(f if f.nullable else replace(f, nullable=True) for f in fields)))
@@ -126,7 +125,7 @@ class Scan:
 
     @cached_property
     def nan_counted(self) -> bool:
-        """Whether no bound inside of the files leaves a NaN out, as far as their tags say so."""
+        """Whether, by the files' tags, no bound inside the files excludes NaN."""
         return not any(map(is_float, nested_fields(self.snapshot.schema))) or files_count_nan(self.files)
 
     def tasks(self) -> list[FileTask]:
@@ -140,12 +139,12 @@ class Scan:
 
 
 def read_schema(schema: StructType) -> StructType:
-    """The schema of what is read: every part nullable, since files may lack columns that the table requires."""
+    """The schema to read: every part nullable, since files may lack columns that the table requires."""
     return schema.nullable
 
 
 def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Head) -> Filter | None:
-    """A filter over the table's columns.  Raises ``FilterError``."""
+    """Parse a filter over the table's columns.  Raises ``FilterError``."""
     if filter is None or isinstance(filter, Filter):
         return filter
     return parse_filter(filter, filter_schema(read_schema(snapshot.schema)))
@@ -154,9 +153,10 @@ def parse_table_filter(filter: FilterLike | Filter | None, snapshot: Head) -> Fi
 def plan_scan(
     snapshot: Snapshot, columns: Sequence[str] | None = None, filter: FilterLike | Filter | None = None
 ) -> Scan:
-    """Plan a read of ``columns`` (all of them by default) of the rows for which ``filter`` is true.
+    """Plan a read of ``columns`` (all by default) of the rows for which ``filter`` is true.
 
-    Raises ``InvalidArgumentError`` for an unknown column and ``FilterError`` for a filter that does not fit the table.
+    Raises ``InvalidArgumentError`` for an unknown column and ``FilterError`` for a filter that does not fit the
+    table.
     """
     parsed = parse_table_filter(filter, snapshot)
     plan = read_plan(snapshot, columns, parsed)
@@ -178,7 +178,7 @@ def metadata_plan(
     columns: Sequence[str] | None = None,
     filter: Filter | None = None,
 ) -> ReadPlan:
-    """How to read files of a table with this metadata, also those that no version names yet."""
+    """The plan to read files of a table with this metadata, including files that no version contains yet."""
     schema = read_schema(metadata.schema)
     output = resolve_columns(schema, columns, uri)
     needed = set(output) | (set(filter.columns) if filter is not None else set())
@@ -199,7 +199,7 @@ def metadata_plan(
 
 
 def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str) -> list[str]:
-    """Column names in the table's spelling; raises ``InvalidArgumentError`` for those it does not have."""
+    """Column names in the table's spelling.  Raises ``InvalidArgumentError`` for unknown ones."""
     if columns is None:
         return schema.names
     fields = [(c, schema.find(c)) for c in columns]
@@ -215,15 +215,16 @@ def resolve_columns(schema: StructType, columns: Sequence[str] | None, uri: str)
 
 
 def vector_count(files: pa.Table) -> int:
-    """Rows that deletion vectors take from ``files``."""
+    """The number of rows that deletion vectors remove from ``files``."""
     total = pc.sum(pc.struct_field(files["deletionVector"], "cardinality")).as_py()
     return int(total or 0)
 
 
 def stated_rows(counts: pa.ChunkedArray, vectors: pa.ChunkedArray) -> int | None:
-    """The rows of files by the numbers of their records and their deletion vectors.
+    """The number of rows of files by their record counts and deletion vectors.
 
-    ``None`` where a file has no number, or a vector takes more rows than the file has: then its rows have to tell.
+    ``None`` where a file has no count, or a vector removes more rows than the file has: then the rows must be
+    counted.
     """
     deleted = pc.fill_null(pc.struct_field(vectors, "cardinality"), 0)
     live = pc.subtract(counts, deleted)

@@ -1,4 +1,4 @@
-"""Data skipping: which files of a snapshot a filter needs, and why it does not need the others."""
+"""Data skipping: which files of a snapshot a filter needs, and why it skips the others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trilake.expr import FileStats, Filter, SkipResult, can_match
 
 @dataclass(frozen=True)
 class Skipped:
-    """``keep`` has one entry a file of the snapshot, ``None`` where there was no filter to judge by."""
+    """``keep`` has one entry per file of the snapshot, or is ``None`` without a filter."""
 
     keep: np.ndarray[Any, np.dtype[np.bool_]] | None
     result: SkipResult | None = None
@@ -33,7 +33,7 @@ class Skipped:
 def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None = None) -> Skipped:
     """Decide for every file of the snapshot whether it can hold a row for which ``filter`` is true.
 
-    ``files`` are those to decide on, some of the snapshot's, where it is not all of them.
+    ``files`` are the files to decide on, by default all.
     """
     if filter is None:
         return Skipped(None)
@@ -46,7 +46,7 @@ def skip_files(snapshot: Snapshot, filter: Filter | None, files: pa.Table | None
 
 
 def _both(first: SkipResult, second: SkipResult) -> SkipResult:
-    """Only files that neither leaves out; what ``first`` proves of all rows of a file, ``second`` need not."""
+    """Files that both keep; ``first`` proves more about all rows of a file than ``second``."""
     if len(first.reasons) + len(second.reasons) > np.iinfo(np.int16).max:
         return first  # reasons are numbered in 16 bits
     keep = first.keep & second.keep
@@ -56,7 +56,7 @@ def _both(first: SkipResult, second: SkipResult) -> SkipResult:
 
 
 def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_nan: bool = False) -> FileStats:
-    """Statistics of files, whose strings are parsed once for all columns of the filter."""
+    """Statistics of files, parsed once for all columns of the filter."""
     columns = tuple(snapshot.schema.field(c).name for c in snapshot.metadata.partition_columns)
     reader = StatisticsReader(adds, snapshot.schema, columns, without_nan)
     reader.read(filter.paths)
@@ -64,7 +64,7 @@ def _statistics(snapshot: Snapshot, adds: pa.Table, filter: Filter, *, without_n
 
 
 def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
-    """One row a file: ``path``, ``kept`` and ``reason``, why the filter skips it or what it is kept for."""
+    """One row per file: ``path``, ``kept`` and ``reason``, why the filter skips or keeps it."""
     skipped = skip_files(snapshot, filter)
     paths = decoded_paths(snapshot.adds["path"])
     count = len(paths)
@@ -83,8 +83,7 @@ def explain_files(snapshot: Snapshot, filter: Filter | None) -> pa.Table:
 
 
 def matching_partitions(snapshot: Snapshot, files: pa.Table, filter: Filter) -> pa.Array:
-    """For each of ``files`` (which need ``partitionValues`` only) whether ``filter``, over partition columns, is
-    true."""
+    """For each of ``files`` (only ``partitionValues`` is read) whether ``filter``, over partition columns, is true."""
     columns: Mapping[str, pa.Array] = {"stats": pa.nulls(files.num_rows, pa.string())}
     adds = pa.table({"partitionValues": files["partitionValues"], **columns})
     return pa.array(can_match(filter, _statistics(snapshot, adds, filter)).every_row)

@@ -1,7 +1,6 @@
-"""Statistics of data files, out of the JSON text of ``add.stats``, only for the columns that someone asks for.
+"""Statistics of data files from the JSON in ``add.stats``, parsed for the requested columns only.
 
-Protocol: *Per-file Statistics*.  A value that is not what its column's type asks for counts as unknown, since a
-statistic may only ever help.
+Protocol: *Per-file Statistics*.  A value that does not fit its column's type counts as unknown.
 """
 
 from __future__ import annotations
@@ -31,19 +30,18 @@ _SQL_TYPES = {
     "timestamp_ntz": "TIMESTAMP",
     "string": "VARCHAR",
 }
-#: Types of Arrow of those that are not the column's own.
+#: Arrow types of statistics other than the column's own.
 _READ_AS = {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}
-#: The parts of statistics that are read of a column, and what they are called here.
+#: The statistics read per column, and their names here.
 _KINDS, _NAMES = ("nullCount", "minValues", "maxValues"), ("nulls", "low", "high")
-#: The tag of an ``add`` whose ``maxValues`` leave a floating-point column out where it holds a NaN, which is greater
-#: than all else: a bound that is there holds for every value.  Other engines carry it along without reading it.
+#: Tag of an ``add`` whose ``maxValues`` leaves out floating-point columns with a NaN, the greatest value: so existing
+#: bounds hold for every value.  Other engines preserve the tag.
 NAN_TAG = "trilake.maxCountsNaN"
-#: Its values: the same holds for the bounds inside the file; it holds for the statistics alone, where we took those of
-#: a file that someone else wrote.
+#: Its values: also true of the bounds inside the file; true of ``add.stats`` only, for statistics of a foreign file.
 IN_FILE, IN_STATISTICS = "true", "statistics"
-#: Since 1972-01-08 all zones are whole minutes from UTC: the last one that was not is Africa/Monrovia, -00:44:30.
+#: Since 1972-01-08 all time zone offsets are whole minutes; the last exception was Africa/Monrovia, -00:44:30.
 _WHOLE_MINUTES, _MINUTE = 63_676_800_000_000, 60_000_000
-#: Digits that a JSON number keeps for certain on its way through a double.
+#: Decimal digits that a double preserves.
 _SAFE_DIGITS = 15
 
 
@@ -51,7 +49,7 @@ _COUNT = Wanted("v", ("numRecords",), "BIGINT")
 
 
 def record_counts(adds: pa.Table) -> pa.ChunkedArray:
-    """``numRecords`` of each file, deleted rows included; null where the statistics state no count."""
+    """``numRecords`` of each file, including deleted rows; null where missing."""
     return _counts(parsed(adds["stats"], [_COUNT])["v"])
 
 
@@ -66,14 +64,14 @@ class StatisticsReader:
     adds: pa.Table
     schema: StructType
     partition_columns: tuple[str, ...]
-    #: Whether to suppose that no file holds a NaN, to tell which are kept for one alone.
+    #: Whether to assume that no file holds a NaN, to find those that are kept only for that reason.
     without_nan: bool = False
     _partitions: dict[str, pa.ChunkedArray] | None = field(default=None, repr=False)
     _counts: pa.ChunkedArray | None = field(default=None, repr=False)
     _read: dict[tuple[str, ...], pa.Table] = field(default_factory=dict, repr=False)
 
     def file_stats(self) -> FileStats:
-        """The provider that data skipping asks."""
+        """The statistics provider for data skipping."""
         return FileStats(
             self.adds.num_rows,
             self.column,
@@ -81,8 +79,7 @@ class StatisticsReader:
         )
 
     def read(self, paths: Iterable[tuple[str, ...]]) -> None:
-        """Parse the strings once for all of these columns (display paths); each is asked for with :meth:`column` then,
-        once."""
+        """Parse the statistics of all these columns (display paths) at once; then call :meth:`column` once for each."""
         resolved = (self._leaf(p) for p in paths)
         leaves = [r for r in resolved if r is not None and r[0] not in self._read]
         columns = [] if self._counts is not None else [_COUNT]
@@ -94,11 +91,10 @@ class StatisticsReader:
         if self._counts is None:
             self._counts = _counts(values["v"])
         for i, (path, _) in enumerate(leaves):
-            named = {n: values[n + str(i)] for n in _NAMES if n + str(i) in values.column_names}
-            self._read[path] = pa.table(named)
+            stated = {n: values[n + str(i)] for n in _NAMES if n + str(i) in values.column_names}
+            self._read[path] = pa.table(stated)
 
     def record_counts(self) -> pa.ChunkedArray:
-        """``numRecords`` of each file, see :func:`record_counts`."""
         if self._counts is None:
             self._counts = record_counts(self.adds)
         return self._counts
@@ -126,7 +122,7 @@ class StatisticsReader:
             try:
                 self._partitions = typed_partitions(self.adds, partition_fields(self.schema, self.partition_columns))
             except CorruptLogError:
-                self._partitions = {}  # a bad value is reported by the read of its file, not by its planning
+                self._partitions = {}  # the read of the file reports a bad value, not its planning
         value = self._partitions.get(f.name)
         return None if value is None else ColumnStats(value=value)
 
@@ -141,7 +137,7 @@ class StatisticsReader:
 def leaf_with_statistics(
     schema: StructType, partition_columns: Sequence[str], path: Sequence[str]
 ) -> tuple[tuple[str, ...], StructField] | None:
-    """Physical path and field of a column that data files have statistics of, by its display path."""
+    """Physical path and field of a column with statistics, by its display path."""
     fields = schema.along(path)
     if not fields or not isinstance(fields[-1].type, PrimitiveType) or fields[0].name in partition_columns:
         return None
@@ -154,12 +150,12 @@ def is_float(leaf: StructField) -> bool:
 
 
 def max_counts_nan(tags: pa.ChunkedArray) -> pa.ChunkedArray:
-    """By the tags of files whether their ``maxValues`` leave out columns with a NaN, see :data:`NAN_TAG`."""
+    """By the tags of files, whether their ``maxValues`` leave out columns with a NaN, see :data:`NAN_TAG`."""
     return pc.is_in(_nan_tag(tags), pa.array([IN_FILE, IN_STATISTICS]))
 
 
 def files_count_nan(adds: pa.Table) -> bool:
-    """Whether no bound inside of any of these files leaves a NaN out, by their tags."""
+    """Whether, by the files' tags, no bound inside them excludes NaN."""
     if "tags" not in adds.column_names:
         return not adds.num_rows
     return bool(pc.all(pc.fill_null(pc.equal(_nan_tag(adds["tags"]), IN_FILE), False), min_count=0).as_py())
@@ -170,44 +166,41 @@ def _nan_tag(tags: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def column_stats(stated: pa.Table, leaf: StructField, counts_nan: pa.ChunkedArray | None = None) -> ColumnStats:
-    """What skipping may take for certain of a column.
+    """The reliable statistics of a column.
 
-    Parameters
-    ----------
-    stated: ``nulls`` and, of a type that has bounds, ``low`` and ``high``, as what :func:`bound_type` says.
-    leaf: the column.
-    counts_nan: see :func:`max_counts_nan`.
+    Parameters ---------- stated: ``nulls`` and, for types with bounds, ``low`` and ``high`` in the type of
+    :func:`bound_type`. leaf: the column. counts_nan: see :func:`max_counts_nan`.
     """
     assert isinstance(leaf.type, PrimitiveType)
     if bound_type(leaf) is None:
         return ColumnStats(null_count=stated["nulls"])
     low, high = _typed(stated["low"], leaf.type, up=False), _typed(stated["high"], leaf.type, up=True)
     if low is not None and high is not None and any(c.get("fromType") == "float" for c in type_changes(leaf)):
-        # Older files say bounds of 32-bit values.
+        # Older files may have 32-bit bounds.
         low, high = _with_float_slack(low, up=False), _with_float_slack(high, up=True)
     return ColumnStats(min=low, max=high, null_count=stated["nulls"], max_counts_nan=counts_nan)
 
 
 def bound_type(leaf: StructField) -> pa.DataType | None:
-    """The type that a column's bounds are read in; ``None`` for columns that have no bounds."""
+    """The type in which a column's bounds are read; ``None`` without bounds."""
     sql = _sql_type(leaf.type)
     return None if sql is None else _READ_AS.get(sql, leaf.type.arrow)
 
 
 def _sql_type(type_: object) -> str | None:
-    """The type of DuckDB that a bound is read as; ``None`` for columns that have no bounds."""
+    """The DuckDB type of a bound; ``None`` without bounds."""
     assert isinstance(type_, PrimitiveType)
     return "DOUBLE" if type_.name.startswith("decimal") else _SQL_TYPES.get(type_.name)
 
 
 def _columns(path: tuple[str, ...], sql: str | None, suffix: str) -> list[Wanted]:
-    """What is read of one column: how many values are null and, where it has some, its bounds."""
+    """What to parse for one column: null count and, if any, bounds."""
     types = ("BIGINT",) if sql is None else ("BIGINT", sql, sql)
     return [Wanted(n + suffix, (k, *path), t) for k, n, t in zip(_KINDS, _NAMES, types, strict=False)]
 
 
 def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.ChunkedArray | None:
-    """A bound in the column's type, widened by what its text may have lost."""
+    """A bound in the column's type, widened by what its JSON form may have lost."""
     target = type_.arrow
     if pa.types.is_timestamp(target):
         return _timestamp_bound(bound.cast(pa.timestamp("us", target.tz)).cast(pa.int64()), target, up)
@@ -224,8 +217,11 @@ def _typed(bound: pa.ChunkedArray, type_: PrimitiveType, *, up: bool) -> pa.Chun
 
 
 def _timestamp_bound(micros: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray:
-    """Writers cut to milliseconds, some towards 1970; and cut the seconds off the offset of a zone that has some, as
-    delta-spark 3.2 and 3.3 do: 10:36:24+00:25:12 becomes 10:36:24+00:25."""
+    """Widen a timestamp bound.
+
+    Writers truncate to milliseconds, some towards 1970; delta-spark 3.2 and 3.3 also drop the seconds of a zone
+    offset: 10:36:24+00:25:12 becomes 10:36:24+00:25.
+    """
     if up:
         micros = pc.add(micros, 1000)
     early, slack = (pc.less(micros, _WHOLE_MINUTES), _MINUTE) if target.tz else (pc.less_equal(micros, 0), 1000)
@@ -239,12 +235,12 @@ def _float_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.Ch
 
 
 def _with_float_slack(bound: pa.ChunkedArray, *, up: bool) -> pa.ChunkedArray:
-    """A bound of 32-bit values: one that was printed in few digits may be a neighbour."""
+    """Widen a 32-bit bound to its neighbours, as it may be printed with few digits."""
     return (pc.add if up else pc.subtract)(bound, pc.multiply(pc.abs(bound), 2.0**-22))
 
 
 def _decimal_bound(bound: pa.ChunkedArray, target: pa.DataType, up: bool) -> pa.ChunkedArray | None:
-    """Decimals come as JSON numbers, of which a double keeps the first 15 digits."""
+    """Widen a decimal bound: JSON numbers pass through a double, which keeps 15 digits."""
     if target.precision > _SAFE_DIGITS:
         slack = pc.add(pc.multiply(pc.abs(bound), 1e-14), 10.0**-target.scale)
         bound = (pc.add if up else pc.subtract)(bound, slack)

@@ -1,7 +1,7 @@
-"""The strings of ``add.stats`` as columns: those that are asked for, in the types that they are asked in.
+"""Parse the JSON strings of ``add.stats`` into typed columns.
 
-Protocol: *Per-file Statistics*.  A value that is not of its type is null.  A few strings of plain values are parsed one
-by one, all others in one columnar query.
+Protocol: *Per-file Statistics*.  A value that does not fit its type is null.  A few strings of plain values are parsed
+one by one, all others in one columnar query.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from trilake.expr.terms import engine
 
-#: Up to this many strings, plain parsing beats a query, which takes 1.5 ms to begin, and a fifth of a second more where
-#: DuckDB is not loaded yet.
+#: Up to this many strings, plain parsing beats a DuckDB query, which takes 1.5 ms to start, plus 0.2 s where DuckDB is
+#: not loaded.
 _FEW = 300
 _INT64 = 2**63
-#: Whole numbers that a double holds without loss.
+#: Whole numbers that a double represents exactly.
 _EXACT = 2**53
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?")
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
@@ -29,41 +29,41 @@ _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - both sides are without a zone
 
 
 class Wanted(NamedTuple):
-    """One column: its name in the answer, where its value stands in the text, and the type of DuckDB that it gets."""
+    """One statistic: its result name, its place in the JSON, and its DuckDB type."""
 
     name: str
     path: tuple[str, ...]
     type: str
 
 
-def parsed(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
-    """A column for each that is wanted, a row for each text; null where a string is none, or says nothing of it.
+def parsed(stats: pa.ChunkedArray, requested: Sequence[Wanted]) -> pa.Table:
+    """One column per requested statistic, one row per string; null where it is missing or invalid.
 
-    >>> texts = pa.chunked_array([['{"numRecords":3}', None]])
-    >>> parsed(texts, [Wanted("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
+    >>> stats = pa.chunked_array([['{"numRecords":3}', None]])
+    >>> parsed(stats, [Wanted("n", ("numRecords",), "BIGINT")])["n"].to_pylist()
     [3, None]
     """
-    found = _few(stats, wanted) if len(stats) <= _FEW else None
-    return _many(stats, wanted) if found is None else found
+    plain = _few(stats, requested) if len(stats) <= _FEW else None
+    return _many(stats, requested) if plain is None else plain
 
 
-def _many(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table:
-    places = ", ".join(f"'{_pointer(c.path)}'" for c in wanted)
-    select = ", ".join(f"try_cast(x[{i}] as {c.type}) as {c.name}" for i, c in enumerate(wanted, 1))
+def _many(stats: pa.ChunkedArray, requested: Sequence[Wanted]) -> pa.Table:
+    places = ", ".join(f"'{_pointer(c.path)}'" for c in requested)
+    select = ", ".join(f"try_cast(x[{i}] as {c.type}) as {c.name}" for i, c in enumerate(requested, 1))
 
     def values(text: str) -> pa.Table:
-        # Costs less than a struct of each text (DuckDB 2.0.0): a lookup of bench/logs/large_logs.py is mostly this.
+        # Cheaper than a struct per string (DuckDB 2.0.0): dominates a lookup of bench/logs/large_logs.py.
         taken = f"json_extract_string({text}, [{places}])"
         return engine.query(f"select {select} from (select {taken} as x from t)", t=pa.table({"s": stats}))
 
     try:
         return values("s")
-    except engine.QueryError:  # one is not JSON: each is looked at first then, which takes longer
+    except engine.QueryError:  # one is not JSON: check each first, which is slower
         return values("case when json_valid(s) then s end")
 
 
 def _pointer(path: Sequence[str]) -> str:
-    """A JSON pointer (RFC 6901) within an SQL."""
+    """A JSON pointer (RFC 6901) within an SQL string."""
     return "".join("/" + name.replace("~", "~0").replace("/", "~1") for name in path).replace("'", "''")
 
 
@@ -71,17 +71,17 @@ def _pointer(path: Sequence[str]) -> str:
 
 
 class _NotPlain(Exception):
-    """What the query decides, as it is not known here to mean the same."""
+    """The value needs the query, which decides its meaning."""
 
 
-def _few(stats: pa.ChunkedArray, wanted: Sequence[Wanted]) -> pa.Table | None:
-    """What the query answers, for values that need no conversion; ``None`` for any other."""
+def _few(stats: pa.ChunkedArray, requested: Sequence[Wanted]) -> pa.Table | None:
+    """The query's answer for values that need no conversion; ``None`` for any other."""
     try:
         rows = [None if text is None else orjson.loads(text) for text in stats.to_pylist()]
-        arrays = [_COLUMNS[c.type]([_value(row, c.path) for row in rows]) for c in wanted]
+        arrays = [_COLUMNS[c.type]([_value(row, c.path) for row in rows]) for c in requested]
     except (_NotPlain, ValueError):  # what is not JSON is a ValueError
         return None
-    return pa.Table.from_arrays(arrays, names=[c.name for c in wanted])
+    return pa.Table.from_arrays(arrays, names=[c.name for c in requested])
 
 
 def _value(node: Any, path: tuple[str, ...]) -> Any:
