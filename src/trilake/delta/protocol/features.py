@@ -37,6 +37,7 @@ from trilake.delta.protocol.table_features import (
     unsupported,
     v2_checkpoint,
     vacuum_protocol_check,
+    variant_shredding,
     variant_type,
 )
 from trilake.errors import InvalidArgumentError, UnsupportedProtocolError
@@ -69,6 +70,8 @@ REGISTRY: Mapping[str, Feature] = {
         column_defaults.FEATURE,
         variant_type.FEATURE,
         variant_type.PREVIEW,
+        variant_shredding.FEATURE,
+        variant_shredding.PREVIEW,
         iceberg_compat.V1,
         iceberg_compat.V2,
         iceberg_compat.V3,
@@ -221,7 +224,9 @@ def with_needs(names: Iterable[str]) -> list[str]:
 def protocol_for(metadata: Metadata, names: Iterable[str] = ()) -> Protocol:
     """The lowest protocol that a new table with this metadata needs; ``names`` are features it shall have in
     addition."""
-    return with_features(Protocol(1, 2), with_needs([*required(metadata), *(feature(n).name for n in names)]))
+    listed = [feature(n).name for n in names]
+    needed = (n for n in required(metadata) if REGISTRY[n].also not in listed)
+    return with_features(Protocol(1, 2), with_needs([*needed, *listed]))
 
 
 def upgraded(protocol: Protocol, metadata: Metadata, names: Iterable[str] = ()) -> Protocol:

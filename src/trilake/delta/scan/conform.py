@@ -25,6 +25,7 @@ from trilake.delta.protocol.schema import (
 )
 from trilake.errors import CorruptFileError
 from trilake.expr.views import list_of_view, plain_array
+from trilake.parquet.variants import is_shredded, unshredded
 
 _FIELD_ID = b"PARQUET:field_id"
 _Key = TypeVar("_Key", bound=Hashable)
@@ -89,15 +90,6 @@ def _mismatch(array: pa.Array, target: DataType, path: str, why: object = "") ->
     return CorruptFileError(
         f"the data file holds {array.type} where the table has {target}{detail}",
         help="the file was not written for this table's schema",
-        column=path,
-    )
-
-
-def _shredded(path: str) -> CorruptFileError:
-    return CorruptFileError(
-        "the data file holds a variant whose parts are stored as columns (shredded), which the table's features do not"
-        " allow",
-        help="read the table with Spark, or write the file again with spark.sql.variant.writeShredding.enabled=false",
         column=path,
     )
 
@@ -173,8 +165,8 @@ def _leaf(array: pa.Array, target: PrimitiveType, path: str) -> pa.Array:
         if pa.types.is_timestamp(type_) and pa.types.is_timestamp(have):
             return _timestamp(array, type_)
         if pa.types.is_struct(type_):  # variant
-            if have.get_field_index("typed_value") >= 0:
-                raise _shredded(path)
+            if is_shredded(have):
+                return unshredded(array, path)
             return pa.StructArray.from_arrays(
                 [array.field("value"), array.field("metadata")],
                 fields=list(type_),

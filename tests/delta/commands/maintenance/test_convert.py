@@ -264,14 +264,19 @@ def test_what_spark_noted_is_believed_where_it_fits() -> None:
         assert (f.metadata.get("comment"), f.nullable) == (comment, True)
 
 
-def test_a_shredded_variant_is_refused() -> None:
+def test_variants_that_spark_noted_may_be_shredded() -> None:
     store = MemoryStore()
-    noted = StructType((StructField("v", PrimitiveType("variant")),)).json()
-    value = {"metadata": b"\x01", "value": None, "typed_value": {"a": {"value": None, "typed_value": 1}}}
-    rows = pa.table({"v": pa.array([value])})
+    noted = StructType((StructField("n", PrimitiveType("long")), StructField("v", PrimitiveType("variant")))).json()
+    value = {"metadata": b"\x01\1\0\1a", "typed_value": {"a": {"value": None, "typed_value": 1}}}
+    rows = pa.table({"n": [3], "v": pa.array([value])})
     put(store, "x", rows.replace_schema_metadata({"org.apache.spark.sql.parquet.row.metadata": noted}))
-    with pytest.raises(SchemaMismatchError, match=r"shredded.*file: .*x.*writeShredding"):
-        convert_to_delta(store, standard_engine())
+    convert_to_delta(store, standard_engine())
+    table = ArrowDeltaTable(store, standard_engine())
+    assert str(table.snapshot.schema) == "struct<n:long,v:variant>"
+    assert table.snapshot.metadata.configuration == {"delta.enableVariantShredding": "true"}
+    assert table.snapshot.protocol.reader_features == ("variantShredding", "variantType")
+    assert stats(store) == [{"numRecords": 1, "minValues": {"n": 3}, "maxValues": {"n": 3}, "nullCount": {"n": 0}}]
+    assert table.to_arrow()["v"].to_pylist()[0]["value"] == b"\x02\x01\x00\x00\x02\x0c\x01"
 
 
 def test_merging_is_by_position_of_the_first_file() -> None:

@@ -38,7 +38,9 @@ from trilake.delta.log.log import DeltaLog
 from trilake.delta.metadata.write_schema import new_table
 from trilake.delta.protocol.column_mapping import check_names
 from trilake.delta.protocol.features import check_writable
+from trilake.delta.protocol.properties import FEATURE
 from trilake.delta.protocol.schema import StructField, parse_schema
+from trilake.delta.protocol.table_features import variant_shredding
 from trilake.errors import ForeignFilesError, InvalidArgumentError, TableExistsError, TableNotFoundError
 from trilake.storage.base import Store
 
@@ -134,6 +136,10 @@ def convert_to_delta(
     for f in footers:
         distinct.setdefault(f.schema, f.key)
     data = merged_schema([(key, parse_schema(text)) for text, key in distinct.items()])
+    if any(f.shredded for f in footers):
+        properties = {FEATURE + variant_shredding.FEATURE.name: "supported", variant_shredding.ENABLED: "true"} | dict(
+            properties or {}
+        )
     protocol, metadata = new_table(
         with_partition_columns(data, partitions.fields),
         partition_by=[f.name for f in partitions.fields],

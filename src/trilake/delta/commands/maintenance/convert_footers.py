@@ -6,7 +6,7 @@ point columns say nothing about NaN, which is greater than all else, so those co
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,18 +16,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trilake.common.arrow_types import mapped
+from trilake.common.arrow_types import types_in as arrow_types_in
 from trilake.delta.commands.maintenance.convert_statistics import BulkStatistics
 from trilake.delta.files.file_statistics import StatisticsPlan, file_statistics, leaf_paths, type_at
 from trilake.delta.protocol.schema import (
-    ArrayType,
     DataType,
-    MapType,
     PrimitiveType,
     StructField,
     StructType,
     all_nullable,
     each_type,
     from_arrow,
+    needs_mark,
     paired,
     parse_schema,
     parts,
@@ -49,6 +50,7 @@ from trilake.parquet.files import (
 )
 from trilake.parquet.footer_walk import FEWEST, walk_alike
 from trilake.parquet.old_calendar.rebase import Rebasing, old_values, rebasing_of
+from trilake.parquet.variants import is_shredded, variant_groups
 from trilake.storage.base import Store
 from trilake.storage.reader import ObjectFile
 
@@ -68,6 +70,8 @@ class Footer:
     rows: int
     schema: str
     stats: str | None
+    #: Whether it has variants with parts in columns of their own.
+    shredded: bool = False
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class FooterReader:
             known = last is not None and last.is_of(file)
             shape = last if known and last else _Shape.of(file, f"{self.store.uri}/{end.key}", self.configuration)
             stats = shape.stats(metadata, rebasing_of(file)) if self.statistics else None
-            return Footer(end.key, metadata.num_rows, shape.text, stats), shape, metadata
+            return Footer(end.key, metadata.num_rows, shape.text, stats, shape.shredded), shape, metadata
 
     def _together(self, ends: Sequence[_End]) -> Iterator[Footer]:
         """The footers of files that have the columns of many others.  What is left out is for :meth:`_alone`."""
@@ -174,7 +178,7 @@ class FooterReader:
                 continue
             for number, text in zip(numbers, statistics.texts(walked, numbers), strict=True):
                 if text is not None:
-                    yield Footer(ends[number].key, int(walked.rows[number]), shape.text, text)
+                    yield Footer(ends[number].key, int(walked.rows[number]), shape.text, text, shape.shredded)
 
     @contextmanager
     def _damage(self, key: str) -> Iterator[None]:
@@ -222,16 +226,20 @@ class _Shape:
     which: StatisticsPlan
     #: Whether the columns of statistics can be told.
     aligned: bool
+    #: Whether variants have parts in columns of their own.
+    shredded: bool
 
     @classmethod
     def of(cls, file: pq.ParquetFile, where: str, configuration: Mapping[str, str]) -> _Shape:
         schema = _columns(file, where)
-        arrow = schema.to_arrow_schema()
+        pairs = zip(schema.to_arrow_schema(), file.schema_arrow, schema.fields, strict=True)
+        arrow = pa.schema([stored if needs_mark(f.type) else plain for plain, stored, f in pairs])
         paths = leaf_paths(arrow)
         floats = frozenset(p for p in paths if p is not None and pa.types.is_floating(type_at(arrow, p)))
         which = StatisticsPlan.of(configuration, schema)
         aligned = len(paths) == file.metadata.num_columns
-        return cls(file.schema, _notes(file), schema.json(), arrow, floats, which, aligned)
+        shredded = any(is_shredded(t) for column in arrow.types for t in arrow_types_in(column))
+        return cls(file.schema, _notes(file), schema.json(), arrow, floats, which, aligned, shredded)
 
     def is_of(self, file: pq.ParquetFile) -> bool:
         """Whether another file has the same columns."""
@@ -262,11 +270,17 @@ def _notes(file: pq.ParquetFile) -> dict[bytes, bytes]:
 
 
 def _columns(file: pq.ParquetFile, where: str) -> StructType:
+    stored, leaves = file.schema_arrow, [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
+    noted = _notes(file).get(_SPARK_SCHEMA, b"")
+    groups = variant_groups(file.metadata) if any(leaf.path.endswith(".metadata") for leaf in leaves) else frozenset()
+    if groups or b'"variant"' in noted:
+        stored = pa.schema([f.with_type(mapped(f.type, _without_parts)) for f in stored])
+        tops = {leaf.path.removesuffix("metadata") + "typed_value" for leaf in leaves if leaf.name == "metadata"}
+        leaves = [leaf for leaf in leaves if not any(f"{leaf.path}.".startswith(f"{top}.") for top in tops)]
     try:
-        schema = from_arrow(file.schema_arrow)
+        schema = from_arrow(stored)
     except SchemaMismatchError as e:
         raise SchemaMismatchError(e.message, help=e.help, **{**e.context, "file": where}) from e
-    leaves = [file.metadata.schema.column(i) for i in range(file.metadata.num_columns)]
     for leaf in leaves:
         logical = str(leaf.logical_type)
         if "nanoseconds" in logical or logical.startswith(("Float16", "UUID")):  # Spark reads none of them
@@ -277,21 +291,12 @@ def _columns(file: pq.ParquetFile, where: str) -> StructType:
                 file=where,
             )
     schema = _struct(_instants(schema, iter([leaf.physical_type for leaf in leaves])))
-    noted = _notes(file).get(_SPARK_SCHEMA)
-    if noted is not None:
-        try:
-            spark = parse_schema(noted.decode())
-        except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or of its user's own
-            return schema
-        if _shape(spark) == _shape(schema):
-            return spark
-        if b'"variant"' in noted and any("typed_value" in leaf.path.split(".") for leaf in leaves):
-            raise SchemaMismatchError(
-                "a variant has its parts in columns (shredded), which the features of the table do not allow",
-                help="write the file again with spark.sql.variant.writeShredding.enabled=false",
-                file=where,
-            )
-    return schema
+    schema = _struct(_variants(schema, iter([leaf.path for leaf in leaves]), groups)) if groups else schema
+    try:
+        spark = parse_schema(noted.decode())
+    except (TrilakeError, UnicodeDecodeError):  # a type of a later Spark, or of its user's own
+        return schema
+    return spark if noted and _fits(spark, schema) else schema
 
 
 def _struct(t: DataType) -> StructType:
@@ -309,17 +314,40 @@ def _instants(t: DataType, physical: Iterator[str]) -> DataType:
     return each_type(t, instant)
 
 
-def _shape(t: DataType) -> object:
-    """Names and nesting alone."""
-    if isinstance(t, StructType):
-        return tuple((f.name, _shape(f.type)) for f in t.fields)
-    if isinstance(t, ArrayType):
-        return ("array", _shape(t.element))
-    if isinstance(t, MapType):
-        return ("map", _shape(t.key), _shape(t.value))
-    if t.name == "variant":
-        return _shape(from_arrow(pa.schema(list(t.arrow))))
-    return ""
+def _without_parts(t: pa.DataType) -> pa.DataType:
+    """The type of a column of variants without the parts that have columns of their own."""
+    is_variant = is_shredded(t) and t.get_field_index("metadata") >= 0
+    return pa.struct([f for f in t if f.name != "typed_value"]) if is_variant else t
+
+
+def _variants(t: DataType, paths: Iterator[str], groups: Set[str]) -> DataType:
+    """The type with variants where the footer declares them; ``paths`` are those of the leaves, in their order."""
+    if _is_variant(t):
+        inside = {next(paths).rpartition(".")[0] for _ in parts(t)}
+        return PrimitiveType("variant") if inside <= groups else t
+    if isinstance(t, PrimitiveType):
+        next(paths)
+    return with_parts(t, [_variants(part, paths, groups) for _, part in parts(t)])
+
+
+def _is_variant(t: DataType) -> bool:
+    """Whether a struct has the parts of variants, apart from those in columns of their own."""
+    plain = isinstance(t, StructType) and not any(parts(inner) for _, inner in parts(t))
+    return plain and {"metadata"} <= {name for name, _ in parts(t)} <= {"metadata", "value"}
+
+
+def _fits(noted: DataType, found: DataType) -> bool:
+    """Whether columns may be of the types that Spark noted: names and nesting alone, and the parts of variants."""
+    if isinstance(noted, StructType) and isinstance(found, StructType):
+        return noted.names == found.names and all(
+            _fits(a.type, b.type) for a, b in zip(noted.fields, found.fields, strict=True)
+        )
+    pairs = paired(noted, found)
+    if pairs is not None:
+        return all(_fits(a, b) for _, a, b in pairs)
+    if str(noted) == "variant":
+        return _is_variant(found) or str(found) == "variant"
+    return isinstance(noted, PrimitiveType) and isinstance(found, PrimitiveType)
 
 
 # --- one schema for many files ---------------------------------------------------------------------------------------

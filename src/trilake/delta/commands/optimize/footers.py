@@ -20,6 +20,7 @@ from trilake.delta.scan.conform import Resolver
 from trilake.delta.scan.read import locate
 from trilake.errors import ObjectNotFoundError, TrilakeError
 from trilake.parquet.files import DAMAGE, UNREADABLE_HELP, unreadable
+from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
 #: Footers that are read at the same time.
@@ -83,7 +84,8 @@ def _has_more(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> b
 
 
 def with_other_types(store: Store, snapshot: Snapshot) -> Numbers:
-    """Positions of the files that hold other types than their columns have now, as they do after a widening."""
+    """Positions of the files that hold other types than their columns have now, as they do after a widening, and of
+    those with shredded variants."""
     resolver = Resolver(snapshot.metadata.column_mapping_mode)
     return files_where(store, snapshot, lambda s: not _holds(pa.struct(list(s)), snapshot.schema, resolver))
 
@@ -99,5 +101,7 @@ def _holds(file_type: pa.DataType, wanted: DataType, resolver: Resolver) -> bool
         return not pa.types.is_map(file_type) or (
             _holds(file_type.key_type, wanted.key, resolver) and _holds(file_type.item_type, wanted.value, resolver)
         )
+    if str(wanted) == "variant":
+        return not is_shredded(file_type)
     # The unit of a time is the file's own affair.
     return bool(file_type == wanted.arrow or (pa.types.is_timestamp(file_type) and pa.types.is_timestamp(wanted.arrow)))

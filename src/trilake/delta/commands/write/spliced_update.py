@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trilake.common.arrow_types import types_in
 from trilake.delta.commands.rows.row_change_writer import RowChangeWriter
 from trilake.delta.commands.rows.row_changes import TouchedFile
 from trilake.delta.commands.write.assignments import Assignments
@@ -40,6 +41,7 @@ from trilake.parquet.files import DAMAGE, Footer, checked_footer, open_parquet
 from trilake.parquet.old_calendar.rebase import rebasing_of
 from trilake.parquet.splice import NotSpliceable, Parts
 from trilake.parquet.untyped import has_untyped
+from trilake.parquet.variants import is_shredded
 from trilake.storage.base import Store
 
 #: Rows that get their new values together, and bytes of the columns that wait for them.
@@ -193,6 +195,8 @@ class Splicing:
             raise NotSpliceable(f"the file is damaged: {e}") from e
         if has_untyped(file.schema_arrow):
             raise NotSpliceable("a column of the file has no type")
+        if any(is_shredded(t) for t in types_in(pa.struct(list(file.schema_arrow)))):
+            raise NotSpliceable("the file may have shredded variants, which the table may not ask for")
         names = self.files.file_schema.names
         if set(old.columns) != {n.encode() for n in names} or len(old.columns) != len(names):
             raise NotSpliceable("the file has other columns than the table")
