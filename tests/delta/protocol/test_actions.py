@@ -226,8 +226,8 @@ def test_incomplete_metadata(change: dict[str, Any]) -> None:
 
 
 def test_an_unknown_type_is_named() -> None:
-    with pytest.raises(UnsupportedProtocolError, match="geometry"):
-        Metadata.from_json(metadata(LONG_A.replace('"long"', '"geometry"'))["metaData"])
+    with pytest.raises(UnsupportedProtocolError, match="hllsketch"):
+        Metadata.from_json(metadata(LONG_A.replace('"long"', '"hllsketch"'))["metaData"])
 
 
 def test_what_is_written_is_read() -> None:

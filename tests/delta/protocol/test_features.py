@@ -234,7 +234,7 @@ def test_versions_that_are_none(versions: tuple[int, int]) -> None:
         ("catalogOwned-preview", False, "connected to that catalogue"),
         ("redirectReaderWriter-preview", False, "its property delta.redirectReaderWriter-preview names"),
         ("redirectWriterOnly-preview", True, "its property delta.redirectWriterOnly-preview names"),
-        ("geospatial", False, "a newer trilake"),
+        ("collations-preview", False, "a newer trilake"),
     ],
 )
 def test_a_refusal_says_what_the_table_needs(name: str, reads: bool, help: str) -> None:

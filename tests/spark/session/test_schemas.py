@@ -8,8 +8,9 @@ from pyspark.ml.linalg import MatrixUDT, VectorUDT
 from pyspark.sql import types as T
 from pyspark.testing.objects import PythonOnlyUDT
 
-from trilake.delta.protocol.schema import UserDefinedType, parse_schema
+from trilake.delta.protocol.schema import StructField, StructType, UserDefinedType, parse_primitive, parse_schema
 from trilake.errors import SchemaMismatchError
+from trilake.spark.session.compat import RELEASE
 from trilake.spark.session.schemas import arrow_columns, from_spark, new_columns, to_spark
 
 
@@ -66,3 +67,21 @@ def test_what_another_table_left_on_nested_columns_stays_behind() -> None:
     clean = from_spark(T.StructType([T.StructField(n, t) for n, t in wanted.items()]))
     assert from_spark(given) == clean
     assert clean.fields[0].type.field("a").metadata == {"comment": "kept"}  # type: ignore[union-attr]
+
+
+@pytest.mark.skipif(RELEASE < (4, 1), reason="Spark has the types from 4.1 on")
+def test_spatial_types_are_those_of_spark_where_it_knows_them() -> None:
+    names = ["geometry", "geometry(EPSG:3857)", "geometry(EPSG:5)", "geography", "geography(OGC:CRS84, vincenty)"]
+    schema = StructType(tuple(StructField(f"c{i}", parse_primitive(n)) for i, n in enumerate(names)))
+    spark = to_spark(schema)
+    assert [f.dataType.simpleString() for f in spark] == [
+        *("geometry(4326)", "geometry(3857)", "binary", "geography(4326)", "binary"),
+    ]
+    back = from_spark(spark)
+    assert [f.type == g.type for f, g in zip(back.fields, schema.fields, strict=True)] == [
+        True,
+        True,
+        False,
+        True,
+        False,
+    ]

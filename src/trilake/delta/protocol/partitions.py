@@ -22,6 +22,7 @@ from trilake.delta.protocol.schema import (
     StructType,
     UserDefinedType,
 )
+from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.errors import CorruptLogError, InvalidArgumentError
 from trilake.expr.terms.literals import format_date, format_timestamp, parse_date, parse_timestamp
 
@@ -32,7 +33,9 @@ _ESCAPED_BYTES = re.compile(r"(?:\\u[0-9A-Fa-f]{4})+")
 
 def can_partition(t: DataType) -> TypeGuard[PrimitiveType]:
     """Whether a column of this type has values that the name of a folder can say."""
-    return isinstance(t, PrimitiveType) and not isinstance(t, UserDefinedType) and t.name not in ("void", "variant")
+    if not isinstance(t, PrimitiveType) or isinstance(t, UserDefinedType):
+        return False
+    return t.name not in ("void", "variant") and not is_spatial(t.name)
 
 
 def typed_partitions(adds: pa.Table, fields: list[StructField]) -> dict[str, pa.ChunkedArray]:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from trilake.delta.protocol.arrow_types import is_variant, primitive_name
 from trilake.delta.protocol.field_notes import notes_of
+from trilake.delta.protocol.spatial_types import is_mixed, is_spatial, spatial_name
 from trilake.errors import CorruptLogError, SchemaMismatchError, UnsupportedProtocolError
 from trilake.expr.views import without_views_type
 
@@ -25,7 +26,7 @@ PHYSICAL_NAME = "delta.columnMapping.physicalName"
 COLUMN_ID = "delta.columnMapping.id"
 #: Of a column: the field ids of array elements, and of keys and values of maps, by their paths in files.
 NESTED_IDS = "delta.columnMapping.nested.ids"
-#: Key of an Arrow field's metadata: the Delta type, as JSON, of a column with variants or user-defined types.
+#: Key of an Arrow field's metadata: the Delta type, as JSON, of a column with variants, spatial or user-defined types.
 DELTA_TYPE = "trilake.deltaType"
 #: Deeper than any real schema, and far from Python's recursion limit.
 MAX_DEPTH = 100
@@ -83,7 +84,7 @@ class PrimitiveType:
             return known
         if m := _DECIMAL.fullmatch(self.name):
             return pa.decimal128(int(m[1]), int(m[2]))
-        return pa.string()  # parse_type admits nothing else
+        return pa.binary() if is_spatial(self.name) else pa.string()  # parse_type admits nothing else
 
     def to_json(self) -> Any:
         """The JSON form, as plain Python data."""
@@ -468,6 +469,14 @@ def parse_primitive(name: str) -> PrimitiveType:
         return PrimitiveType("decimal(10,0)")
     if _STRING_LIKE.fullmatch(name):
         return PrimitiveType(name)
+    if (spatial := spatial_name(name)) is not None and not is_mixed(spatial):
+        return PrimitiveType(spatial)
+    if spatial is not None:
+        raise UnsupportedProtocolError(
+            f"the values of a column have one reference system, and {spatial!r} leaves it to each value",
+            help="name the reference system, e.g. geometry(OGC:CRS84) or, in SQL, geometry(4326)",
+            condition="DELTA_GEOSPATIAL_SRID_NOT_SUPPORTED",
+        )
     if name.lower().startswith("interval"):
         raise UnsupportedProtocolError(
             f"Delta has no type for intervals, and {name[:80]!r} is one",
@@ -561,9 +570,11 @@ def _with_mark(field: StructField, f: pa.Field) -> StructField:
 
 
 def where_marked(type_: DataType, named: DataType) -> DataType:
-    """The type with what Arrow has no type for, variants and user-defined types, where another type has such."""
+    """The type with what Arrow has no type for, where another type has such, see :func:`needs_mark`."""
     if isinstance(named, UserDefinedType):
         return named if all_nullable(type_) == all_nullable(named.sql_type) else type_
+    if isinstance(named, PrimitiveType) and is_spatial(named.name):
+        return named if str(type_) == "binary" else type_
     if isinstance(named, PrimitiveType):
         binaries = {(name, str(inner)) for name, inner in parts(type_)}
         return named if named.name == "variant" and binaries == _VARIANT_PARTS else type_
@@ -575,8 +586,12 @@ def where_marked(type_: DataType, named: DataType) -> DataType:
 
 
 def needs_mark(type_: DataType) -> bool:
-    """Whether something that Arrow has no type for is in a type: a variant, or a user-defined type."""
-    return any(isinstance(t, UserDefinedType) or str(t) == "variant" for _, t in types_in(type_))
+    """Whether something that Arrow has no type for is in a type: a variant, a spatial or a user-defined type."""
+    return any(isinstance(t, UserDefinedType) or _needs_mark(str(t)) for _, t in types_in(type_))
+
+
+def _needs_mark(name: str) -> bool:
+    return name == "variant" or is_spatial(name)
 
 
 def marked(field: pa.Field, type_: DataType) -> pa.Field:

@@ -26,6 +26,7 @@ from trilake.delta.protocol.schema import (
     parts,
     with_parts,
 )
+from trilake.delta.protocol.spatial_types import name_of_srid
 from trilake.errors import InvalidArgumentError, TrilakeError
 
 _TOKEN = re.compile(r"\s*(?:(`(?:[^`]|``)*`)|('(?:[^'\\]|\\.|'')*')|([A-Za-z_0-9]+)|([<>(),:]))")
@@ -177,6 +178,16 @@ class _Parser:
             self.at += 1
         return StructField(name, kind, nullable, metadata)
 
+    def _raw_parameters(self) -> str:
+        """What stands in parentheses, as it is."""
+        if self._peek() != "(":
+            return ""
+        start = self.at + 1
+        while self._peek() not in (")", ""):
+            self.at += 1
+        self._take(")")
+        return "".join(self.tokens[start : self.at - 1])
+
     def _numbers(self) -> list[int]:
         if self._peek() != "(":
             return []
@@ -196,6 +207,8 @@ class _Parser:
     def _primitive(self, name: str) -> DataType:
         if name == "interval":
             return parse_primitive(" ".join(self.tokens[self.at - 1 :]))
+        if name in ("geometry", "geography"):
+            return parse_primitive(name_of_srid(name, self._raw_parameters()))
         numbers = self._numbers()
         if name in ("decimal", "dec", "numeric") and len(numbers) <= 2:
             precision, scale = ([*numbers, 0] if len(numbers) == 1 else numbers) or [10, 0]

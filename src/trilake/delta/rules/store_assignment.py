@@ -24,6 +24,7 @@ from trilake.delta.protocol.schema import (
     paired,
     where_marked,
 )
+from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.rules.constraints import verify_not_null
 from trilake.delta.scan.conform import decode_dictionary
 from trilake.errors import SchemaMismatchError
@@ -220,6 +221,8 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
     if isinstance(target, UserDefinedType):
         return assign_array(array, all_nullable(target.sql_type), path)
     type_ = target.arrow
+    if is_spatial(str(target)):
+        _check_wkb(array, target, path)
     if str(target) == "variant" and pa.types.is_struct(array.type) and array.null_count:
         array = _without_hidden_nulls(plain_array(array))
     if array.type == type_ and (isinstance(target, PrimitiveType) or not needs_mark(target)):
@@ -249,6 +252,18 @@ def assign_array(array: pa.Array, target: DataType, path: str) -> pa.Array:
             help="cast the column before writing",
             column=path,
         ) from e
+
+
+def _check_wkb(array: pa.Array, target: DataType, path: str) -> None:
+    """Raise ``SchemaMismatchError`` unless the values are WKB, as far as their first bytes say: the order of bytes."""
+    binary = pa.types.is_binary(array.type) or pa.types.is_large_binary(array.type)
+    first = pc.binary_slice(array, 0, 1) if binary else array
+    if array.null_count < len(array) and not (binary and set(pc.unique(first).to_pylist()) <= {b"\0", b"\1", None}):
+        raise SchemaMismatchError(
+            f"column {path} is {target}, and its values ({array.type}) are not WKB",
+            help="give each value as well-known binary (WKB), e.g. with shapely.to_wkb or DuckDB's ST_AsWKB",
+            column=path,
+        )
 
 
 def _without_hidden_nulls(array: pa.StructArray) -> pa.Array:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, cast
 
 import orjson
@@ -26,6 +27,7 @@ from trilake.delta.protocol.schema import (
     check_distinct,
     parse_schema,
 )
+from trilake.delta.protocol.spatial_types import is_spatial
 from trilake.delta.protocol.sql_types import parse_sql_type
 from trilake.delta.rules.new_columns import COLLATIONS, check_collations
 from trilake.errors import InvalidArgumentError, SchemaMismatchError
@@ -40,7 +42,8 @@ def to_spark(schema: StructType) -> T.StructType:
     """The Spark schema of a table's rows.
 
     Column metadata of the protocol itself stays in the log; comments and other users' keys come along.  Strings are
-    compared by their bytes, as files were chosen for.  Before Spark 4.0 a variant is the struct of its two binaries.
+    compared by their bytes, as files were chosen for.  Before Spark 4.0 a variant is the struct of its two binaries; a
+    geometry or geography is its WKB before Spark 4.1, and where Spark does not know its reference system.
     """
     return T.StructType.fromJson(_spark_struct(schema))
 
@@ -77,10 +80,24 @@ def _spark_type(t: DataType) -> Any:
     if t.name == "variant" and RELEASE < (4, 0):
         binary = {"type": "binary", "nullable": False, "metadata": {}}
         return {"type": "struct", "fields": [{"name": n, **binary} for n in ("value", "metadata")]}
+    if is_spatial(t.name):
+        return t.name if _knows(t.name) else "binary"
     known = {"long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "void", "variant"}
     if t.name in known or t.name.startswith(("decimal", "timestamp")):
         return t.name
     return "string"
+
+
+@lru_cache(maxsize=64)
+def _knows(name: str) -> bool:
+    """Whether Spark, from 4.1 on, has a spatial type, which depends on its list of reference systems."""
+    if RELEASE < (4, 1):
+        return False
+    try:
+        T.StructType.fromJson({"fields": [{"name": "c", "type": name, "nullable": True, "metadata": {}}]})
+    except Exception:  # noqa: BLE001 - of the classes of errors that releases of Spark raise here
+        return False
+    return True
 
 
 def from_spark(schema: T.StructType, *, keep_nullability: bool = False, limits: bool = False) -> StructType:
